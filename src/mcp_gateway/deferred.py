@@ -41,6 +41,13 @@ def schema_validation():
     return schema_validation
 
 
+def linear_patterns():
+    """Return the module that searches for regular expressions in linear time. Imports jsonschema-rs."""
+    from mcp_gateway.schemas import linear_patterns
+
+    return linear_patterns
+
+
 def import_all() -> None:
     """Import all of this module's imports; for a thread, while the event loop has other work."""
     discovery()

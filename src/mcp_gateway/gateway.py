@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
+from typing import Any
 
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
@@ -89,6 +90,11 @@ class Gateway(ToolGateway):
     async def reconfigure(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
         """Replace the configuration of one server; return what is known then. See `Catalog.reconfigure`."""
         await self._catalog.reconfigure(name, config)
+        return await self.refresh()
+
+    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any]) -> tuple[ServerListing, ...]:
+        """Replace the settings of one tool; return what is known then. See `Catalog.configure_tool`."""
+        await self._catalog.configure_tool(name, tool, document)
         return await self.refresh()
 
     async def remove(self, name: str) -> tuple[ServerListing, ...]:

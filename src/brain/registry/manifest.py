@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.json import digest
+from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import Effect
 
 
@@ -19,17 +20,31 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _unset(value: object) -> bool:
+    """Whether a field is left out of the stored manifest, so that one without it has the hash that it always had."""
+    return value is None or value == ""
+
+
 class ToolPin(_Part):
-    """A tool, pinned by the hash of its definition, and the effect class it has with us."""
+    """A tool, pinned by the hash of its definition, and the effect class it has with us.
+
+    `description` and the schemas are the admin's own, which agents see instead of the definition's; `reflect` is the
+    review policy of its results.
+    """
 
     hash: str
     effect: Effect
+    description: str | None = Field(default=None, exclude_if=_unset)
+    input_schema: dict[str, Any] | None = Field(default=None, exclude_if=_unset)
+    output_schema: dict[str, Any] | None = Field(default=None, exclude_if=_unset)
+    reflect: ReviewPolicy | None = Field(default=None, exclude_if=_unset)
 
 
 class ServerEntry(_Part):
     """A server with its pinned tools. `config_hash` names its configuration, which is kept as long as the epoch.
 
-    `tenants` are those that see it; none means all.
+    `settings_hash` names the settings of its tools that win over the configuration. `tenants` are those that see it;
+    none means all.
     """
 
     config_hash: str
@@ -38,6 +53,7 @@ class ServerEntry(_Part):
     description: str
     tools: dict[str, ToolPin]
     tenants: tuple[str, ...] = ()
+    settings_hash: str = Field(default="", exclude_if=_unset)
 
     def seen_by(self, tenant: str) -> bool:
         """Whether a tenant sees it."""

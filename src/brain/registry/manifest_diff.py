@@ -25,8 +25,8 @@ class Names(BaseModel):
 class Changes(BaseModel):
     """All differences; `tools` has one entry for each server whose tools, pins or effects differ.
 
-    `details` says of each changed server what differs besides its tools: `config`, `source`, `state`, `description`,
-    `tenants`. `broken_teams` are those that couldn't work any more.
+    `details` says of each changed server what differs besides its tools: `config`, `settings` of single tools,
+    `source`, `state`, `description`, `tenants`. `broken_teams` are those that couldn't work any more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +68,9 @@ def _names(before: Mapping[str, object], after: Mapping[str, object]) -> Names:
 
 
 def _details(before: ServerEntry, after: ServerEntry) -> tuple[str, ...]:
-    fields = {"config": "config_hash"} | {name: name for name in ("source", "state", "description", "tenants")}
+    fields = {"config": "config_hash", "settings": "settings_hash"} | {
+        name: name for name in ("source", "state", "description", "tenants")
+    }
     return tuple(word for word, field in fields.items() if getattr(before, field) != getattr(after, field))
 
 

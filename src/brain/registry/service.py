@@ -9,6 +9,7 @@ from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.repository import EpochRepository
 from brain.registry.teams.service import Teams
+from starling.core.json import digest
 from starling.core.tools import ToolDefinition
 
 _EPOCHS_KEPT = 16
@@ -73,14 +74,17 @@ def _specialist(server: str, entry: ServerEntry, definitions: Mapping[tuple[str,
 
 
 def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -> ToolDefinition:
+    narrowing = (pin.input_schema, pin.output_schema)
     return ToolDefinition(
         server=server,
         name=name,
-        description=definition.get("description") or "",
-        input_schema=without_titles(definition.get("inputSchema") or {"type": "object"}),
-        output_schema=definition.get("outputSchema"),
+        description=pin.description or definition.get("description") or "",
+        input_schema=without_titles(pin.input_schema or definition.get("inputSchema") or {"type": "object"}),
+        output_schema=pin.output_schema or definition.get("outputSchema"),
         effect=pin.effect,
         hash=pin.hash,
+        narrowing="" if narrowing == (None, None) else digest(narrowing),
+        reflect=pin.reflect,
     )
 
 

@@ -1,30 +1,93 @@
 """Starling's settings of a server and its tools, under the key `x-starling`."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from mcp_gateway import deferred
+from mcp_gateway.configuration.error_conditions import ErrorCondition
+from mcp_gateway.configuration.post_effects import InvalidateCache, PostEffect
+from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import ApprovalPolicy, Effect
+
+_DAY: Final = 86_400.0
+_CACHED_WITH_CONTEXT: Final = "cache_ttl can't be used with requires_context: the result may depend on the run"
+_CACHED_EFFECT: Final = "cache_ttl needs the effect read: every call of any other tool has to be made"
+_DEDUPLICATED_READ: Final = "dedup_ttl is for tools that may change something; for the effect read there is cache_ttl"
 
 
 class ToolOptions(BaseModel):
     """The admin's settings of one tool. `side_effect_free` is an alias for the effect `read`.
 
-    `reconcile` names a tool of the same server that returns the outcome of a call whose answer was lost.
+    `description`, `input_schema` and `output_schema` are what agents see instead of the server's own; a value has to
+    fit both schemas. `timeout`, `cache_ttl` and `dedup_ttl` are seconds. `reconcile` names a tool of the same server
+    that returns the outcome of a call whose answer was lost. `reflect` is the review policy of results of this tool.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    description: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+    input_schema: dict[str, Any] | None = None
+    output_schema: dict[str, Any] | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    approval: ApprovalPolicy | None = None
     effect: Effect | None = None
     side_effect_free: bool = False
-    approval: ApprovalPolicy | None = None
     reconcile: Annotated[str, Field(min_length=1)] | None = None
+    reflect: ReviewPolicy | None = None
+    cache_ttl: Annotated[float, Field(gt=0, le=_DAY)] | None = None
+    dedup_ttl: Annotated[float, Field(gt=0, le=30 * _DAY)] | None = None
+    requires_context: bool = False
+    post_effects: tuple[PostEffect, ...] = Field(default=(), max_length=20)
+    error_when: tuple[ErrorCondition, ...] = Field(default=(), max_length=20)
+
+    @property
+    def own_effect(self) -> Effect | None:
+        """The effect that is set for the tool itself, None where that of its server holds."""
+        return Effect.READ if self.side_effect_free else self.effect
+
+    @property
+    def invalidated(self) -> frozenset[str]:
+        """The tools whose kept results a call of this one makes obsolete."""
+        return frozenset(effect.invalidate for effect in self.post_effects if isinstance(effect, InvalidateCache))
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools of the server that the settings name."""
+        return self.invalidated if self.reconcile is None else self.invalidated | {self.reconcile}
+
+    @field_validator("reflect", mode="before")
+    @classmethod
+    def _flag(cls, value: object) -> object:
+        if isinstance(value, bool):
+            return "always" if value else None
+        return value
+
+    @field_validator("input_schema", "output_schema")
+    @classmethod
+    def _is_schema(cls, value: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
+        if value is not None and (fault := deferred.schema_validation().schema_fault(value)):
+            raise ValueError(f"{info.field_name} {fault}")
+        return value
 
     @model_validator(mode="after")
-    def _one_effect(self) -> "ToolOptions":
+    def _consistent(self) -> Self:
         if self.side_effect_free and self.effect not in (None, Effect.READ):
             raise ValueError(f"side_effect_free contradicts effect {self.effect!r}")
+        if self.cache_ttl is not None and self.requires_context:
+            raise ValueError(_CACHED_WITH_CONTEXT)
         return self
+
+    def fault(self, server_effect: Effect) -> str:
+        """Return why the settings can't work with the effect that the tool has, nothing where they can."""
+        is_read = (self.own_effect or server_effect) is Effect.READ
+        if self.cache_ttl is not None and not is_read:
+            return _CACHED_EFFECT
+        return _DEDUPLICATED_READ if self.dedup_ttl is not None and is_read else ""
+
+
+_NO_OPTIONS: Final = ToolOptions()
 
 
 class ServerOptions(BaseModel):
@@ -47,22 +110,58 @@ class ServerOptions(BaseModel):
             raise ValueError(f"{itself[0]} can't reconcile itself: `reconcile` has to name another tool")
         return tools
 
+    @model_validator(mode="after")
+    def _fits_the_effects(self) -> Self:
+        for name, options in self.tools.items():
+            if fault := options.fault(self.effect):
+                raise ValueError(f"{name}: {fault}")
+        return self
+
     @property
     def named_tools(self) -> frozenset[str]:
-        """The tools that have settings, and those named by `reconcile`."""
-        return frozenset(self.tools) | {options.reconcile for options in self.tools.values() if options.reconcile}
+        """The tools that have settings, and those that settings name."""
+        return frozenset(self.tools).union(*(options.named_tools for options in self.tools.values()))
+
+    def tool(self, name: str) -> ToolOptions:
+        """Return the settings of a tool, of one that has none the defaults."""
+        return self.tools.get(name, _NO_OPTIONS)
 
     def effect_of(self, tool: str) -> Effect:
         """Return the effect class of a tool. A server's own annotations are ignored."""
-        options = self.tools.get(tool)
-        if options is None:
-            return self.effect
-        return Effect.READ if options.side_effect_free else options.effect or self.effect
+        return self.tool(tool).own_effect or self.effect
+
+    def timeout_of(self, tool: str) -> float | None:
+        """Return the seconds that one call of a tool may take, None where the platform's limit holds."""
+        return self.tool(tool).timeout or self.timeout
 
     def approval_of(self, tool: str, default: ApprovalPolicy) -> Literal["unsafe", "always"] | None:
         """Return why a call of a tool needs an approval, or None; `default` holds for a server without a policy."""
-        options = self.tools.get(tool)
-        policy = (options and options.approval) or self.approval or default
+        policy = self.tool(tool).approval or self.approval or default
         if policy == "unsafe":
             return "unsafe" if self.effect_of(tool) is Effect.UNSAFE else None
         return "always" if policy == "always" else None
+
+    def with_tool_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> tuple["ServerOptions", tuple[str, ...]]:
+        """Return the options with settings of tools that win over those here, and what of both contradicts.
+
+        Of two that contradict, neither a cache nor a deduplication is used: the call is made.
+        """
+        document = self.model_dump(mode="json", exclude_defaults=True)
+        tools: dict[str, Any] = dict(document.get("tools", {}))
+        faults: list[str] = []
+        for name, own in settings.items():
+            tools[name], fault = _merged(tools.get(name, {}), own, self.effect)
+            faults += [f"{name}: {fault}"] if fault else []
+        return ServerOptions.model_validate({**document, "tools": tools}), tuple(faults)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any], effect: Effect) -> tuple[dict[str, Any], str]:
+    """Return the settings of one tool, `above` before `below`, and what contradicts."""
+    if "effect" in above or "side_effect_free" in above:
+        below = {name: value for name, value in below.items() if name not in ("effect", "side_effect_free")}
+    both = {**below, **above}
+    unkept = {name: value for name, value in both.items() if name not in ("cache_ttl", "dedup_ttl")}
+    if both.get("cache_ttl") is not None and both.get("requires_context"):
+        return unkept, _CACHED_WITH_CONTEXT
+    fault = ToolOptions.model_validate(both).fault(effect)
+    return (unkept, fault) if fault else (both, "")

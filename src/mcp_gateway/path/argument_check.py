@@ -16,7 +16,7 @@ class SchemaCheck:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        validator = await self.validators.load(call.tool.hash, "input", call.tool.input_schema)
+        validator = await self.validators.load(call.tool.schemas_key, "input", call.tool.input_schema)
         if violations := faults(validator, call.arguments, "arguments"):
             text = f"The arguments don't fit {call.tool.full_name}: {'; '.join(violations)}."
             return not_sent("invalid_arguments", text)

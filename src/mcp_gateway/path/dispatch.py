@@ -79,7 +79,7 @@ class Dispatch:
             return ""
         if data is None:
             return "there is no structured content"
-        schema = await self.validators.load(call.tool.hash, "output", call.tool.output_schema)
+        schema = await self.validators.load(call.tool.schemas_key, "output", call.tool.output_schema)
         return "; ".join(faults(schema, data, "result"))
 
 

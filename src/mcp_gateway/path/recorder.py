@@ -57,7 +57,8 @@ class Simulation:
     async def _example(self, call: ToolCall) -> ToolOutcome:
         schema, data = call.tool.output_schema, None
         if schema is not None:  # in a thread: thousands of small steps
-            data = await asyncio.to_thread(instance_of, await self.validators.load(call.tool.hash, "output", schema))
+            compiled = await self.validators.load(call.tool.schemas_key, "output", schema)
+            data = await asyncio.to_thread(instance_of, compiled)
         text, instead = (NOT_EXECUTED, _NO_RESULT) if data is None else (canonical(data), _EXAMPLE)
         return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, instead, "simulated")
 
@@ -66,7 +67,7 @@ class Simulation:
             return ""
         if data is None:
             return "it is no object"
-        schema = await self.validators.load(call.tool.hash, "output", call.tool.output_schema)
+        schema = await self.validators.load(call.tool.schemas_key, "output", call.tool.output_schema)
         return "; ".join(faults(schema, data, "result"))
 
 

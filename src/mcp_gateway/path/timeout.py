@@ -12,7 +12,7 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Ends a call after the server's own `timeout`, else `seconds`, and never later than the deadline."""
+    """Ends a call after the `timeout` of its tool or server, else `seconds`, and never later than the deadline."""
 
     directory: Directory
     seconds: float
@@ -20,7 +20,7 @@ class Timeout:
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         server = self.directory.server(call.tool.server)
-        seconds = deadline.cap((server and server.config.options.timeout) or self.seconds)
+        seconds = deadline.cap((server and server.config.options.timeout_of(call.tool.name)) or self.seconds)
         if seconds <= 0:
             return not_sent("timeout", "The run's time is used up.")
         try:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
+from mcp_gateway.registration.effective_config import effective, row_faults, with_tool_settings
 from mcp_gateway.registration.listed_tools import Listed, definition_hash
 from mcp_gateway.registration.probe import AT_ONCE, list_once
 from mcp_gateway.registration.repository import Definitions, ListedServer, ServerRepository, ServerRow
@@ -94,6 +95,7 @@ class Catalog:
         _check_names_free(config, known)
         asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
         answers = await self._answers(asked, late, others=len(asked) < len(config))
+        answers = [_with_tool_settings(answer, known.get(answer.row.name)) for answer in answers]
         gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
@@ -121,6 +123,17 @@ class Catalog:
             if row.source != "api":
                 raise ConfigurationError(f"The server {name!r} comes from a file.", "Change it there and reload it.")
             changed = replace(row, config=config.document, config_hash=config.hash)
+            stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
+
+    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any]) -> None:
+        """Replace the settings of one tool that win over its server's configuration; an empty document removes them.
+
+        Raises NotFoundError for a server or tool that isn't there, InvalidRequestError with what is wrong.
+        """
+        stored = False
+        while not stored:
+            known = {row.name: row for row in await self._repository.servers()}
+            changed = with_tool_settings(_known_row(name, known), tool, document)
             stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
 
     async def remove(self, name: str) -> None:
@@ -153,7 +166,7 @@ class Catalog:
     async def load(self) -> tuple[McpConfig, tuple[ServerListing, ...]]:
         """Return every known server's configuration, references unresolved, and what it listed last."""
         rows, definitions = await self._repository.servers_and_tools()
-        config = {row.name: server_of(row.config) for row in rows}
+        config = {row.name: effective(row) for row in rows}
         return config, tuple(_listing(row, config[row.name], definitions) for row in rows)
 
     async def _row(self, name: str) -> ServerRow:
@@ -190,7 +203,8 @@ class Catalog:
                 known = await self._repository.servers()
                 if (name, answer.row.config_hash) not in {(row.name, row.config_hash) for row in known}:
                     return  # removed or changed meanwhile
-                stored = await self._repository.change((), [answer], known)
+                row = next(row for row in known if row.name == name)
+                stored = await self._repository.change((), [_with_tool_settings(answer, row)], known)
             await late()
         except DatabaseUnavailableError as error:
             _log.warning("the tools of MCP server %s can't be stored: %s", name, error)
@@ -212,6 +226,13 @@ def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:
     if name not in rows:
         raise NotFoundError("server", name, f"Known are: {', '.join(rows) or 'none'}.")
     return rows[name]
+
+
+def _with_tool_settings(answer: ListedServer, stored: ServerRow | None) -> ListedServer:
+    """Return a server as it was listed with the settings of its tools that are stored: a file doesn't change them."""
+    if stored is None:
+        return answer
+    return replace(answer, row=replace(answer.row, tool_settings=stored.tool_settings))
 
 
 def _is_ready(answer: ListedServer) -> bool:
@@ -288,4 +309,4 @@ def _listing(row: ServerRow, config: ServerConfig, definitions: Definitions) -> 
         )
         for tool, pin in sorted(row.tools.items())
     )
-    return ServerListing(row.name, row.description, row.config_hash, row.state, tuple(tools), row.error, row.remedy)
+    return ServerListing(row.name, row.description, row.config_hash, row.state, tuple(tools), *row_faults(row))

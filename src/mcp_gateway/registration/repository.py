@@ -1,14 +1,14 @@
 """The rows of servers and tools. All queries of the gateway are here."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, digest
 from starling.core.principal import SHARED
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import configs, servers, tools
@@ -19,7 +19,11 @@ type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool)
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
-    """A server as it is stored. `tools` maps names to definition hashes."""
+    """A server as it is stored. `tools` maps names to definition hashes.
+
+    `config` is what its source says; `tool_settings` are those that were set for single tools besides, by tool, and
+    win over it.
+    """
 
     name: str
     config: JsonObject
@@ -30,6 +34,7 @@ class ServerRow:
     tools: Mapping[str, str]
     error: str = ""
     remedy: str = ""
+    tool_settings: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class ServerRepository:
                 return rows, await pinned_definitions(connection, pins)
 
     async def configs(self, hashes: Collection[str]) -> Mapping[str, JsonObject]:
-        """Return configurations by hash, also of servers that were removed."""
+        """Return configurations and settings of tools by hash, also of servers that were removed."""
         query = select(configs.c.hash, configs.c.config).where(configs.c.tenant == SHARED, configs.c.hash.in_(hashes))
         with translated():
             async with self._engine.connect() as connection:
@@ -101,13 +106,19 @@ class ServerRepository:
                 return True
 
 
+def settings_hash(row: ServerRow) -> str:
+    """Return the hash by which epochs pin the settings of a server's tools, nothing where there are none."""
+    return digest(row.tool_settings) if row.tool_settings else ""
+
+
 async def _servers(connection: AsyncConnection) -> list[ServerRow]:
     found = await connection.execute(select(*_COLUMNS).where(servers.c.tenant == SHARED).order_by(servers.c.name))
     return [ServerRow(*row) for row in found]
 
 
 async def _save_server(connection: AsyncConnection, row: ServerRow) -> None:
-    kept = insert(configs).values(tenant=SHARED, hash=row.config_hash, config=row.config)
+    pinned = {row.config_hash: row.config} | ({settings_hash(row): row.tool_settings} if row.tool_settings else {})
+    kept = insert(configs).values([{"tenant": SHARED, "hash": key, "config": one} for key, one in pinned.items()])
     await connection.execute(kept.on_conflict_do_nothing())
     values = {name: getattr(row, name) for name in _FIELDS} | {"listed_at": func.now()}
     statement = insert(servers).values(tenant=SHARED, **values)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-from starling.core.teams.stars import MemberApproval
+from starling.core.teams.stars import MemberApproval, ReviewPolicy
 from starling.core.tool_calls import Effect, Observation
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
@@ -16,7 +16,12 @@ OVER_LIMIT: Final = "over_limit"
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool of a server, pinned by `hash`, the digest of its whole canonical definition as listed."""
+    """A tool of a server, pinned by `hash`, the digest of its whole canonical definition as listed.
+
+    Description and schemas are what agents see: the admin's own where there are some. `narrowing` is the digest of the
+    admin's schemas, empty where both are the server's. `reflect` is the review policy of its results, None where that
+    of the agent holds.
+    """
 
     server: str
     name: str
@@ -25,6 +30,13 @@ class ToolDefinition:
     output_schema: JsonObject | None
     effect: Effect
     hash: str
+    narrowing: str = ""
+    reflect: ReviewPolicy | None = None
+
+    @property
+    def schemas_key(self) -> str:
+        """A key that changes with the schemas."""
+        return f"{self.hash}{self.narrowing}"
 
     @property
     def full_name(self) -> str:

@@ -80,6 +80,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/teams/{name}/activate": {},
     "/v1/teams/{name}/rollback": {},
     "/v1/teams/{name}/archive": {},
+    "/v1/servers/{name}/tools/{tool:path}": {"timeout": 3},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},
@@ -202,8 +203,9 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "artifact": artifact_id(SECRET_WORDS),
         "skill_id": town.skill,
         "version": "1",
+        "tool": "get",
     }  # what the bank has, for each parameter of a path that there is
-    path = call.path.format(**{parameter: banks[parameter] for parameter in call.parameters})
+    path = call.path.replace(":path", "").format(**{parameter: banks[parameter] for parameter in call.parameters})
     request: dict[str, Any] = {"json": call.body} | more
     return await client.request(call.method, path, **request)
 

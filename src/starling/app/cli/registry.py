@@ -16,7 +16,7 @@ from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"
 _LISTING_SECONDS: Final = 600.0  # servers are started one after another where there are many
-_REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams")
+_REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams", "tool_settings")
 CHANGES = 10  # the exit code of a plan that isn't empty
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -120,6 +120,8 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
         print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
     for team, why in report["broken_teams"].items():
         print_line(f"  ! team {team} lacks something then: {why}", "yellow")
+    for tool, names in report.get("tool_settings", {}).items():
+        print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
 
 
 def _lines(changes: Document) -> Iterator[str]:

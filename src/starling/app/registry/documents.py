@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.effective_config import effective, row_faults, tool_values
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import NotFoundError
 
@@ -25,25 +25,42 @@ class ServerDocuments:
         row = next((row for row in rows if row.name == name), None)
         if row is None:
             raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
-        options = server_of(row.config).options
+        options = effective(row).options
         tools = [
             {
                 "name": tool,
                 "effect": options.effect_of(tool).value,
-                "description": definitions[name, tool].get("description") or "",
+                "description": options.tool(tool).description or definitions[name, tool].get("description") or "",
                 "hash": pin,
+                "settings": row.tool_settings.get(tool, {}),
             }
             for tool, pin in sorted(row.tools.items())
         ]
         return _summary(row) | {"description": row.description, "config": row.config, "tools": tools}
 
+    async def tool(self, name: str, tool: str) -> Mapping[str, Any]:
+        """Return the settings of a tool that are in effect, each with its source. Raises NotFoundError."""
+        rows, definitions = await self.servers.servers_and_tools()
+        row = next((row for row in rows if row.name == name), None)
+        if row is None or (tool not in row.tools and tool not in row.tool_settings):
+            raise NotFoundError("tool", f"{name}.{tool}", "`starling server show SERVER` lists those of a server.")
+        values = tool_values(row, tool, definitions.get((name, tool), {}))
+        return {
+            "server": name,
+            "tool": tool,
+            "hash": row.tools.get(tool, ""),
+            "settings": row.tool_settings.get(tool, {}),
+            "effective": {key: {"value": found.value, "source": found.source} for key, found in values.items()},
+        }
+
 
 def _summary(row: ServerRow) -> dict[str, Any]:
+    error, remedy = row_faults(row)
     return {
         "name": row.name,
         "state": row.state,
         "tools": len(row.tools),
         "source": row.source,
-        "error": row.error,
-        "remedy": row.remedy,
+        "error": error,
+        "remedy": remedy,
     }

@@ -7,19 +7,24 @@ from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
-from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.repository import ServerRow
+from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.registration.effective_config import effective
+from mcp_gateway.registration.repository import ServerRow, settings_hash
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
 
 @dataclass(slots=True)
 class EpochPublisher:
-    """Called with the changed servers: activates their epoch and writes the audit entry."""
+    """Called with the changed servers: activates their epoch and writes the audit entry.
+
+    `change` is recorded besides, where the epoch is a new one.
+    """
 
     epochs: EpochRepository
     actor: Actor
     action: str
+    change: AuditedChange | None = None
     _activation: Activation | None = field(default=None, init=False)
 
     @property
@@ -36,6 +41,8 @@ class EpochPublisher:
             detail = found.changes.model_dump(mode="json", exclude_defaults=True)
             await follow_tools(connection, found.epoch.manifest.tool_hashes())
             await record(connection, self.actor, AuditedChange(self.action, f"epoch {found.epoch.number}", detail))
+            if self.change is not None:
+                await record(connection, self.actor, self.change)
         self._activation = found
 
 
@@ -45,12 +52,25 @@ def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
 
 
 def _entry(row: ServerRow) -> ServerEntry:
-    options = server_of(row.config).options
+    options = effective(row).options
     return ServerEntry(
         config_hash=row.config_hash,
         source=row.source,
         state=row.state,
         description=row.description,
-        tools={tool: ToolPin(hash=pin, effect=options.effect_of(tool)) for tool, pin in row.tools.items()},
+        tools={tool: _pin(pin, tool, options) for tool, pin in row.tools.items()},
         tenants=options.tenants,
+        settings_hash=settings_hash(row),
+    )
+
+
+def _pin(definition_hash: str, tool: str, options: ServerOptions) -> ToolPin:
+    own = options.tool(tool)
+    return ToolPin(
+        hash=definition_hash,
+        effect=options.effect_of(tool),
+        description=own.description,
+        input_schema=own.input_schema,
+        output_schema=own.output_schema,
+        reflect=own.reflect,
     )

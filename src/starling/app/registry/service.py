@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from brain.registry.custom_agents.broken_agents import broken_agents
 from brain.registry.custom_agents.repository import AgentRepository
@@ -15,13 +16,14 @@ from brain.registry.teams.repository import StarRepository
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.catalog import Trial
+from mcp_gateway.registration.effective_config import row_faults
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
 from starling.core.tools import ServerListing
-from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.audit import Actor, AuditedChange
 
 _WAS_DEGRADED = "It couldn't be listed when this epoch was made."
 _RELOAD = "`starling registry reload` lists it again."
@@ -33,6 +35,7 @@ class Report:
 
     `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
     work after the change, `broken_teams` which members of teams can't, or only without some of their tools.
+    `tool_settings` names the settings of tools, by full name, that win over the configuration and stay.
     """
 
     epoch: int
@@ -40,6 +43,7 @@ class Report:
     warnings: Mapping[str, str]
     broken_agents: Mapping[str, str]
     broken_teams: Mapping[str, str]
+    tool_settings: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,17 @@ class RegistryService:
             await gateway.reconfigure(name, config)
         return await self._applied(publisher.activation)
 
+    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any], actor: Actor) -> Report:
+        """Replace the settings of one tool that win over its server's configuration; an empty document removes them.
+
+        Raises NotFoundError, InvalidRequestError.
+        """
+        change = AuditedChange("server.tool", f"{name}.{tool}", {"settings": dict(document)})
+        publisher = EpochPublisher(self.epochs, actor, "server.configure", change)
+        async with self.gateway(self.servers(publisher)) as gateway:
+            await gateway.configure_tool(name, tool, document)
+        return await self._applied(publisher.activation)
+
     async def remove(self, name: str, actor: Actor) -> Report:
         """Remove one server, also for running runs. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
@@ -136,16 +151,24 @@ class RegistryService:
     async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
         teams = await broken_teams(self.stars, after)
         named = changes.model_copy(update={"broken_teams": tuple(teams)})
-        return Report(epoch, named, _warnings(rows), await broken_agents(self.agents, after), teams)
+        broken = await broken_agents(self.agents, after)
+        return Report(epoch, named, _warnings(rows), broken, teams, _tool_settings(rows))
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
-    return {row.name: f"{row.error} {row.remedy}".strip() for row in rows if row.error}
+    return {row.name: " ".join(faults).strip() for row in rows if (faults := row_faults(row))[0]}
+
+
+def _tool_settings(rows: Sequence[ServerRow]) -> dict[str, tuple[str, ...]]:
+    return {
+        f"{row.name}.{tool}": tuple(sorted(settings)) for row in rows for tool, settings in row.tool_settings.items()
+    }
 
 
 async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, ServerRow]:
-    configs = await servers.configs({entry.config_hash for entry in manifest.servers.values()})
-    return {name: _row(name, entry, configs[entry.config_hash]) for name, entry in manifest.servers.items()}
+    entries = manifest.servers.values()
+    stored = await servers.configs({hash_ for entry in entries for hash_ in (entry.config_hash, entry.settings_hash)})
+    return {name: _row(name, entry, stored) for name, entry in manifest.servers.items()}
 
 
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
@@ -153,11 +176,11 @@ def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
     return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
 
 
-def _row(name: str, entry: ServerEntry, config: JsonObject) -> ServerRow:
+def _row(name: str, entry: ServerEntry, stored: Mapping[str, JsonObject]) -> ServerRow:
     degraded = entry.state == "degraded"
     return ServerRow(
         name=name,
-        config=config,
+        config=stored[entry.config_hash],
         config_hash=entry.config_hash,
         source=entry.source,
         state=entry.state,
@@ -165,4 +188,5 @@ def _row(name: str, entry: ServerEntry, config: JsonObject) -> ServerRow:
         tools={tool: pin.hash for tool, pin in entry.tools.items()},
         error=_WAS_DEGRADED if degraded else "",
         remedy=_RELOAD if degraded else "",
+        tool_settings=cast("Mapping[str, JsonObject]", stored.get(entry.settings_hash, {})),
     )

@@ -35,6 +35,7 @@ from starling.infra.postgres.tables import (
     artifacts,
     audit,
     audit_events,
+    call_claims,
     events,
     idempotency_keys,
     interrupts,
@@ -119,8 +120,12 @@ class _OldRows:
         ended = exists().where(_of_run(idempotency_keys, runs), runs.c.ended_at < self.before)
         delivered = audit_events.c.delivered_at.is_not(None)
         past = audit_events.c.created_at <= func.now() - timedelta(days=DELIVERY_DAYS)
+        open_runs = exists().where(
+            _of_run(call_claims, runs), or_(runs.c.ended_at.is_(None), runs.c.ended_at >= self.before)
+        )
         found = {
             idempotency_keys: (idempotency_keys.c.key, ended),
+            call_claims: (call_claims.c.key, not_(open_runs)),
             audit_events: (audit_events.c.id, or_(delivered, past)),
         }
         if self.which.audit:

@@ -10,6 +10,10 @@ _COMMANDS = {
     "show": Lazy(_READING, "Show one server: its configuration and its tools."),
     "test": Lazy(_CHANGING, "Start a server, list its tools and compare them with what is stored."),
     "effects": Lazy("starling.app.cli.server.effects", "Show the effects of a server's tools, or propose them."),
+    "tool": Lazy(
+        "starling.app.cli.server.tool_settings",
+        "Show the settings of one tool and where they come from, or change them.",
+    ),
     "add": Lazy(_CHANGING, "Add a server and its specialist agent."),
     "remove": Lazy(_CHANGING, "Remove a server and its specialist agent."),
 }

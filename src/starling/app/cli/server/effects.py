@@ -10,6 +10,7 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.registration.effective_config import effective
 from mcp_gateway.registration.repository import ServerRow
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.connection import MCP_FILE
@@ -56,10 +57,10 @@ def effects(
     """
     settings = settings_of(context)
     rows, row, tools = run_until_stopped(_stored(settings, name))
-    config = server_of(row.config)
-    proposed = suggested_effects(tools, config.options) if propose else []
+    config, options = server_of(row.config), effective(row).options
+    proposed = suggested_effects(tools, options) if propose else []
     if not as_json and not propose:
-        print_table(("TOOL", "EFFECT"), [(tool, config.options.effect_of(tool).value) for tool in sorted(tools)])
+        print_table(("TOOL", "EFFECT"), [(tool, options.effect_of(tool).value) for tool in sorted(tools)])
         return
     if not as_json and not useful_of(proposed):
         print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
@@ -71,7 +72,7 @@ def effects(
         chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
         epoch = run_until_stopped(_set(settings, name, with_effects(config, chosen))) if chosen else None
     if as_json:
-        print_json(_document(name, config.options, tools, proposed) | {"epoch": epoch})
+        print_json(_document(name, options, tools, proposed) | {"epoch": epoch})
     elif epoch is not None:
         print_line(f"{name} has these effects in epoch {epoch}: {_listed(chosen)}.")
 

@@ -49,6 +49,10 @@ def show(
         ("TOOL", "EFFECT", "DESCRIPTION"),
         [(tool["name"], tool["effect"], tool["description"]) for tool in document["tools"]],
     )
+    for tool in document["tools"]:
+        if tool.get("settings"):
+            names = ", ".join(sorted(tool["settings"]))
+            print_line(f"{tool['name']} has settings of its own, which win over the configuration: {names}")
 
 
 def _cells(server: Document) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ _REPORT: dict[str, Any] = {
     "warnings": {"git": "'git-mcp' isn't installed or not on PATH."},
     "broken_agents": {},
     "broken_teams": {"default/researcher": "historian: Its server 'git' was removed."},
+    "tool_settings": {"time.get_current_time": ["cache_ttl"]},
 }
 _EPOCH: dict[str, Any] = {
     "number": 4,
@@ -92,6 +93,7 @@ class Report(BaseModel):
 
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
     `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
+    `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_REPORT]})
@@ -102,6 +104,7 @@ class Report(BaseModel):
     warnings: dict[str, str]
     broken_agents: dict[str, str]
     broken_teams: dict[str, str] = {}
+    tool_settings: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
@@ -113,6 +116,7 @@ class Report(BaseModel):
             warnings=dict(report.warnings),
             broken_agents=dict(report.broken_agents),
             broken_teams=dict(report.broken_teams),
+            tool_settings=dict(report.tool_settings),
         )
 
 

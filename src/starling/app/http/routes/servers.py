@@ -1,12 +1,13 @@
 """The stored MCP servers."""
 
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, RootModel
 
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
+from starling.infra.postgres.audit import Actor
 
 router = APIRouter(prefix="/v1/servers", tags=["registry"], responses={503: {"model": Problem}})
 
@@ -23,8 +24,19 @@ _TOOL: dict[str, Any] = {
     "effect": "read",
     "description": "Return the time in a zone.",
     "hash": "9b3f0d3c7f0b1f0e6b1f0e9d4f7c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b3",
+    "settings": {"cache_ttl": 30.0},
 }
 _DETAILS: dict[str, Any] = _SERVER | {"config": {"command": "mcp-server-time"}, "tools": [_TOOL]}
+_SETTINGS: dict[str, Any] = {
+    "server": "time",
+    "tool": "get_current_time",
+    "hash": _TOOL["hash"],
+    "settings": {"cache_ttl": 30.0},
+    "effective": {
+        "effect": {"value": "read", "source": "configuration"},
+        "cache_ttl": {"value": 30.0, "source": "tool_settings"},
+    },
+}
 
 
 class ListedServer(BaseModel):
@@ -48,12 +60,50 @@ class ListedServers(BaseModel):
 
 
 class ServerTool(BaseModel):
-    """A tool of a server: its effect, and the hash of its definition."""
+    """A tool of a server: its effect, the hash of its definition, and the settings that were set for it by itself."""
 
     name: str
     effect: str
     description: str
     hash: str
+    settings: dict[str, Any] = {}
+
+
+class EffectiveValue(BaseModel):
+    """A value in effect and its source.
+
+    `tool_settings`: set for the tool by itself, which wins; `configuration`: that of its server; `listing`: the server
+    said so; `default`: nothing was set, and for `timeout` and `approval` the settings of the platform hold.
+    """
+
+    value: Any
+    source: Literal["tool_settings", "configuration", "listing", "default"]
+
+
+class ToolSettings(BaseModel):
+    """The settings of a tool: those that were set for it by itself, and all that are in effect, by name."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SETTINGS]})
+
+    server: str
+    tool: str
+    hash: str
+    settings: dict[str, Any]
+    effective: dict[str, EffectiveValue]
+
+
+class NewToolSettings(RootModel[dict[str, Any]]):
+    """The settings of a tool as under `x-starling.tools`; the closed schema is that of its fields."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"timeout": 10, "approval": "always"}]})
+
+
+class ConfiguredTool(ToolSettings):
+    """The settings of a tool after a change, and the first epoch that has them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SETTINGS | {"epoch": 5}]})
+
+    epoch: int
 
 
 class ServerDetails(BaseModel):
@@ -81,3 +131,27 @@ async def servers(_: Admin, services: FromServices) -> ListedServers:
 async def server(name: str, _: Admin, services: FromServices) -> ServerDetails:
     """Return a server with its configuration and its tools."""
     return ServerDetails.model_validate(await services.server_documents.one(name))
+
+
+@router.get("/{name}/tools/{tool:path}", summary="Show a tool's settings", responses={404: {"model": Problem}})
+async def tool_settings(name: str, tool: str, _: Admin, services: FromServices) -> ToolSettings:
+    """Return the settings of a tool that are in effect, each with its source."""
+    return ToolSettings.model_validate(await services.server_documents.tool(name, tool))
+
+
+@router.put(
+    "/{name}/tools/{tool:path}",
+    summary="Configure a tool",
+    responses={404: {"model": Problem}, 422: {"model": Problem}},
+)
+async def configure_tool(
+    name: str, tool: str, settings: NewToolSettings, request: Request, caller: Admin, services: FromServices
+) -> ConfiguredTool:
+    """Replace the settings of a tool that win over its server's configuration; `{}` removes them.
+
+    Reloads of the server's file keep them.
+    """
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    report = await services.registry.configure_tool(name, tool, settings.root, actor)
+    found = await services.server_documents.tool(name, tool)
+    return ConfiguredTool.model_validate({**found, "epoch": report.epoch})

@@ -10,6 +10,7 @@ from starling.infra.postgres.tables.columns import metadata
 from starling.infra.postgres.tables.conversations import branches, states, threads
 from starling.infra.postgres.tables.registry import agents, configs, epochs, servers, stars, tools, workflows
 from starling.infra.postgres.tables.run_records import (
+    call_claims,
     events,
     idempotency_keys,
     interrupts,
@@ -27,6 +28,7 @@ __all__ = [
     "audit",
     "audit_events",
     "branches",
+    "call_claims",
     "configs",
     "embeddings",
     "epochs",

@@ -18,6 +18,7 @@ servers = Table(
     Column("tools", JSONB, nullable=False, server_default="{}"),  # tool name -> definition hash
     Column("error", Text, nullable=False, server_default=""),
     Column("remedy", Text, nullable=False, server_default=""),
+    Column("tool_settings", JSONB, nullable=False, server_default="{}"),  # tool name -> settings that win over config
     moment_column("listed_at"),
 )
 

@@ -149,6 +149,16 @@ ledger = Table(  # a row for each call that may change something
     Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
 )
 
+call_claims = Table(  # the call whose result equal calls of a principal get, where the tool's settings say so
+    "call_claims",
+    metadata,
+    tenant_column(),
+    Column("key", Text, primary_key=True),  # digest of principal, tool and arguments
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    Column("call_key", Text, nullable=False),  # of its row in the ledger
+    moment_column("created_at"),
+)
+
 interrupts = Table(  # what a run waits for; keyed like the ledger, within its run
     "interrupts",
     metadata,
