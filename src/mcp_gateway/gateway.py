@@ -1,7 +1,7 @@
 """The gateway as the rest of the platform knows it."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +21,16 @@ from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy, Observation
-from starling.core.tools import NO_HALTS, CallRecord, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tools import (
+    NO_HALTS,
+    CallRecord,
+    Halts,
+    ServerListing,
+    ServerSource,
+    ToolCall,
+    ToolGateway,
+    ToolOutcome,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +76,10 @@ class Gateway(ToolGateway):
         return self._sessions.count
 
     async def sync(
-        self, config: McpConfig, late: Late | None = None, *, relist: bool = False
+        self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
     ) -> tuple[ServerListing, ...]:
         """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
-        await self._catalog.sync(config, late, relist=relist)
+        await self._catalog.sync(config, late, relist=relist, source=source)
         return await self.refresh()
 
     async def republish(self) -> tuple[ServerListing, ...]:
@@ -78,9 +87,16 @@ class Gateway(ToolGateway):
         await self._catalog.republish()
         return await self.refresh()
 
-    async def plan(self, config: McpConfig, *, relist: bool = False) -> Change:
+    async def plan(
+        self,
+        config: McpConfig,
+        *,
+        relist: bool = False,
+        source: ServerSource = "file",
+        unstarted: Collection[str] = (),
+    ) -> Change:
         """Return what `sync` would do, and do nothing. See `Catalog.plan`."""
-        return await self._catalog.plan(config, relist=relist)
+        return await self._catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
 
     async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
         """Add one server beside those of files; return what is known then. See `Catalog.add`."""

@@ -50,6 +50,10 @@ class GatewayHarness:
     def misbehaving(self, how: str, **options: Any) -> ServerConfig:
         return python(SERVERS / "misbehaving.py", how, str(self.record), **options)
 
+    async def sources(self) -> dict[str, str]:
+        """Return how each stored server got in."""
+        return {row.name: row.source for row in await ServerRepository(self.engine).servers()}
+
     @property
     def record(self) -> Path:
         return self.folder / "record"

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.core.json import digest
 from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import Effect
+from starling.core.tools import ServerSource
 
 
 def specialist_name(server: str) -> str:
@@ -48,7 +49,7 @@ class ServerEntry(_Part):
     """
 
     config_hash: str
-    source: Literal["file", "api"]
+    source: ServerSource
     state: Literal["ready", "degraded"]
     description: str
     tools: dict[str, ToolPin]

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Final
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
 from mcp_gateway.registration.effective_config import effective, row_faults, with_tool_settings
@@ -22,8 +22,13 @@ from starling.core.errors import (
 )
 from starling.core.json import storable_text
 from starling.core.settings.schema import Limits
-from starling.core.tools import ServerListing, ToolDefinition
+from starling.core.tools import ServerListing, ServerSource, ToolDefinition
 
+_REPLACED: Final[Mapping[ServerSource, frozenset[ServerSource]]] = {
+    "file": frozenset({"file"}),
+    "api": frozenset({"file", "api"}),
+    "host": frozenset(),
+}
 _log = logging.getLogger(__name__)
 
 type Late = Callable[[], Awaitable[None]]
@@ -71,16 +76,18 @@ class Catalog:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
 
-    async def sync(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> None:
+    async def sync(
+        self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
+    ) -> None:
         """Replace the servers that came from files by these.
 
         Lists new, changed and degraded servers, with `relist` all; a server that can't be listed becomes degraded and
         doesn't affect the others. With `late`, servers that are slower than the grace period are degraded until they
-        answer; then they are stored and `late` is called. Raises ConfigurationError if a name belongs to a server that
-        was added over the API.
+        answer; then they are stored and `late` is called. A document over HTTP (`source`) also replaces what came that
+        way before. Raises ConfigurationError if a name belongs to a server that was added on the host.
         """
         while True:
-            change = await self.plan(config, late, relist=relist)
+            change = await self.plan(config, late, relist=relist, source=source)
             if await self._repository.change(change.removed, change.listed, change.known):
                 return
 
@@ -88,31 +95,47 @@ class Catalog:
         """Call the publisher of epochs without a change."""
         await self._repository.change((), ())
 
-    async def plan(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> Change:
-        """Return the change that `sync` would make. Raises as `sync` does."""
+    async def plan(
+        self,
+        config: McpConfig,
+        late: Late | None = None,
+        *,
+        relist: bool = False,
+        source: ServerSource = "file",
+        unstarted: Collection[str] = (),
+    ) -> Change:
+        """Return the change that `sync` would make, without the tools of servers not to be started.
+
+        Raises as `sync` does.
+        """
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
         _check_names_free(config, known)
         asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
+        asked = {name: server for name, server in asked.items() if name not in unstarted}
         answers = await self._answers(asked, late, others=len(asked) < len(config))
+        answers += [_degraded(name, config[name], _not_started(name)) for name in unstarted]
         answers = [_with_tool_settings(answer, known.get(answer.row.name)) for answer in answers]
-        gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
+        answers = [replace(one, row=replace(one.row, source=_source_of(one.row, known, source))) for one in answers]
+        taken = _taken_over(config, asked, known, source)
+        answers += [ListedServer(replace(known[name], source=source), {}) for name in taken]
+        gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
     async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> None:
-        """List one server, unless `listed` is given, and store it as added over the API, so that no file removes it.
+        """List one server, unless `listed` is given, and store it as added on the host, so that no file removes it.
 
         Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
         """
         _check_name_free(name, await self._repository.servers())
-        added = _ready(name, config, listed or await self._list(name, config), "api")
+        added = _ready(name, config, listed or await self._list(name, config), "host")
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
             stored = await self._repository.change((), [added], known)
 
     async def reconfigure(self, name: str, config: ServerConfig) -> None:
-        """Replace the configuration of a server that was added over the API; its tools stay as listed.
+        """Replace the configuration of a server that no file names; its tools stay as listed.
 
         Raises NotFoundError, ConfigurationError for a server of a file, whose configuration is in that file.
         """
@@ -120,7 +143,7 @@ class Catalog:
         while not stored:
             known = {row.name: row for row in await self._repository.servers()}
             row = _known_row(name, known)
-            if row.source != "api":
+            if row.source == "file":
                 raise ConfigurationError(f"The server {name!r} comes from a file.", "Change it there and reload it.")
             changed = replace(row, config=config.document, config_hash=config.hash)
             stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
@@ -251,16 +274,36 @@ def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:
     return row is not None and row.state == "ready" and row.config_hash == config.hash
 
 
+def _not_started(name: str) -> ServerUnavailableError:
+    return ServerUnavailableError(
+        name, "it isn't started for a plan over HTTP.", "A reload lists it; so does a plan on its machine."
+    )
+
+
+def _source_of(row: ServerRow, known: Mapping[str, ServerRow], source: ServerSource) -> ServerSource:
+    """Return the source of a listed server: a document over HTTP changes that of new and changed ones only."""
+    before = known.get(row.name)
+    is_same = before is not None and before.config_hash == row.config_hash
+    return before.source if before is not None and is_same and source == "api" else source
+
+
+def _taken_over(config: McpConfig, asked: McpConfig, known: Mapping[str, ServerRow], source: ServerSource) -> list[str]:
+    """Return the unchanged servers that came over HTTP and are in a file now."""
+    if source != "file":
+        return []
+    return [name for name in config.keys() - asked.keys() if name in known and known[name].source == "api"]
+
+
 def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:
     if name in {row.name for row in known}:
         raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
 
 
 def _check_names_free(config: McpConfig, known: Mapping[str, ServerRow]) -> None:
-    taken = sorted(name for name, row in known.items() if row.source != "file" and name in config)
+    taken = sorted(name for name, row in known.items() if row.source == "host" and name in config)
     if taken:
         raise ConfigurationError(
-            f"The names {', '.join(taken)} belong to servers that were added over the API.",
+            f"The names {', '.join(taken)} belong to servers that were added with `starling server add`.",
             "Rename them in the file, or remove the others.",
         )
 
@@ -280,7 +323,7 @@ def _degraded(name: str, config: ServerConfig, error: ServerUnavailableError) ->
     return ListedServer(row, {})
 
 
-def _ready(name: str, config: ServerConfig, listed: Listed, source: Literal["file", "api"]) -> ListedServer:
+def _ready(name: str, config: ServerConfig, listed: Listed, source: ServerSource) -> ListedServer:
     faults = listed.faults(config.options)
     row = ServerRow(
         name=name,

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import JsonObject, digest
 from starling.core.principal import SHARED
+from starling.core.tools import ServerSource
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import configs, servers, tools
 from starling.infra.postgres.tool_definitions import pinned_definitions
@@ -28,7 +29,7 @@ class ServerRow:
     name: str
     config: JsonObject
     config_hash: str
-    source: Literal["file", "api"]
+    source: ServerSource
     state: Literal["ready", "degraded"]
     description: str
     tools: Mapping[str, str]

@@ -14,6 +14,10 @@ FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others
 OVER_LIMIT: Final = "over_limit"
 
 
+type ServerSource = Literal["file", "host", "api"]
+"""How a server got in: by a file, by an admin of the machine, or by a document over HTTP."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """A tool of a server, pinned by `hash`, the digest of its whole canonical definition as listed.

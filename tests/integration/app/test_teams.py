@@ -25,7 +25,7 @@ from starling.app.teams.service import ActivatedTeam
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
 from starling.core.principal import SHARED, Grant, Principal, Scope
-from starling.core.settings.schema import Limits, Settings
+from starling.core.settings.schema import Settings
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
@@ -462,7 +462,7 @@ async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
     await add(admin, spec())
     await activate(admin)
 
-    report = await build_registry(engine, Limits()).plan({})  # which would remove both servers
+    report = await build_registry(engine, Settings()).plan({})  # which would remove both servers
 
     assert report.broken_teams == {
         "default/crew": "historian: Its server 'git' was removed. searcher: Its server 'web' was removed."

@@ -75,7 +75,7 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
     assert file is not None
     async with proxied(database_url) as database:
         engine, port = open_engine(database.url), database.proxy.port
-        registry = build_registry(engine, settings.limits)
+        registry = build_registry(engine, settings)
         async with watching(settings, registry):
             await database.proxy.stop()
             write(file, extra=workbench.as_server("read"))

@@ -1,11 +1,19 @@
 """The registry over HTTP: plan, reload, rollback."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from sqlalchemy import select
 
-from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.configuration.servers import McpConfig, server_of
+from mcp_gateway.configuration.stdio_over_http import StdioRules
+from starling.app.access.keys import KeySpec
+from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import servers
 from tests.integration.http.conftest import SERVERS, LiveApi
@@ -144,3 +152,55 @@ async def test_unknown_epoch_is_not_found(api: LiveApi) -> None:
 async def test_limit_sets_the_length_of_the_epoch_list(api: LiveApi) -> None:
     async with api.client.get("/v1/registry", params={"limit": 1}) as response:
         assert len((await response.json())["epochs"]) == 1
+
+
+@asynccontextmanager
+async def remote_admin(api: LiveApi) -> AsyncGenerator[LiveApi]:
+    """The API for the key of an admin, who may be on another machine."""
+    _, key = await api.services.keys.create(KeySpec("test", "default", frozenset({Scope.ADMIN})), Actor.local("test"))
+    async with aiohttp.ClientSession(api.url, headers={"Authorization": f"Bearer {key}"}) as client:
+        yield replace(api, client=client)
+
+
+async def test_stdio_server_over_http_is_neither_planned_nor_loaded_with_a_key(api: LiveApi, tmp_path: Path) -> None:
+    await send(api, "reload", WITHOUT_BROKEN)
+    canary = tmp_path / "touched"
+    hostile = {"mcpServers": SERVERS | {"touch": {"command": "/bin/touch", "args": [str(canary)]}}}
+    changed = {"mcpServers": {"system_health": SERVERS["system_health"] | {"env": {"A": "b"}}}}
+
+    async with remote_admin(api) as remote:
+        refused = [
+            await send(remote, path, body, status=403) for path in ("plan", "reload") for body in (hostile, changed)
+        ]
+        unchanged = await send(remote, "plan?relist=true", WITHOUT_BROKEN)
+
+    assert {answer["code"] for answer in refused} == {"forbidden"}
+    assert "stdio_over_http" in refused[0]["remedy"]
+    assert not unchanged["changed"]
+    assert not canary.exists()
+
+
+async def test_rollback_with_a_key_brings_no_stdio_server_back(api: LiveApi) -> None:
+    await send(api, "reload", WITHOUT_BROKEN)
+    before = await epoch_of(api)
+    await send(api, "reload", {"mcpServers": {}})
+
+    async with remote_admin(api) as remote:
+        await send(remote, "rollback", {"number": before}, status=403)
+
+    assert await names(api) == set()
+    await send(api, "rollback", {"number": before})
+    assert await names(api) == {"system_health"}
+
+
+async def test_plan_over_http_starts_no_allowed_command_that_is_not_in_use(api: LiveApi, tmp_path: Path) -> None:
+    canary = tmp_path / "touched"
+    registry = replace(api.services.registry, stdio_rules=StdioRules(("/bin/touch",)))
+    config: McpConfig = {"touch": server_of({"command": "/bin/touch", "args": [str(canary)]})}
+
+    over_http = await registry.plan(config, source="api")
+    touched_over_http = canary.exists()
+    await registry.plan(config)
+
+    assert "isn't started for a plan over HTTP" in over_http.warnings["touch"]
+    assert (touched_over_http, canary.exists()) == (False, True)

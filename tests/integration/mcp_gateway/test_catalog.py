@@ -97,12 +97,29 @@ async def test_separately_added_server_is_neither_removed_nor_replaced_by_a_file
     async with harness.gateway() as gateway:
         await gateway.sync({"a": harness.recording()})
         async with harness.engine.begin() as connection:
-            await connection.execute(update(servers).values(source="api"))
+            await connection.execute(update(servers).values(source="host"))
         await gateway.sync({})
 
         assert gateway.listing("a") is not None
         with pytest.raises(ConfigurationError, match="a belong to servers"):
             await gateway.sync({"a": harness.recording()})
+
+
+async def test_document_over_http_replaces_those_of_files_and_a_file_takes_over_what_it_names(
+    harness: GatewayHarness,
+) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.sync({"a": harness.recording(), "b": harness.recording()})
+        await gateway.sync({"b": harness.recording(), "c": harness.recording(), "d": harness.recording()}, source="api")
+        over_http = await harness.sources()
+        await gateway.sync({"c": harness.recording()})
+        from_file = await harness.sources()
+        await gateway.sync({}, source="api")
+
+    assert over_http == {"b": "file", "c": "api", "d": "api"}
+    assert from_file == {"c": "file", "d": "api"}
+    assert await harness.sources() == {}
+    assert harness.recorded() == ["started"] * 4
 
 
 BROKEN: dict[str, tuple[ServerConfig, str]] = {

@@ -10,6 +10,7 @@ from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.repository import EpochRepository
 from brain.registry.teams.repository import StarRepository
 from brain.state import GRAPH_VERSION
+from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container import deferred
@@ -120,19 +121,20 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             acceptance=acceptance,
             answering=InterruptService(interrupts),
             cancellation=cancellation,
-            registry=build_registry(engine, settings.limits),
+            registry=build_registry(engine, settings),
             metrics_exporter=MetricsExporter(metrics, partial(backlog, engine), admin.epochs.active_number),
         )
 
 
-def build_registry(engine: Engine, limits: Limits) -> RegistryService:
+def build_registry(engine: Engine, settings: Settings) -> RegistryService:
     """Return what changes servers and epochs; it starts servers with the environment of this process."""
     return RegistryService(
         epochs=EpochRepository(engine),
         agents=AgentRepository(engine),
         stars=StarRepository(engine),
         servers=partial(ServerRepository, engine),
-        gateway=partial(open_gateway, limits=limits, environment=environment()),
+        gateway=partial(open_gateway, limits=settings.limits, environment=environment()),
+        stdio_rules=StdioRules(settings.stdio_over_http),
     )
 
 

@@ -13,7 +13,8 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.registry.teams.broken_teams import broken_teams
 from brain.registry.teams.repository import StarRepository
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer, server_of
+from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.catalog import Trial
 from mcp_gateway.registration.effective_config import row_faults
@@ -22,7 +23,7 @@ from mcp_gateway.registration.repository import ListedServer, ServerRepository, 
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
-from starling.core.tools import ServerListing
+from starling.core.tools import ServerListing, ServerSource
 from starling.infra.postgres.audit import Actor, AuditedChange
 
 _WAS_DEGRADED = "It couldn't be listed when this epoch was made."
@@ -58,24 +59,34 @@ class RegistryService:
     stars: StarRepository
     servers: Callable[[EpochPublisher | None], ServerRepository]  # a publisher takes part in each change
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
+    stdio_rules: StdioRules  # for documents that come over HTTP
 
-    async def plan(self, config: McpConfig, *, relist: bool = False) -> Report:
-        """Return what `reload` would change now. Starts the same servers; writes nothing."""
+    async def plan(self, config: McpConfig, *, relist: bool = False, source: ServerSource = "file") -> Report:
+        """Return what `reload` would change now; writes nothing.
+
+        Starts the same servers; for a document over HTTP no process of a server that is not in use. Raises as `reload`.
+        """
+        unstarted = await self._checked(config) if source == "api" else ()
         async with self.gateway(self.servers(None)) as gateway:
-            change = await gateway.plan(config, relist=relist)
+            change = await gateway.plan(config, relist=relist, source=source, unstarted=unstarted)
         active = await self.epochs.active()
         after = with_servers(active.manifest, entries_of(change.rows()))
         return await self._report(active.number, difference(active.manifest, after), after, change.rows())
 
-    async def reload(self, config: McpConfig, actor: Actor, *, relist: bool = False) -> Report:
-        """Replace the servers that came from files by these.
+    async def reload(
+        self, config: McpConfig, actor: Actor, *, relist: bool = False, source: ServerSource = "file"
+    ) -> Report:
+        """Replace the servers that came from files by these, or with `source` "api" those of all documents.
 
-        Lists new, changed and degraded servers; with `relist` all of them.
-        Raises ConfigurationError where a name belongs to a server that was added another way.
+        Lists new, changed and degraded servers; with `relist` all of them. Raises ConfigurationError where a name
+        belongs to a server that was added another way, ForbiddenError where a document over HTTP has a new or changed
+        stdio server that is not allowed.
         """
+        if source == "api":
+            await self._checked(config)
         publisher = EpochPublisher(self.epochs, actor, "registry.reload")
         async with self.gateway(self.servers(publisher)) as gateway:
-            await gateway.sync(config, relist=relist)
+            await gateway.sync(config, relist=relist, source=source)
         return await self._applied(publisher.activation)
 
     async def add(
@@ -121,22 +132,30 @@ class RegistryService:
         async with self.gateway(self.servers(None)) as gateway:
             return await gateway.try_out(name)
 
-    async def rollback(self, number: int | None, actor: Actor) -> Report:
+    async def rollback(self, number: int | None, actor: Actor, *, source: ServerSource = "file") -> Report:
         """Make a new epoch with the servers of an earlier one; default: the one before servers last changed.
 
         Prompts and built-in agents stay those of this version, and tenants keep their agents and teams.
-        Raises NotFoundError, InvalidRequestError.
+        Raises NotFoundError, InvalidRequestError; ForbiddenError as `reload` does.
         """
         target = await self.epochs.get(number or await self._previous())
         publisher = EpochPublisher(self.epochs, actor, "registry.rollback")
         servers = self.servers(publisher)
         wanted = await _restored(servers, target.manifest)
+        if source == "api":
+            await self._checked({name: server_of(row.config) for name, row in wanted.items()})
         while True:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
-            rows = [_with_reason(row, known) for row in wanted.values()]
+            rows = [_with_reason(_vouched_for(row, source), known) for row in wanted.values()]
             if await servers.change(removed, [ListedServer(row, {}) for row in rows], known):
                 return await self._applied(publisher.activation)
+
+    async def _checked(self, config: McpConfig) -> tuple[str, ...]:
+        """Return the stdio servers of a document over HTTP that are not in use so. Raises ForbiddenError."""
+        known = {row.name: row.config_hash for row in await self.servers(None).servers()}
+        self.stdio_rules.check(config, known)
+        return tuple(name for name in inactive(config, known) if isinstance(config[name], StdioServer))
 
     async def _previous(self) -> int:
         number = await self.epochs.before_other_servers()
@@ -169,6 +188,11 @@ async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, 
     entries = manifest.servers.values()
     stored = await servers.configs({hash_ for entry in entries for hash_ in (entry.config_hash, entry.settings_hash)})
     return {name: _row(name, entry, stored) for name, entry in manifest.servers.items()}
+
+
+def _vouched_for(row: ServerRow, source: ServerSource) -> ServerRow:
+    """Return a server as one that an admin of the machine brought back, if one did."""
+    return replace(row, source="host") if (row.source, source) == ("api", "file") else row
 
 
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:

@@ -133,6 +133,9 @@ class Settings(BaseSettings):
     watch_mcp_config: bool = Field(
         default=False, validation_alias=AliasChoices("STARLING_WATCH_MCP_CONFIG", "watch_mcp_config")
     )
+    stdio_over_http: Annotated[tuple[str, ...], NoDecode] = Field(  # commands that documents over HTTP may have started
+        default=(), validation_alias=AliasChoices("STARLING_STDIO_OVER_HTTP", "stdio_over_http")
+    )
     ollama_base_url: str = Field(
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
     )
@@ -190,10 +193,10 @@ class Settings(BaseSettings):
         """Return whether the folder was set; a default folder may be replaced by one that Postgres can access."""
         return "data_dir" in self.model_fields_set
 
-    @field_validator("model", "model_router", "model_reasoning", "model_coding", mode="before")
+    @field_validator("model", "model_router", "model_reasoning", "model_coding", "stdio_over_http", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Split `a:b, c:d` into a model and its fallbacks, in order."""
+        """Split `a:b, c:d` into its parts, such as a model and its fallbacks, in order."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value

@@ -17,6 +17,7 @@ from starling.app.http.problems import Problem
 from starling.app.registry import service as registry
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
+from starling.core.tools import ServerSource
 from starling.infra.postgres.audit import Actor
 
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
@@ -151,11 +152,19 @@ async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, 
 
 @router.post("/plan", summary="Plan a reload")
 async def plan(
-    _document: ServersDocument, request: Request, _: Admin, services: FromServices, how: Annotated[HowToRead, Query()]
+    _document: ServersDocument,
+    request: Request,
+    caller: Admin,
+    services: FromServices,
+    how: Annotated[HowToRead, Query()],
 ) -> Report:
-    """Compare a document with the active epoch. Servers that are new or changed are started and listed."""
+    """Compare a document with the active epoch. Servers that are new or changed are listed.
+
+    Processes are started for that only for an admin of the platform's machine, who sends the local token.
+    """
     with _fault_of_the_document():
-        return Report.of(await services.registry.plan(await _config(request), relist=how.relist))
+        config = await _config(request)
+        return Report.of(await services.registry.plan(config, relist=how.relist, source=_source(caller)))
 
 
 @router.post("/reload", summary="Reload the registry")
@@ -166,16 +175,21 @@ async def reload(
     services: FromServices,
     how: Annotated[HowToRead, Query()],
 ) -> Report:
-    """Apply the changes that a plan of the same document lists. Servers that were added separately stay unchanged."""
+    """Apply the changes that a plan of the same document lists. Servers that were added separately stay unchanged.
+
+    New or changed stdio servers are accepted from an admin of the platform's machine, who sends the local token; from
+    others only where the setting `stdio_over_http` allows their command, else the answer is 403.
+    """
     with _fault_of_the_document():
         config, actor = await _config(request), _actor(caller, request)
-        return Report.of(await services.registry.reload(config, actor, relist=how.relist))
+        return Report.of(await services.registry.reload(config, actor, relist=how.relist, source=_source(caller)))
 
 
 @router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, services: FromServices) -> Report:
     """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged."""
-    return Report.of(await services.registry.rollback(wanted.number, _actor(caller, request)))
+    actor = _actor(caller, request)
+    return Report.of(await services.registry.rollback(wanted.number, actor, source=_source(caller)))
 
 
 async def _config(request: Request) -> McpConfig:
@@ -190,6 +204,11 @@ def _fault_of_the_document() -> Generator[None]:
         yield
     except ConfigurationError as error:  # what a file would be to blame for at the command line
         raise InvalidRequestError(error.message, "Correct the document; nothing was changed.") from None
+
+
+def _source(caller: Principal) -> ServerSource:
+    """Return what a document of a caller counts as: an admin of the machine could write it to a file there."""
+    return "file" if caller.on_host else "api"
 
 
 def _actor(caller: Principal, request: Request) -> Actor:

@@ -12,7 +12,7 @@ servers = Table(
     Column("name", Text, primary_key=True),
     Column("config", JSONB, nullable=False),  # as written: variables and secrets unresolved
     Column("config_hash", Text, nullable=False),
-    Column("source", Text, nullable=False),  # file or api
+    Column("source", Text, nullable=False),  # file, host or api
     Column("state", Text, nullable=False),  # ready or degraded
     Column("description", Text, nullable=False, server_default=""),
     Column("tools", JSONB, nullable=False, server_default="{}"),  # tool name -> definition hash

@@ -1,0 +1,106 @@
+"""Which commands a document over HTTP may have started: those of a setting, in forms that run nothing else."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Final
+
+from mcp_gateway.configuration.servers import McpConfig, StdioServer
+from starling.core.errors import ForbiddenError
+
+_REMEDY: Final = (
+    "Add it on its machine, with `starling server add` or `starling registry reload`, or allow its command there with "
+    "the setting `stdio_over_http`."
+)
+# Programs that run whatever their arguments say: no argument list makes them harmless.
+_NEVER: Final = re.compile(
+    r"ash|bash|busybox|chroot|csh|dash|doas|docker|env|fish|ksh|lua|nice|nohup|nsenter|parallel|perl|php|podman|ruby|script"
+    r"|setsid|sh|ssh|stdbuf|strace|su|sudo|tclsh|timeout|unshare|watch|xargs|zsh"
+)
+# Interpreters and package runners: what follows them may be a script or a package, never an option.
+_LAUNCHERS: Final = re.compile(r"(?:python|pypy)[0-9.]*|node|nodejs|bun|deno|npx|pnpx|uvx|uv|pipx|npm|pnpm|yarn|java")
+# Variables by which a process loads code, finds other programs, or is led elsewhere.
+_VARIABLES: Final = re.compile(
+    r"(?:LD|DYLD|PYTHON|NODE|NPM|BASH|PERL|RUBY|JAVA|JDK|GIT|UV|PIP|DENO|BUN|GLIBC)_?.*|_JAVA_OPTIONS|ENV|PATH|IFS|HOME"
+    r"|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
+    re.IGNORECASE,
+)
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class StdioRules:
+    """Decides on stdio servers that come over HTTP.
+
+    `allowed` are command lines: a command with its first arguments, or a folder that ends with a slash, whose programs
+    are allowed. Nothing is allowed without one.
+    """
+
+    allowed: tuple[str, ...] = ()
+
+    def check(self, servers: McpConfig, known: Mapping[str, str]) -> None:
+        """Raise ForbiddenError for the first stdio server that is new or changed and not allowed.
+
+        `known` are the hashes of the stored configurations by name.
+        """
+        for name in inactive(servers, known):
+            if isinstance(server := servers[name], StdioServer) and (reason := self.refusal(server)):
+                raise ForbiddenError(f"The server {name!r} can't be added or changed over HTTP: {reason}.", _REMEDY)
+
+    def refusal(self, server: StdioServer) -> str:
+        """Return why a server may not be started for a document that came over HTTP; empty if it may."""
+        if not self.allowed:
+            return "it would start a command on the machine of the platform"
+        command = server.command
+        texts = (command, *server.args, *server.env, *server.env.values())
+        if found := next((text for text in texts if "${" in text), None):
+            return f"{found!r} refers to a variable of the platform"
+        if _UNPRINTABLE.search("".join(texts)) or command != command.strip():
+            return "its command, an argument or a variable has a line break or another control character"
+        if found := next((name for name in server.env if _VARIABLES.fullmatch(name)), None):
+            return f"the variable {found} could make it run something else"
+        if server.cwd is not None:
+            return "`cwd` can't be set"
+        return self._command_refusal(command, server.args)
+
+    def _command_refusal(self, command: str, arguments: Sequence[str]) -> str:
+        fitting = [rest for line in self.allowed if (rest := _beyond(line, command, arguments)) is not None]
+        if not fitting:
+            return f"the command {command!r} is not allowed"
+        beyond = min(fitting, key=len)
+        program = PurePath(os.path.realpath(shutil.which(command) or command)).name
+        for name in (PurePath(command).name, program):
+            if _NEVER.fullmatch(name):
+                return f"{command!r} runs whatever its arguments say"
+            if _LAUNCHERS.fullmatch(name) and (option := next((a for a in beyond if a.startswith("-")), None)):
+                return f"the option {option!r} of {command!r} is not allowed"
+        return ""
+
+
+def inactive(servers: McpConfig, known: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of servers that are not stored with this configuration."""
+    return tuple(name for name, server in servers.items() if known.get(name) != server.hash)
+
+
+def _beyond(line: str, command: str, arguments: Sequence[str]) -> Sequence[str] | None:
+    """Return the arguments after those of an allowed line; None where the line is about something else."""
+    if line.endswith("/"):
+        return arguments if _is_within(Path(line), Path(command)) else None
+    first, *fixed = shlex.split(line) or [""]
+    if not first or command != first or list(arguments[: len(fixed)]) != fixed:
+        return None
+    return arguments[len(fixed) :]
+
+
+def _is_within(folder: Path, program: Path) -> bool:
+    """Return whether a program is directly in a folder, also after links are followed."""
+    return (
+        program.is_absolute()
+        and ".." not in program.parts
+        and program.parent == folder
+        and Path(os.path.realpath(program)).parent == Path(os.path.realpath(folder))
+    )
