@@ -6,7 +6,8 @@ ignore SIGTERM and the end of stdin, or that became daemons. Its exit code is th
 the server.
 
 It imports only a few modules of the standard library, because it starts with every server. On Linux it is a child
-subreaper, so that it adopts orphans; elsewhere only the server's process group is ended.
+subreaper, so that it adopts orphans; elsewhere only the server's process group is ended. There it is two processes, of
+which each ends everything if the other one is killed: a guard, and its child, which starts the server.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -178,5 +180,79 @@ class Supervisor:
             self._reap()
 
 
+class Guard:
+    """Waits for the process that supervises the server, and ends what it leaves if it is killed."""
+
+    def __init__(self, parent: int) -> None:
+        self.parent = parent
+
+    def run(self, supervisor: int) -> int:
+        """Wait; return the exit code."""
+        for number in _ENDING:
+            signal.signal(number, partial(self._stop, supervisor))
+        signal.signal(_PARENT_GONE, partial(self._stop_without_parent, supervisor))
+        self._close_streams()
+        _prctl(_PR_SET_PDEATHSIG, _PARENT_GONE)
+        self._stop_without_parent(supervisor)
+        code = _exit_code(self._status(supervisor))
+        for _ in range(_KILL_ROUNDS):
+            if not _kill_descendants():
+                break
+            time.sleep(0.01)
+        return code
+
+    def _close_streams(self) -> None:
+        """Give up the streams of the platform, so that it sees when the server and the supervisor close them."""
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(quiet, stream)
+
+    def _stop_without_parent(self, supervisor: int, *_: object) -> None:
+        if os.getppid() != self.parent:
+            self._stop(supervisor)
+
+    def _stop(self, supervisor: int, *_: object) -> None:
+        try:
+            os.kill(supervisor, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+    def _status(self, supervisor: int) -> int:
+        while True:
+            pid, status = os.wait()
+            if pid == supervisor:
+                return status
+
+
+def _kill_descendants() -> bool:
+    """Kill and reap the processes below this one; return whether there were any."""
+    found = _descendants()
+    for pid in found:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    return bool(found)
+
+
+def main() -> int:
+    """Supervise a server, in two processes on Linux; return the exit code."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if not _LINUX:
+        return Supervisor(parent, command).run()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guard = os.getpid()
+    if os.getppid() != parent:  # it died before the death signal is set
+        return 1
+    if (supervisor := os.fork()) == 0:
+        return Supervisor(guard, command).run()
+    return Guard(parent).run(supervisor)
+
+
 if __name__ == "__main__":
-    sys.exit(Supervisor(int(sys.argv[1]), sys.argv[2:]).run())
+    sys.exit(main())

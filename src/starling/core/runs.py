@@ -83,6 +83,7 @@ class Run:
     has_history: bool = True  # False for the first run of a branch
     cancelled: bool = False  # cancellation was requested before this claim
     scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
+    suspected: bool = False  # its process ended while it executed the run, perhaps because of it
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 

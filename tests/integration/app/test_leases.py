@@ -42,6 +42,7 @@ class RecordingHandlers:
     may_end: defaultdict[int, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     cancelled_at: defaultdict[int, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     claims: list[Claim] = field(default_factory=list[Claim])
+    alone: list[Claim] = field(default_factory=list[Claim])
     parked: list[Claim] = field(default_factory=list[Claim])
     cancelled: list[str] = field(default_factory=list[str])
     swept: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,6 +55,10 @@ class RecordingHandlers:
         except asyncio.CancelledError:
             self.cancelled_at[claim.run.fence].set()
             raise
+
+    async def execute_alone(self, claim: Claim) -> None:
+        self.alone.append(claim)
+        await self.execute(claim)
 
     async def sweep(self) -> None:
         self.swept.set()
@@ -82,7 +87,11 @@ class WorkerHarness:
                 Leases(self.engine, queue.defer, runs.admit),
                 Heartbeat(renewals, lease, self.handlers.cancelled.append),
                 RunHandlers(
-                    self.handlers.execute, self.handlers.park, self.handlers.drained.set, [self.handlers.sweep]
+                    self.handlers.execute,
+                    self.handlers.execute_alone,
+                    self.handlers.park,
+                    self.handlers.drained.set,
+                    [self.handlers.sweep],
                 ),
                 Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
             )
@@ -256,9 +265,19 @@ async def test_renewal_reports_a_run_to_cancel(harness: WorkerHarness) -> None:
     assert set(harness.handlers.cancelled) == {key.id}
 
 
+async def test_run_whose_worker_ended_is_executed_alone(harness: WorkerHarness) -> None:
+    await harness.accept()
+    await harness.execute("UPDATE runs SET status = 'running', fence = 4")
+
+    async with harness.worker():
+        await harness.handlers.began[5].wait()
+
+    assert [claim.run.suspected for claim in harness.handlers.alone] == [True]
+
+
 async def test_run_that_crashed_too_often_is_parked_instead_of_executed(harness: WorkerHarness) -> None:
     await harness.accept()
-    await harness.execute("UPDATE runs SET status = 'running', fence = 4, crashes = 2")
+    await harness.execute("UPDATE runs SET status = 'running', fence = 4, crashes = 2, isolation = 'alone'")
 
     async with harness.worker():
         await harness.handlers.began[5].wait()

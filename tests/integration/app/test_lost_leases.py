@@ -35,7 +35,7 @@ async def test_end_of_a_lost_execution_does_not_release_the_next_one(database_ur
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
-        work = RunHandlers(execute, park=execute, drain=lambda: None)
+        work = RunHandlers(execute, execute, park=execute, drain=lambda: None)
         worker = Worker(queue, leases, heartbeat, work, Limits())
         async with running_worker(worker):
             await runs.accept(new_run())
@@ -74,8 +74,13 @@ async def test_run_that_fails_each_execution_is_parked_by_its_only_worker(databa
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
-        work = RunHandlers(execute, park=park, drain=lambda: None)
-        async with running_worker(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
+
+        async def execute_alone(claim: Claim) -> None:
+            await leases.begin_alone(claim.run)
+            await execute(claim)
+
+        work = RunHandlers(execute, execute_alone, park=park, drain=lambda: None)
+        async with running_worker(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=1))):
             await runs.accept(new_run())
             for execution in (1, 2):
                 await executed[execution].wait()

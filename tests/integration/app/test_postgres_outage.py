@@ -21,7 +21,9 @@ from tests.support.soak import rounds
 
 _LEASE = 3.0
 _MANY = 20
-_CRASHED = text("UPDATE runs SET fence = 4, crashes = 2, worker = 'a dead one', lease_until = NULL WHERE id = :run")
+_CRASHED = text(
+    "UPDATE runs SET fence = 4, crashes = 2, isolation = 'alone', worker = 'dead', lease_until = NULL WHERE id = :run"
+)
 
 
 @dataclass(frozen=True, slots=True)

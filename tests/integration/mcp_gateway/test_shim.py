@@ -166,3 +166,15 @@ async def test_shim_survives_the_end_of_the_thread_that_started_it(record: Path)
         process.stdin.close()
 
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+@pytest.mark.parametrize("killed", ["guard", "supervisor"])
+async def test_sigkill_of_either_process_of_the_shim_leaves_no_daemon(record: Path, killed: str) -> None:
+    with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
+        await wait_for(pids_in(record, 2))
+        guard = psutil.Process(process.pid)
+        below = guard.children(recursive=True)
+        {"guard": guard, "supervisor": guard.children()[0]}[killed].kill()
+
+        await wait_for(lambda: not executing(record) and not any(process.is_running() for process in below))

@@ -52,9 +52,40 @@ async def test_run_with_expired_lease_is_claimed_under_the_next_fence(
 
     second = await claimed(admission.leases, key)
 
-    assert (first.run.fence, second.run.fence, second.run.crashes) == (1, 2, 1)
+    assert (first.run.fence, second.run.fence) == (1, 2)
     with LeaseRenewer(database_url, lease_seconds=60) as renewals:
         assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
+
+
+async def test_run_whose_process_ends_is_suspected_and_crashes_count_only_while_it_is_alone(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    lives: list[tuple[bool, int]] = []
+    for alone in (False, False, True, False):
+        run = (await claimed(admission.leases, key)).run
+        lives.append((run.suspected, run.crashes))
+        if alone:
+            await admission.leases.begin_alone(run)
+        await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+
+    assert lives == [(False, 0), (True, 0), (True, 0), (True, 1)]
+
+
+async def test_run_that_crashed_a_process_of_its_own_is_queued_and_stays_suspected(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    await claimed(admission.leases, key)
+    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+    suspected = (await claimed(admission.leases, key)).run
+    admission.queued.clear()
+
+    await admission.leases.release(suspected, crashed=True)
+
+    assert admission.queued == [key]
+    again = (await claimed(admission.leases, key)).run
+    assert (again.suspected, again.crashes) == (True, 1)
 
 
 async def test_renewed_lease_prevents_a_second_claim(admission: AdmissionHarness, database_url: str) -> None:

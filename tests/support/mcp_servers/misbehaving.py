@@ -40,6 +40,16 @@ def die(_: dict[str, Any]) -> dict[str, Any]:
     os._exit(7)
 
 
+def kill_platform(_: dict[str, Any]) -> dict[str, Any]:
+    """Kill the process that has started this server's shim."""
+    pid = os.getppid()
+    while b"shim.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    note(str(pid))
+    os.kill(pid, signal.SIGKILL)
+    return text("never read")
+
+
 def same_names(_: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [_TOOL, _TOOL]}
 
@@ -94,6 +104,7 @@ LISTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "dying": die,
+    "killing": kill_platform,
     "failing": lambda _: text("the disk is on fire", isError=True),
     "breaking-promise": lambda _: text("n is four", structuredContent={"n": "four"}),
     "promising": lambda _: text("n is 4", structuredContent={"n": 4}),

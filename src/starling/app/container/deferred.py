@@ -32,6 +32,13 @@ def execution():
     return execution
 
 
+def isolated_run():
+    """Return the module of processes that execute one run. Imports what opens services, like this process."""
+    from starling.app.container import isolated_run
+
+    return isolated_run
+
+
 def retrieval():
     """Return the module that builds what finds agents and skills. Imports numpy."""
     from starling.app.container import retrieval

@@ -46,6 +46,7 @@ class Services(AdminServices):
     """What routes, workers and commands that change runs or servers call."""
 
     engine: Engine
+    url: str
     direct_url: str  # past any transaction pooler
     hub: NotificationHub
     broadcast: Broadcast
@@ -111,6 +112,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             switch_targets=admin.switch_targets,
             switches=admin.switches,
             engine=engine,
+            url=database.url,
             direct_url=database.direct_url,
             hub=hub,
             broadcast=broadcast,

@@ -12,25 +12,29 @@ from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
-from starling.app.container.deferred import DeferredBrain, execution
+from starling.app.container.deferred import DeferredBrain, execution, isolated_run
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import watching
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.background_tasks import in_background
+from starling.app.runtime.database import Database
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.isolation import IsolatedRuns
 from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
+from starling.core.run_status import RunStatus
 from starling.core.settings.schema import Settings, environment
 from starling.core.tools import ServerListing
 from starling.core.tracing import Tracer
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.recent_calls import RecentCalls
 from starling.infra.tracing.factory import open_tracer
@@ -74,16 +78,29 @@ class RunParts:
 
 
 @asynccontextmanager
-async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGenerator[WorkerRuntime]:
-    """Register the configured servers, publish the epoch that they make, and build what executes runs."""
+async def open_run_parts(settings: Settings, services: Services, servers: ServerRepository) -> AsyncGenerator[RunParts]:
+    """Open models, servers, kill switches, cancellation and traces."""
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(open_models(settings))
-        publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
-        servers = ServerRepository(services.engine, publisher)
         board = KillSwitchCache(services.switches)
         await stack.enter_async_context(board.listening(services.hub))
         opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts, settings.approval)
         gateway = await stack.enter_async_context(opening)
+        active = ActiveRuns()
+        cancelling = CancellationListener(services.cancellation.repository, active)
+        await stack.enter_async_context(cancelling.listening(services.hub))
+        tracer = await stack.enter_async_context(open_tracer(settings))
+        yield RunParts(settings, services, models, gateway, tracer, board, active)
+
+
+@asynccontextmanager
+async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGenerator[WorkerRuntime]:
+    """Register the configured servers, publish the epoch that they make, and build what executes runs."""
+    async with AsyncExitStack() as stack:
+        publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
+        servers = ServerRepository(services.engine, publisher)
+        parts = await stack.enter_async_context(open_run_parts(settings, services, servers))
+        gateway, active = parts.gateway, parts.active_runs
         registry = services.rosters
         watch = watching(settings, services.registry)
         listings = await _register(settings, gateway)
@@ -96,14 +113,20 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: epoch_follower.epoch)
         metrics.known_since.set_function(lambda: epoch_follower.since)
-        active = ActiveRuns()
-        cancelling = CancellationListener(services.cancellation.repository, active)
-        await stack.enter_async_context(cancelling.listening(services.hub))
-        tracer = await stack.enter_async_context(open_tracer(settings))
-        parts = RunParts(settings, services, models, gateway, tracer, board, active)
         brain = DeferredBrain(lambda: execution().build_brain(parts))
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
-        work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
+        isolated = _isolated(settings, services)
+
+        def drain() -> None:
+            brain.drain()
+            isolated.drain()
+
+        async def execute_alone(claim: Claim) -> RunStatus | None:
+            if (status := await isolated.execute(claim)) is not None:
+                metrics.runs_ended.labels(status).inc()
+            return status
+
+        work = RunHandlers(execute, execute_alone, brain.park, drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)
         start_finished = asyncio.Event()
         if settings.skills:
@@ -115,10 +138,10 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
             epoch_follower,
             brain,
             worker,
-            models,
+            parts.models,
             listings,
             epoch,
-            board,
+            parts.halts,
             RecentCalls(services.engine),
             start_finished,
         )
@@ -130,6 +153,13 @@ async def _keep_skills(services: Services, start_finished: asyncio.Event) -> Non
     retrieval = await asyncio.to_thread(services.retrieval.get)
     if upkeep := retrieval.skill_upkeep(services.direct_url):
         await upkeep.repeat()
+
+
+def _isolated(settings: Settings, services: Services) -> IsolatedRuns:
+    def work_of(claim: Claim) -> bytes:
+        return isolated_run().IsolatedWork.pickled(settings, Database(services.url, services.direct_url), claim)
+
+    return IsolatedRuns(services.leases, work_of, settings.limits.isolated_runs)
 
 
 def _heartbeat(settings: Settings, services: Services, active: ActiveRuns) -> Heartbeat:

@@ -17,6 +17,7 @@ from starling.app.telemetry.logs import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
+from starling.core.run_status import RunStatus
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.outage_retry import retry_while_unavailable
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[RunResult | None]]
 """Returns the result of the run, or None where only this execution has ended: the run waits or continues later."""
+type ExecuteAlone = Callable[[Claim], Awaitable[RunStatus | None]]
+"""Returns the status of the run, or None likewise."""
 type Sweep = Callable[[], Awaitable[object]]
 
 
@@ -38,11 +41,13 @@ type Sweep = Callable[[], Awaitable[object]]
 class RunHandlers:
     """The functions that a worker calls.
 
-    `execute` runs a claimed run; `park` takes one that crashed too often; `drain` makes executions end after their
-    current step; `sweeps` are called after each sweep of the leases.
+    `execute` runs a claimed run; `execute_alone` one that is suspected of having ended its process; `park` takes one
+    that crashed too often; `drain` makes executions end after their current step; `sweeps` are called after each sweep
+    of the leases.
     """
 
     execute: Execute
+    execute_alone: ExecuteAlone
     park: Execute
     drain: Callable[[], None]
     sweeps: Sequence[Sweep] = ()
@@ -174,21 +179,27 @@ class Worker:
     async def _execute(self, claim: Claim) -> None:
         begun = perf_counter()
         park = claim.run.crashes >= self._limits.crashes_per_run
-        handler = self._handlers.park if park else self._handlers.execute
         with run_log_context(claim.run):
             try:
-                result = await handler(claim)
+                status = await self._handled(claim, park=park)
             except (LeaseLostError, DatabaseUnavailableError) as error:
                 _log.warning("run %s stopped in this worker and continues elsewhere or later: %s", claim.run.id, error)
                 if isinstance(error, RunUnwritableError) and not park:  # although its lease was renewed
                     self._failed.add(claim.run.id)
             else:
                 fields = {"ms": round((perf_counter() - begun) * 1000)}
-                if result is None:
+                if status is None:
                     _log.info("execution ended", extra=fields)
                 else:
                     self._drain_counts["ended"] += 1
-                    _log.info("run ended", extra=fields | {"status": result.status})
+                    _log.info("run ended", extra=fields | {"status": status})
+
+    async def _handled(self, claim: Claim, *, park: bool) -> str | None:
+        """Return the status of a run that has ended, None for one that waits or continues later."""
+        if claim.run.suspected and not park:
+            return await self._handlers.execute_alone(claim)
+        result = await (self._handlers.park if park else self._handlers.execute)(claim)
+        return None if result is None else result.status
 
     async def _release(self, run: Run) -> None:
         """Hand a run back if its fence is still ours; retry while Postgres is unavailable."""

@@ -79,7 +79,8 @@ class Limits(BaseModel):
     runs_per_worker: int = Field(default=48, ge=1)
     tenant_share: float = Field(default=0.75, gt=0, le=1)  # of the runs of one worker, for one tenant
     lease_seconds: float = Field(default=15, gt=0.5)
-    crashes_per_run: int = Field(default=3, ge=1)  # then the status is `parked`
+    crashes_per_run: int = Field(default=3, ge=1)  # while it was alone in a process; then the status is `parked`
+    isolated_runs: int = Field(default=4, ge=1)  # of a worker; each is alone in a process, others wait
     drain_seconds: float = Field(default=20, ge=0)  # time for steps to finish when a worker stops
     interrupt_seconds: float = Field(default=86_400, gt=0)  # time limit for an answer to an interrupt
     stream_ping_seconds: float = Field(default=15, gt=0)  # between keep-alive comments in a stream

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,11 +18,12 @@ def die_with_parent(by: signal.Signals) -> Callable[[], None] | None:
     """
     if sys.platform != "linux":
         return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    return partial(end_with, os.getpid(), by, ctypes.CDLL(None).prctl)
 
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended in between
-            os._exit(1)
 
-    return ask
+def end_with(parent: int, by: signal.Signals, prctl: Callable[..., object] | None = None) -> None:
+    """Have the kernel send this process the signal `by` when its parent ends; exit if it has ended already."""
+    if sys.platform == "linux":
+        (prctl or ctypes.CDLL(None).prctl)(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

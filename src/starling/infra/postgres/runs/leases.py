@@ -17,7 +17,8 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 # The columns of a claim, in the order that `claim_of` reads.
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
-    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes', build"""
+    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
+    isolation IS NOT NULL, build"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
     *(
@@ -32,14 +33,20 @@ _NAMES = (
         "caller",
         "cancelled",
         "scopes",
+        "suspected",
         "build",
     ),
 )
 
+# A run whose process ended is suspected and executed alone from then on. Only what ends a process of its own counts as
+# a crash of the run: in a shared process any of the runs may have been the cause.
 _CLAIM = f"""
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
     lease_until = now() + make_interval(secs => %(lease)s),
-    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s)::int,
+    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s
+                         AND isolation IS NOT DISTINCT FROM 'alone')::int,
+    isolation = CASE WHEN isolation IS NOT NULL OR (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s)
+                THEN 'due' END,
     started_at = coalesce(started_at, now()),
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
 WHERE tenant = %(tenant)s AND id = %(id)s AND (
@@ -51,8 +58,12 @@ RETURNING {CLAIMED},
     EXISTS (SELECT FROM states WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id
             AND states.branch_id = runs.branch_id)"""  # noqa: S608 - our own text
 
+_BEGIN_ALONE = """
+UPDATE runs SET isolation = 'alone' WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s RETURNING true"""
+
 _RELEASE = """
-UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL
+UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL, crashes = crashes + %(crashes)s,
+    isolation = CASE WHEN isolation IS NOT NULL THEN 'due' END
 WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND status = 'running'
 RETURNING tenant, id::text"""
 
@@ -124,12 +135,18 @@ class Leases:
             row = await execute_autocommit(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
 
-    async def release(self, run: Run) -> bool:
-        """Put an unfinished run back into the queue; this does not count as a crash.
+    async def begin_alone(self, run: Run) -> bool:
+        """Record that a suspected run is alone in a process from now on; return whether it is held under this fence."""
+        values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
+        with translated():
+            return await execute_autocommit(self._engine, _BEGIN_ALONE, values) is not None
+
+    async def release(self, run: Run, *, crashed: bool = False) -> bool:
+        """Put an unfinished run back into the queue; it counts as a crash only if the run `crashed` its process.
 
         Does nothing if the run is no longer held under this fence; returns whether it was.
         """
-        values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
+        values = {"tenant": run.tenant, "id": run.id, "fence": run.fence, "crashes": int(crashed)}
         with translated():
             async with transaction(self._engine) as connection:
                 released = await (await connection.execute(_RELEASE, values)).fetchall()

@@ -46,6 +46,7 @@ runs = Table(
     moment_column("ended_at", nullable=True),
     Column("result", JSONB),
     Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
+    Column("isolation", Text),  # of a run whose process ended while it executed it: due, or alone in a process
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],

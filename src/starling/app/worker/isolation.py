@@ -1,0 +1,97 @@
+"""Suspected runs, each alone in a process: what a run does to its process then happens to no other run."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.run_status import RunStatus
+from starling.core.runs import Run
+from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.runs.acceptance import Claim
+from starling.infra.postgres.runs.leases import Leases
+
+ISOLATED_RUN: Final = "starling.app.container.isolated_run"  # the module that the process runs
+_RESTART_SECONDS = 2.0  # after a process that ended before it began
+_log = logging.getLogger(__name__)
+
+
+class IsolatedRuns:
+    """Executes claimed runs in processes of their own, `at_once` at a time; the others wait.
+
+    This process keeps the leases and ends a process whose run it has lost. A process that ends without an outcome
+    counts as a crash of its run. `work_of` returns what a process reads from stdin.
+    """
+
+    def __init__(self, leases: Leases, work_of: Callable[[Claim], bytes], at_once: int) -> None:
+        self._leases = leases
+        self._work_of = work_of
+        self._slots = asyncio.Semaphore(at_once)
+        self._processes: set[Process] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Let every execution end after its current step, and begin no other one."""
+        self._draining = True
+        for process in self._processes:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+
+    async def execute(self, claim: Claim) -> RunStatus | None:
+        """Execute a claimed run; return its status, or None if it waits or continues later.
+
+        Raises LeaseLostError, DatabaseUnavailableError.
+        """
+        async with self._slots:
+            if self._draining:
+                return None
+            outcome = await self._outcome(claim)
+        if outcome is None:
+            return None
+        if message := outcome.get("error"):
+            await self._requeue(claim.run, crashed=False)
+            raise DatabaseUnavailableError(message)
+        return RunStatus(outcome["status"]) if outcome["status"] else None
+
+    async def _outcome(self, claim: Claim) -> dict[str, Any] | None:
+        """Return the outcome that a process reported, None if it ended without one. Cancelling it kills the process."""
+        command = (sys.executable, "-P", "-m", ISOLATED_RUN, str(os.getpid()))
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        self._processes.add(process)
+        try:
+            return await self._followed(process, claim)
+        finally:
+            self._processes.discard(process)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def _followed(self, process: Process, claim: Claim) -> dict[str, Any] | None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(ConnectionError):  # the process has ended, which its exit code explains
+            process.stdin.write(self._work_of(claim))
+            await process.stdin.drain()
+            process.stdin.close()
+        begun = bool(await process.stdout.readline())
+        if begun and not await self._leases.begin_alone(claim.run):
+            raise LeaseLostError(claim.run.id, claim.run.fence)
+        written = await process.stdout.read()
+        if await process.wait() == 0:
+            return json.loads(written)
+        _log.error("the process of run %s ended with code %s", claim.run.id, process.returncode)
+        if not begun:
+            await asyncio.sleep(_RESTART_SECONDS)
+        await self._requeue(claim.run, crashed=begun and not self._draining)
+        return None
+
+    async def _requeue(self, run: Run, *, crashed: bool) -> None:
+        await retry_while_unavailable(partial(self._leases.release, run, crashed=crashed))
