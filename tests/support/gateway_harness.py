@@ -71,12 +71,7 @@ class running_http:  # noqa: N801 - reads as the function that it could be
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def __enter__(self) -> ServerConfig:
-        while self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                break
-            except ConnectionRefusedError:
-                continue
+        wait_for_port(self.port, self.process)
         return server_of({"url": f"http://127.0.0.1:{self.port}/mcp", "x-starling": {"effect": "read"}})
 
     def __exit__(self, *_: object) -> None:
@@ -101,6 +96,16 @@ def foreign(name: str) -> ServerConfig:
     if shutil.which(command) is None:
         pytest.skip(f"no {command}: run scripts/server-env {name}")
     return server_of({"command": str(command)})
+
+
+def wait_for_port(port: int, process: subprocess.Popen[Any]) -> None:
+    """Return when the process listens on the port, or has ended."""
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        except ConnectionRefusedError:
+            continue
 
 
 def free_port() -> int:

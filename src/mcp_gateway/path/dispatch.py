@@ -11,7 +11,10 @@ from mcp_gateway.path.kill_switch import switched_off
 from mcp_gateway.path.result_content import data_of, text_of
 from mcp_gateway.path.stage import failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.schemas.large_values import large_value_faults
 from mcp_gateway.schemas.validation import Validators, faults
+from mcp_gateway.sessions.large_messages import LargeResult
+from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import SessionForgottenError
 from starling.core.clock import Deadline
@@ -51,7 +54,7 @@ class Dispatch:
         except ServerUnavailableError as error:
             return self._unavailable(call, error, sent=opened and not isinstance(error, SessionForgottenError))
         except McpError as error:
-            return _json_rpc_error(call, error)
+            return _error(call, error)
         except ValidationError:
             text = f"The answer of {call.tool.full_name} is not an MCP result."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
@@ -63,20 +66,25 @@ class Dispatch:
             code, text = "removed", f"The server {call.tool.server} was removed while it was called."
         return failed(call, Observation.CONNECTION_LOST, code, text) if sent else not_sent(code, text)
 
-    async def _answered(self, call: ToolCall, result: CallToolResult) -> ToolOutcome:
-        data = data_of(result)
-        text = text_of(result, data)
-        if result.isError:
+    async def _answered(self, call: ToolCall, result: CallToolResult | LargeResult) -> ToolOutcome:
+        if isinstance(result, LargeResult):
+            data, text, is_error = result.small_data, result.text, result.is_error
+        else:
+            data = data_of(result)
+            text, is_error = text_of(result, data), result.isError
+        if is_error:
             text = text or f"{call.tool.full_name} failed without a message."
             return failed(call, Observation.TOOL_ERROR, "tool_error", text)
-        if violations := await self._violations(call, data):
+        if violations := await self._violations(call, data, result.data if isinstance(result, LargeResult) else b""):
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         return ToolOutcome(Observation.COMPLETED, text, data)
 
-    async def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
+    async def _violations(self, call: ToolCall, data: JsonObject | None, large: bytes) -> str:
         if call.tool.output_schema is None:
             return ""
+        if data is None and large:
+            return "; ".join(await large_value_faults(call.tool.output_schema, large, "result"))
         if data is None:
             return "there is no structured content"
         schema = await self.validators.load(call.tool.schemas_key, "output", call.tool.output_schema)
@@ -90,8 +98,11 @@ def _meta(call: ToolCall) -> dict[str, str]:
     )
 
 
-def _json_rpc_error(call: ToolCall, error: McpError) -> ToolOutcome:
+def _error(call: ToolCall, error: McpError) -> ToolOutcome:
     message = storable_text(error.error.message)
+    if error.error.code == UNREADABLE:
+        text = f"The answer of {call.tool.full_name} is unreadable: {message}."
+        return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
     if code := _REJECTIONS.get(error.error.code):
         return failed(call, Observation.REJECTED, code, f"{call.tool.server} rejected the call: {message}")
     text = f"{call.tool.server} answered the call with error {error.error.code}: {message}."

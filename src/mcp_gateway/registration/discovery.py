@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.schemas.validation import schema_fault
+from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable, storable_text
@@ -35,6 +36,8 @@ async def _listed(session: Session) -> Listed:
     try:
         documents = await _all_pages(session)
     except McpError as error:
+        if error.error.code == UNREADABLE:
+            raise _odd(session, f"its list of tools is unreadable: {error}") from None
         raise _odd(session, f"it refused to list its tools: {error}") from None
     except ValidationError:
         raise _odd(session, "its list of tools is not what MCP defines") from None

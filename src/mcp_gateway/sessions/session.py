@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 import anyio
@@ -12,15 +13,19 @@ import httpx
 import mcp.types as wire
 from mcp import ClientSession, McpError
 from mcp.shared.session import RequestResponder
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
+from mcp_gateway.sessions.inbox import Inbox
+from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.transport import ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 
+type _Result = LargeResult | Mapping[str, Any]
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 type Mask = Callable[[str], str]
 type IncomingMessage = RequestResponder[wire.ServerRequest, wire.ClientResult] | wire.ServerNotification | Exception
 
+_CLIENT: Final = wire.Implementation(name="starling", version="1")
 _log = logging.getLogger(__name__)
 _NOT_FOUND: Final = 32600  # the SDK's error code for HTTP 404
 _SEND_CANCEL_SECONDS = 1.0
@@ -32,6 +37,10 @@ _REACH_REMEDY = "Check its `url` and `headers`, or read its own log, to see more
 
 class SessionForgottenError(ServerUnavailableError):
     """The server no longer knows the session, so it did not process the request."""
+
+
+class _AnyResult(RootModel[dict[str, Any]]):
+    pass
 
 
 class ToolsPage(BaseModel):
@@ -56,6 +65,8 @@ class Session:
         self.info: wire.InitializeResult | None = None
         self.on_tools_changed: Callable[[], None] = _ignored  # called when the server says that its tools changed
         self._transport = transport
+        self._inbox = Inbox(self._on_notice)
+        self._client = partial(ClientSession, client_info=_CLIENT, message_handler=self._on_message)
         self._start_seconds = start_seconds
         self._spawn = spawn
         self._mask = mask
@@ -75,7 +86,7 @@ class Session:
     async def run(self) -> None:
         """Open the session, keep it open until `stop`, and close it. Errors of the server end it and are not raised."""
         try:
-            async with self._transport.connect(self._on_message) as session:
+            async with self._transport.connect(self._inbox, self._client) as session:
                 await self._keep_open(session)
         except Exception as error:  # noqa: BLE001 - an error of a server ends its session only
             self._reason = self._reason or _reason(error)
@@ -90,19 +101,22 @@ class Session:
             raise self._unavailable()
         return self._session
 
-    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> wire.CallToolResult:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]
+    ) -> wire.CallToolResult | LargeResult:
         """Call a tool and return the server's answer, unvalidated; `meta` is sent beside the arguments.
 
         Raises ServerUnavailableError, McpError where the server refused, ValidationError if the answer is malformed.
         """
         request_meta = wire.RequestParams.Meta(**meta) if meta else None
         params = wire.CallToolRequestParams(name=tool, arguments=arguments, _meta=request_meta)
-        return await self._request(wire.CallToolRequest(params=params), wire.CallToolResult)
+        result = await self._request(wire.CallToolRequest(params=params))
+        return result if isinstance(result, LargeResult) else wire.CallToolResult.model_validate(result)
 
     async def page(self, cursor: str | None) -> ToolsPage:
         """Return one page of tools. Raises as `call` does."""
         params = wire.PaginatedRequestParams(cursor=cursor) if cursor else None
-        return await self._request(wire.ListToolsRequest(params=params), ToolsPage)
+        return ToolsPage.model_validate(await self._request(wire.ListToolsRequest(params=params)))
 
     def stop(self) -> None:
         """Begin to close; pending requests raise ServerUnavailableError."""
@@ -112,6 +126,9 @@ class Session:
     async def closed(self) -> None:
         """Wait until the session is closed."""
         await self._ended.wait()
+
+    def _on_notice(self, method: str, params: Mapping[str, Any]) -> None:
+        """Take note of progress, or of a log message."""
 
     async def _on_message(self, message: IncomingMessage) -> None:
         """Take note of what the server sends unasked."""
@@ -139,16 +156,14 @@ class Session:
             self._opened.set()
             await self._stop.wait()
 
-    async def _request[Answer: BaseModel](
-        self, request: wire.CallToolRequest | wire.ListToolsRequest, answer: type[Answer]
-    ) -> Answer:
+    async def _request(self, request: wire.CallToolRequest | wire.ListToolsRequest) -> _Result:
         session = await self.opened()
         limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
         try:
             async with limit:
                 self._pending.add(limit)
                 try:
-                    return await self._send(session, wire.ClientRequest(request), answer)
+                    return await self._send(session, wire.ClientRequest(request))
                 finally:
                     self._pending.discard(limit)
         except TimeoutError:
@@ -161,19 +176,17 @@ class Session:
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
 
-    async def _send[Answer: BaseModel](
-        self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]
-    ) -> Answer:
+    async def _send(self, session: ClientSession, request: wire.ClientRequest) -> _Result:
         """Send a request in a separate task, which is not cancelled while an answer may arrive.
 
         In the SDK, an answer to a cancelled `send_request` ends the whole session.
         """
         number = 0
 
-        async def send() -> Answer:
+        async def send() -> _Result:
             nonlocal number
             number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK has no public accessor
-            return await session.send_request(request, answer)
+            return self._inbox.whole((await session.send_request(request, _AnyResult)).root)
 
         sending = asyncio.get_running_loop().create_task(send(), name=f"ask-{self.server}")
         try:

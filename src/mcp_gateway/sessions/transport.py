@@ -1,14 +1,13 @@
 """Transports to MCP servers: a process under the shim, streamable HTTP, or server-sent events."""
 
 import asyncio
-import json
 import os
 import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,38 +19,40 @@ import anyio.lowlevel
 import httpx
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import ClientSession
-from mcp.client.session import MessageHandlerFnT
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import GetSessionIdCallback, streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import Implementation, JSONRPCMessage
-from pydantic import ValidationError
 
 from mcp_gateway.configuration.servers import RemoteServer, StdioServer
 from mcp_gateway.configuration.variable_expansion import Resolved
 from mcp_gateway.sessions import shim
+from mcp_gateway.sessions.http_messages import InboxClient
+from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
+from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import storable, storable_text
+from starling.core.json import storable_text
 
-LINE_BYTES: Final = 16 * 2**20  # the longest accepted message of a server
+_CHUNK: Final = 2**16  # bytes
 _MAX_INVALID_LINES = 10_000  # in a row before the session fails
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
-_CLIENT: Final = Implementation(name="starling", version="1")
 _HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
 _EXIT_SECONDS = 4.0  # the shim needs less to end all processes
 
 type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 type Outbound = MemoryObjectReceiveStream[SessionMessage]
+type OpenSession = Callable[
+    [MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]], ClientSession
+]
 
 
 class Transport(Protocol):
     """A way to exchange messages with one server."""
 
-    def connect(self, on_message: MessageHandlerFnT) -> AbstractAsyncContextManager[ClientSession]:
+    def connect(self, inbox: Inbox, open_session: OpenSession) -> AbstractAsyncContextManager[ClientSession]:
         """Yield a session that is not initialised; close the connection at the end.
 
-        `on_message` gets the server's notifications and requests.
+        `inbox` reads what the server sends, before the session that `open_session` returns.
         """
         ...
 
@@ -76,11 +77,11 @@ class HttpTransport:
     _session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
 
     @asynccontextmanager
-    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
+    async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
         async with (
-            httpx.AsyncClient(headers=self.headers, timeout=_HTTP_LIMITS, verify=_tls_context()) as client,
+            InboxClient(inbox, headers=self.headers, timeout=_HTTP_LIMITS, verify=_tls_context()) as client,
             streamable_http_client(self.url, http_client=client) as (read, write, self._session_id),
-            ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session,
+            open_session(read, write) as session,
         ):
             yield session
 
@@ -97,10 +98,15 @@ class SseTransport:
     headers: dict[str, str]
 
     @asynccontextmanager
-    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
+    async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
+        def client(
+            headers: dict[str, str] | None = None, timeout: httpx.Timeout | None = None, auth: httpx.Auth | None = None
+        ) -> httpx.AsyncClient:
+            return InboxClient(inbox, headers=headers, timeout=timeout, auth=auth, verify=_tls_context())
+
         async with (
-            sse_client(self.url, self.headers) as (read, write),
-            ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session,
+            sse_client(self.url, self.headers, httpx_client_factory=client) as (read, write),
+            open_session(read, write) as session,
         ):
             yield session
 
@@ -122,12 +128,11 @@ class ShimTransport:
         self.server = server
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.garbage = 0  # lines on stdout since the last message that are no messages
-        self.failure = ""  # why the session can't continue, unless the process has ended
         self.ended = False  # the end of stdout was reached
         self.exit_code: int | None = None
 
     @asynccontextmanager
-    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
+    async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
         """Start the process; yield a session that is not initialised; end the process and its descendants.
 
         Raises OSError if the process can't be started.
@@ -137,10 +142,10 @@ class ShimTransport:
         write, outbound = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._receive, process, inbound)
-                tasks.start_soon(self._send, process, outbound)
+                tasks.start_soon(self._receive, process, inbox, inbound)
+                tasks.start_soon(self._send, process, inbox, outbound)
                 tasks.start_soon(self._keep_stderr, process)
-                async with ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session:
+                async with open_session(read, write) as session:
                     yield session
                 tasks.cancel_scope.cancel()
         finally:
@@ -151,8 +156,6 @@ class ShimTransport:
 
     def end_reason(self) -> str:
         """Return the known reason for the end of the session, as part of an error message."""
-        if self.failure:
-            return self.failure
         parts = [f"it ended with exit code {self.exit_code}"] if self.exit_code is not None else []
         parts += [f"it wrote {self.garbage} lines to stdout that are no MCP messages"] if self.garbage else []
         parts += [f"its last line on stderr: {self.stderr[-1]}"] if self.stderr else []
@@ -167,40 +170,42 @@ class ShimTransport:
             stderr=PIPE,
             env=self.server.env,
             cwd=self.server.cwd,
-            limit=LINE_BYTES,
             start_new_session=True,
         )
 
-    async def _receive(self, process: Process, inbound: Inbound) -> None:
+    async def _receive(self, process: Process, inbox: Inbox, inbound: Inbound) -> None:
         """Forward each message. Raises ConnectionError at the end of stdout, which ends the session."""
         assert process.stdout is not None
-        try:
-            while line := await process.stdout.readline():
-                await self._forward(line, inbound)
-        except ValueError:
-            if self.garbage <= _MAX_INVALID_LINES:
-                self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
+        async with aclosing(_lines(process.stdout)) as lines:
+            async for line, is_whole in lines:
+                await self._forward(line, inbox, inbound, is_whole=is_whole)
+                if self.garbage > _MAX_INVALID_LINES:
+                    break
         self.ended = True
         raise ConnectionError
 
-    async def _forward(self, line: bytes, inbound: Inbound) -> None:
-        if line.isspace():
+    async def _forward(self, line: bytes, inbox: Inbox, inbound: Inbound, *, is_whole: bool) -> None:
+        if line.isspace() or not line:
             return
         try:
-            message = _parse(line)
-        except (ValueError, RecursionError):
+            if not looks_like_message(line):
+                raise UnreadableError("it is no message")
+            message = await inbox.take(line) if is_whole else inbox.refused(line, TOO_LONG)
+        except UnreadableError:
             self.garbage += 1
-            if self.garbage > _MAX_INVALID_LINES:
-                raise ValueError("too many invalid lines") from None
             await anyio.lowlevel.checkpoint()  # so that a flood of lines doesn't block other tasks
+            return
+        self.garbage = 0
+        if message is None:
+            await anyio.lowlevel.checkpoint()
         else:
-            self.garbage = 0
             await inbound.send(SessionMessage(message))
 
-    async def _send(self, process: Process, outbound: Outbound) -> None:
+    async def _send(self, process: Process, inbox: Inbox, outbound: Outbound) -> None:
         assert process.stdin is not None
         with suppress(ConnectionError):  # the reader reports the end
             async for item in outbound:
+                inbox.pending.sent(item.message)
                 process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n")
                 await process.stdin.drain()
 
@@ -208,8 +213,9 @@ class ShimTransport:
         """Keep the last lines of stderr, truncated."""
         assert process.stderr is not None
         rest = b""
-        while chunk := await process.stderr.read(65_536):
-            *lines, rest = (rest + chunk).split(b"\n")
+        while chunk := await process.stderr.read(_CHUNK):
+            *lines, rest = (rest + chunk).rsplit(b"\n", _STDERR_LINES)  # earlier ones needn't be told apart
+            lines = [line.rpartition(b"\n")[2] for line in lines]
             self.stderr.extend(text for line in lines if (text := _stderr_text(line)))
             rest = rest[:_STDERR_LINE_CHARS]
         if text := _stderr_text(rest):
@@ -236,12 +242,23 @@ class ShimTransport:
         await process.wait()
 
 
-def _parse(line: bytes) -> JSONRPCMessage:
-    """Parse a message; replace unpaired surrogates. Raises ValueError, RecursionError."""
-    try:
-        return JSONRPCMessage.model_validate_json(line)
-    except ValidationError:
-        return JSONRPCMessage.model_validate(storable(json.loads(line)))
+async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[tuple[bytes, bool]]:
+    """Yield each line, and whether it is whole: of longer ones than a message may be the beginning comes at once."""
+    buffer = bytearray()
+    skipping = False
+    while chunk := await stream.read(_CHUNK):
+        looked = len(buffer)
+        buffer += chunk
+        while (end := buffer.find(b"\n", looked)) >= 0:
+            if not skipping:
+                yield bytes(buffer[:end]), True
+            del buffer[: end + 1]
+            looked, skipping = 0, False
+        if len(buffer) > MESSAGE_BYTES and not skipping:
+            yield bytes(buffer[:_CHUNK]), False
+            skipping = True
+        if skipping:
+            buffer.clear()
 
 
 def _stderr_text(line: bytes) -> str:

@@ -394,10 +394,10 @@ async def test_result_with_values_that_postgres_cannot_store_is_stored_replaced_
     stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
-    assert results(stream) == ["a\ufffdb \ufffd"]
+    assert results(stream) == ["a\ufffdb"]
     assert effects.done() == [f"{tool} a"]
     outcomes = [(row.outcome or {})["data"] for row in await rows(platform, key)]
-    odd = {"nul\ufffd": "a\ufffdb", "lone": "\ufffd", "nan": "nan", "big": str(10**400)}
+    odd = {"nul\ufffd": "a\ufffdb", "big": str(10**400)}
     assert outcomes == ([] if tool == "read_it" else [odd])
 
 

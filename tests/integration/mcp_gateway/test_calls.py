@@ -106,7 +106,7 @@ async def test_characters_that_postgres_cannot_store_are_replaced_in_a_result(ha
         outcome = await call(gateway, listing, "act")
 
     assert outcome.text == "a�b"
-    assert outcome.data == {"nul�": "a�b", "nan": "nan", "inf": "inf", "big": str(10**30)}
+    assert outcome.data == {"nul�": "a�b", "inf": "inf", "big": str(10**30)}
     assert canonical(outcome.data)
 
 

@@ -39,7 +39,7 @@ _TOOLS = [
     {"name": "invoice", "description": "Invoice somebody.", "inputSchema": _SCHEMA, "outputSchema": _NUMBER},
     {"name": "find_charge", "description": "Say whether a charge was made.", "inputSchema": _FIND},
 ]
-_ODD = {"nul\0": "a\0b", "lone": "\ud800", "nan": float("nan"), "big": 10**400}
+_ODD = {"nul\0": "a\0b", "big": 10**400}
 
 type Said = dict[str, Any]
 
@@ -81,7 +81,7 @@ def act(tool: str, arguments: Said, key: str | None) -> Said:
     stall(arguments, "after")
     match arguments.get("answer"):
         case "odd":
-            return text("a\0b \ud800", structuredContent=_ODD)
+            return text("a\0b", structuredContent=_ODD)
         case "long":
             return text(f"{tool} {what}: {'fine ' * 200}")
         case "fail":

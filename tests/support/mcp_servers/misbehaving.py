@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 _HOW = sys.argv[1]
+INFINITE = "the number 1e999"  # as JSON can have it
 _OBJECT = {"type": "object"}
 _TOOL = {"name": "act", "description": "Does it.", "inputSchema": _OBJECT}
 
 
 def say(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}).replace(f'"{INFINITE}"', "1e999") + "\n")
     sys.stdout.flush()
 
 
@@ -86,7 +87,7 @@ def contents(_: dict[str, Any]) -> dict[str, Any]:
 
 
 def unstorable(_: dict[str, Any]) -> dict[str, Any]:
-    data = {"nul\0": "a\0b", "nan": float("nan"), "inf": float("inf"), "big": 10**30}
+    data = {"nul\0": "a\0b", "inf": INFINITE, "big": 10**30}
     return text("a\0b", structuredContent=data)
 
 

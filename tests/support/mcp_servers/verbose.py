@@ -53,7 +53,7 @@ def act(tool: str, lines: int) -> Said:
         case "mix":
             return text(poem(lines), structuredContent=rows(lines))
         case "garble":
-            return text("a\0b \ud800 " * lines)
+            return text("a\0b � " * lines)
         case "fail":
             return text(poem(lines), isError=True)
         case _:

@@ -53,6 +53,7 @@ class CompiledSchema:
 
     document: Schema
     unusable: str = ""
+    most_evaluations: int = _MOST_EVALUATIONS
     checked: Schema = field(default_factory=dict[str, Any])  # the document as values are checked against it
     _validator: jsonschema_rs.Validator | None = None
     _bound: EvaluationBound | None = None
@@ -102,7 +103,7 @@ class CompiledSchema:
             evaluations = len(text) * self._bound.at(_depth(text) if self._bound.is_recursive else None)
         except UnboundedSchemaError as error:
             raise UncheckableError(str(error)) from None
-        if evaluations > _MOST_EVALUATIONS:
+        if evaluations > self.most_evaluations:
             raise UncheckableError(f"takes too long to check {len(text):,} bytes")
         return self._validator, evaluations
 
@@ -125,7 +126,7 @@ def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
         return CompiledSchema(document, UNRESOLVED if error.kind.name == "$ref" else f"is wrong: {_line(error)}")
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         return CompiledSchema(document, f"is wrong: {_line(error)}")
-    return CompiledSchema(document, "", kept, validator, bound, _combines(document))
+    return CompiledSchema(document, "", _MOST_EVALUATIONS, kept, validator, bound, _combines(document))
 
 
 def fault_of(schema: Mapping[str, Any]) -> str | None:

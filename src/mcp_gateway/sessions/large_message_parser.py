@@ -1,0 +1,133 @@
+"""Reads one large message outside of the platform's process: `python -I -S large_message_parser.py`.
+
+It reads the message from stdin and writes to stdout a line of JSON and two texts, whose sizes in bytes are in the line:
+`{"id", "isError", "text", "data"}`, the parts of a tool's result as one text, and its structured content as JSON. Where
+the message is the answer to another request, `data` is the whole result and `text` is -1; `{"unreadable": reason}`
+stands for what is no answer that can be read.
+
+Only the standard library: it is started for each such message. Its memory and processor time are limited.
+"""
+
+import json
+import math
+import resource
+import sys
+from typing import Any
+
+_MEMORY = 3 * 2**30  # bytes: Python's objects take up to 60 times as much as the JSON that they are read from
+_SECONDS = 20
+_LEVELS = 200
+_LARGEST_INTEGER = 2**63
+
+
+class _UnreadableError(ValueError):
+    pass
+
+
+def main() -> None:
+    """Read, convert and write one message."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    try:
+        head, text, data = _converted(sys.stdin.buffer.read())
+    except (_UnreadableError, RecursionError, MemoryError, ValueError) as error:
+        head, text, data = {"unreadable": _reason(error)}, b"", b""
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + text + data)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, MemoryError):
+        return "it takes too much memory"
+    return (
+        f"it is no JSON that can be read: {str(error)[:200]}" if not isinstance(error, _UnreadableError) else str(error)
+    )
+
+
+def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
+    message: Any = json.loads(raw.decode(), parse_constant=_refuse)
+    number, result = _answer(message)
+    content: Any = result.get("content")
+    if not isinstance(content, list):
+        data = json.dumps(result, ensure_ascii=False).encode()
+        return {"id": number, "isError": False, "text": -1, "data": len(data)}, b"", data
+    text, structured = "\n".join(map(_shown, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
+    data = b"" if structured is None else _canonical(structured)
+    if structured is not None and not _repeats(text, structured):
+        text = "\n\n".join(filter(None, (text, data.decode())))
+    shown = text.encode()
+    head = {"id": number, "isError": result.get("isError") is True, "text": len(shown), "data": len(data)}
+    return head, shown, data
+
+
+def _answer(message: Any) -> tuple[int | str, dict[str, Any]]:
+    """Return the id and the result of an answer, which can be stored. Raises _UnreadableError."""
+    match message:
+        case {"id": int() | str() as number, "result": dict()} if not {"error", "method"} & message.keys():
+            result: dict[str, Any] = _storable(message["result"], _LEVELS)
+        case _:
+            raise _UnreadableError("it is no JSON-RPC answer")
+    if not isinstance(result.get("structuredContent", {}), dict | None):
+        raise _UnreadableError("its structured content is no object")
+    return number, result
+
+
+def _refuse(name: str) -> None:
+    raise _UnreadableError(f"it is no JSON: {name} is no number")
+
+
+def _canonical(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _repeats(text: str, data: dict[str, Any]) -> bool:
+    """Whether the text says all of the structured content, as many servers have it."""
+    if list(data.values()) == [text]:
+        return True
+    try:
+        return json.loads(text) == data
+    except (ValueError, RecursionError):
+        return False
+
+
+def _shown(part: Any) -> str:
+    """Return a part of the content as text; what isn't text is named with its kind and size."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data), "mimeType": str(media)}:
+            return f"[{kind}, {media}, {len(data) * 3 // 4:,} bytes]"
+        case {"type": "resource_link", "uri": str(uri), "name": str(name)}:
+            about = part.get("description") or name
+            return f"[resource {uri}, {part.get('mimeType') or 'unknown type'}: {about}]"
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as inner}:
+            return f"[resource {uri}, {inner.get('mimeType') or 'unknown type'}, {len(blob) * 3 // 4:,} bytes]"
+        case _:
+            raise _UnreadableError("its content is none that MCP defines")
+
+
+def _storable(value: Any, levels: int) -> Any:
+    """Return a value as Postgres can store it. Raises _UnreadableError for half a surrogate pair, and at no levels."""
+    if levels == 0:
+        raise _UnreadableError("it is nested too deeply")
+    match value:
+        case str():
+            value.encode()  # raises UnicodeEncodeError, a ValueError
+            return value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        case dict():
+            return {_storable(key, levels): _storable(item, levels - 1) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list():
+            return [_storable(item, levels - 1) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case int() if not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _:
+            return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Large messages: read in a process of their own, so that the event loop is never blocked by one."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from mcp_gateway.sessions import large_message_parser
+from mcp_gateway.sessions.messages import UnreadableError
+from starling.core.json import JsonObject
+
+LOOP_BYTES: Final = 2**18  # of a message that is read in the event loop: about 5 ms
+_AT_ONCE: Final = 2
+_SECONDS: Final = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult:
+    """The result of a tool as text that can be stored; `data` is its structured content as JSON, empty without any.
+
+    The text says all of `data` too.
+    """
+
+    text: str
+    data: bytes
+    is_error: bool
+
+    @property
+    def small_data(self) -> JsonObject | None:
+        """The structured content where it is small enough to be handled as such."""
+        return orjson.loads(self.data) if 0 < len(self.data) <= LOOP_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class LargeAnswer:
+    """The answer to the request `id`."""
+
+    id: int | str
+    result: LargeResult | Mapping[str, Any]
+
+
+class LargeMessageReader:
+    """Reads large messages, few at once."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(self, raw: bytes) -> LargeAnswer:
+        """Return the answer in a message. Raises UnreadableError, also for what is no answer."""
+        async with self._slots:
+            return _answer(await _converted(raw))
+
+
+async def _converted(raw: bytes) -> bytes:
+    command = (sys.executable, "-I", "-S", large_message_parser.__file__)
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={})
+    try:
+        async with asyncio.timeout(_SECONDS):
+            output, _ = await process.communicate(raw)
+    except TimeoutError:
+        raise UnreadableError("it takes too long to read") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode or not output:
+        raise UnreadableError("it takes too much memory or time to read")
+    return output
+
+
+def _answer(output: bytes) -> LargeAnswer:
+    end = output.index(b"\n") + 1
+    head: dict[str, Any] = json.loads(output[:end])
+    if "unreadable" in head:
+        raise UnreadableError(head["unreadable"])
+    if head["text"] < 0:
+        return LargeAnswer(head["id"], orjson.loads(output[end:]))
+    text, data = output[end : end + head["text"]], output[end + head["text"] :]
+    return LargeAnswer(head["id"], LargeResult(text.decode(), data, head["isError"]))

@@ -1,0 +1,111 @@
+"""Messages of servers: read strictly; what can't be read is an error of the request that it answers."""
+
+import re
+from collections import deque
+from typing import Final
+
+import orjson
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from pydantic import ValidationError
+
+MESSAGE_BYTES: Final = 16 * 2**20  # of one message, decoded; for all transports
+UNREADABLE: Final = -32_097  # code of our own errors in place of answers that can't be read
+_HEAD_BYTES: Final = 4_096  # in which the id of an unreadable message is looked for, and
+_TAIL_BYTES: Final = 128
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{}\]]')
+_ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d{1,9})|"(\d{1,9})")(?![\d"])')
+_LAST_ID: Final = re.compile(rb'[,{]\s*"id"\s*:\s*"?(\d{1,9})"?\s*}\s*$')
+_PENDING: Final = 1_000  # requests that are remembered: of most that are never answered nothing will come
+
+
+class UnreadableError(ValueError):
+    """What a server sent is no JSON-RPC message. The first argument says why, as the end of a sentence."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def read_message(raw: bytes) -> JSONRPCMessage:
+    """Return the message in JSON text. Raises UnreadableError.
+
+    Unlike Python's and pydantic's readers it takes only JSON: no NaN, no half of a surrogate pair, no 200 levels.
+    """
+    if b"NaN" in raw or b"Infinity" in raw:
+        _check_plain(raw)
+    try:
+        return JSONRPCMessage.model_validate_json(raw, strict=True)
+    except ValidationError as error:
+        raise UnreadableError(_reason(error)) from None
+
+
+def unreadable(request: int | str, reason: str) -> JSONRPCMessage:
+    """Return the error that stands in for an answer that can't be read."""
+    return JSONRPCMessage(JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=UNREADABLE, message=reason)))
+
+
+def looks_like_message(raw: bytes) -> bool:
+    """Whether a text is meant as a message, rather than as a line of a log."""
+    return raw.lstrip()[:1] in (b"{", b"[") and b'"jsonrpc"' in raw[:_HEAD_BYTES] + raw[-_TAIL_BYTES:]
+
+
+class PendingRequests:
+    """The ids of requests without an answer."""
+
+    def __init__(self) -> None:
+        self._ids: deque[int | str] = deque(maxlen=_PENDING)
+
+    def sent(self, message: JSONRPCMessage) -> None:
+        """Take note of a message that was sent."""
+        if isinstance(message.root, JSONRPCRequest):
+            self._ids.append(message.root.id)
+
+    def answered(self, message: JSONRPCMessage) -> None:
+        """Take note of a message that came."""
+        if (
+            isinstance(message.root, JSONRPCResponse | JSONRPCError)
+            and (number := _number(message.root.id)) in self._ids
+        ):
+            self._ids.remove(number)
+
+    def has(self, request: int | str) -> bool:
+        """Whether a request has no answer yet."""
+        return request in self._ids
+
+    def answered_by(self, raw: bytes) -> int | str | None:
+        """Return which request an unreadable message answers: the one that it names, else the only one."""
+        named = _named_id(raw)
+        if named in self._ids:
+            return named
+        return self._ids[0] if len(self._ids) == 1 and named is None else None
+
+
+def _named_id(raw: bytes) -> int | None:
+    """Return the id at the top level of a message, or of the first in a list, as far as it can be told."""
+    head, depth = raw[:_HEAD_BYTES], 0
+    top = 2 if head.lstrip().startswith(b"[") else 1
+    for token in _TOKEN.finditer(head):
+        text = token.group()
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(text, 0)
+        if text == b'"id"' and depth == top and (found := _ID.match(head, token.start())):
+            return int(found[1] or found[2])
+    found = _LAST_ID.search(raw[-_TAIL_BYTES:])
+    return int(found[1]) if found else None
+
+
+def _number(request: int | str) -> int | str:
+    """Return an id as the SDK matches it: text of digits is the number."""
+    return int(request) if isinstance(request, str) and request.isdecimal() and len(request) < 10 else request
+
+
+def _check_plain(raw: bytes) -> None:
+    try:
+        orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableError(f"it is no JSON: {error}") from None
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return f"it is no JSON that can be read: {first['msg'].removeprefix('Invalid JSON: ')}"
+    return "it is no JSON-RPC message"

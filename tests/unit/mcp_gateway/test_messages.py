@@ -1,0 +1,47 @@
+"""Which request an unreadable text answers."""
+
+import pytest
+from mcp.types import JSONRPCMessage
+
+from mcp_gateway.sessions.messages import PendingRequests, looks_like_message
+
+
+def pending(*numbers: int) -> PendingRequests:
+    found = PendingRequests()
+    for number in numbers:
+        found.sent(JSONRPCMessage.model_validate({"jsonrpc": "2.0", "id": number, "method": "tools/call"}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("raw", "request_id"),
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{', 7, id="first"),
+        pytest.param(b'{"result":{"a":[' + b"[" * 9_000 + b'], "id": 3}, "jsonrpc":"2.0", "id": 7}', 7, id="last"),
+        pytest.param(b'{"result":{"id":3},"id":7,', 7, id="not one inside of the result"),
+        pytest.param(b'{"text":"{\\"id\\":3,","id":7,', 7, id="not one inside of a text"),
+        pytest.param(b'[{"jsonrpc":"2.0","id":7,"result":{}}]', 7, id="in a list"),
+        pytest.param(b'{"jsonrpc":"2.0","id":"7","result":', 7, id="as text"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7.0,"result":', 7, id="as a number with a point"),
+        pytest.param(b'{"jsonrpc":"2.0","id":12345,"result":', None, id="of no request"),
+        pytest.param(b'{"jsonrpc":"2.0","result":', None, id="none, with two requests"),
+    ],
+)
+def test_unreadable_text_answers_the_request_whose_id_it_has(raw: bytes, request_id: int | None) -> None:
+    assert pending(3, 7).answered_by(raw) == request_id
+
+
+def test_unreadable_text_without_an_id_answers_the_only_request() -> None:
+    assert pending(3).answered_by(b'{"jsonrpc":"2.0","result":') == 3
+
+
+def test_answered_request_gets_no_further_answer() -> None:
+    found = pending(3, 7)
+    found.answered(JSONRPCMessage.model_validate({"jsonrpc": "2.0", "id": "7", "result": {}}))
+
+    assert found.answered_by(b'{"jsonrpc":"2.0","id":7,"result":') is None
+
+
+@pytest.mark.parametrize("line", [b"loading 3", b"1e309", b"{}", b'{"level":"info","message":"up"}', b"\xff", b"[]"])
+def test_line_of_a_log_is_no_message(line: bytes) -> None:
+    assert not looks_like_message(line)
