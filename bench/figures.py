@@ -79,6 +79,7 @@ MARKS: Mapping[str, Mark] = {
     "run.checkpoint_bytes": _at_most(60),
     "runs.pickup_ms": _at_most(20),
     "runs.two_worker_speedup": _at_least(1.8),
+    "runs.fairness_ratio": _at_most(3),
     "api.p95_ms_1000_streams": _at_most(300),
     "up.idle_ms_per_s": _at_most(4),
     "up.ready_ms_300": _at_most(3_000),

@@ -108,7 +108,7 @@ async def _notify_times(url: str) -> list[float]:
 async def measure_speedup(setup: BenchSetup) -> list[Figure]:
     """Measure how many runs two workers do in the time in which one does one, where models are what takes time."""
     setup.say(f"One worker and two, {SLOTS} runs at once each, {DELAY_MS} ms for each model call")
-    limits = orjson.dumps({"runs_per_worker": SLOTS}).decode()
+    limits = orjson.dumps({"runs_per_worker": SLOTS, "tenant_share": 1}).decode()
     async with _fleet(setup, "workers", STARLING_LIMITS=limits) as (fleet, _), AsyncExitStack() as workers:
         await workers.enter_async_context(fleet.worker())
         await fleet.run("warm-up")
