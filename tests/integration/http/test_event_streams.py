@@ -125,7 +125,9 @@ async def test_idle_stream_sends_keep_alive_comments(quiet: Quiet) -> None:
     assert of_events == ["id: 1\n", "event: run_started\n"]
 
 
-async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(quiet: Quiet) -> None:
+async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(
+    quiet: Quiet, caplog: pytest.LogCaptureFixture
+) -> None:
     key = await quiet.accept()
     path = f"/v1/runs/{key.id}/events"
     with a_reader_that_takes_nothing(quiet.url, path) as sleeper:
@@ -142,6 +144,8 @@ async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(qui
         left = await asyncio.to_thread(what_is_left, sleeper)
 
     assert b"event: done" not in left
+    assert [record for record in caplog.records if "took nothing" in record.getMessage()]
+    assert not [record for record in caplog.records if record.exc_info]
     async with quiet.client.get(path, headers={"Last-Event-ID": str(PIECES + 1)}) as response:
         assert [event.type async for event in read_events(response)] == ["done"]
 

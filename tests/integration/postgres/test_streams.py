@@ -18,7 +18,7 @@ from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.leases import Leases
-from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.reader import EventPage, RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.run_factories import claimed, defer_nothing, new_run
 from tests.support.soak import rounds
@@ -176,10 +176,10 @@ async def test_done_received_between_two_queries_is_delivered(writing: Writing, 
     broadcast = Broadcast()
 
     class Looking(RunReader):
-        async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
-            page = await super().events(key, after=after)
+        async def page(self, key: RunKey, after: int) -> EventPage:
+            page = await super().page(key, after)
             await writing.end()
-            broadcast.publish(key.id, await super().events(key, after=after))
+            broadcast.publish(key.id, (await super().page(key, after)).events)
             return page
 
     rest = await read(Looking(engine, broadcast), writing.key, 1)
@@ -262,6 +262,30 @@ async def test_many_readers_share_one_polling_query(writing: Writing, engine: As
 
     assert [numbers_and_types(task.result()) for task in reading] == [[(1, "run_started"), (2, "thinking")]] * 50
     assert len(looks) <= (monotonic() - begun) / (POLL_SECONDS / 2) + 1
+
+
+async def test_page_ends_with_the_event_that_fills_it_and_the_next_follows(
+    writing: Writing, engine: AsyncEngine
+) -> None:
+    await writing.say("1", "2", *("x" * 40_000 for _ in range(3)), "6")
+    reader = RunReader(engine, Broadcast())
+
+    first = await reader.page(writing.key, after=1)
+    second = await reader.page(writing.key, after=first.events[-1].seq)
+
+    assert [([event.seq for event in page.events], page.last) for page in (first, second)] == [
+        ([2, 3, 4, 5], False),
+        ([6, 7], True),
+    ]
+    await writing.end()
+    assert [event.seq for event in await read(reader, writing.key, 1)] == [2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_reader_that_takes_nothing_buffers_a_bounded_number_of_bytes() -> None:
+    listener = Broadcast().listener(RunKey("default", new_run().key.id), 0, behind=False)
+    listener.add(StoredEvent(seq, "thinking", {}, b"x" * 2**16) for seq in range(1, 100))
+
+    assert (len(listener.pop_all()), listener.last, listener.behind) == (4, 4, True)
 
 
 async def test_unreferenced_listener_is_removed() -> None:

@@ -107,7 +107,7 @@ async def _run(
             times.end("servers")
             endless.add(await stack.enter_async_context(running_worker(runtime.worker)))
             api = make_app(services, version("starling-swarm"), access)
-            address = await stack.enter_async_context(serving(api, listener))
+            address = await stack.enter_async_context(serving(api, listener, settings.limits))
             stack.enter_context(published_address(settings, address))
         times.end("API")
         report(_started(address, runtime, times), as_json=as_json)

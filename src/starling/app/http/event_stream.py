@@ -1,6 +1,7 @@
 """Events as server-sent events: the id is the number, the data carries the same type."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
@@ -9,19 +10,27 @@ from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from starling.app.http.http_protocol import abort_connection
 from starling.core.events import StoredEvent
 from starling.core.settings.schema import Limits
 from starling.infra.fast_json import dumps
 
 RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin
 _PING: Final = b": ping\n\n"
+_CHUNK_BYTES: Final = 2**14  # small events are sent together, up to so many bytes
+_log = logging.getLogger(__name__)
+
+
+class SilentReaderError(TimeoutError):
+    """The reader of a stream took nothing for `stream_write_seconds`."""
 
 
 class EventStream(Response):
-    """Sends each batch of events as one chunk, and a comment after `stream_ping_seconds` without an event.
+    """Sends events, and a comment after `stream_ping_seconds` without one.
 
-    Ends with the batches or when the client disconnects. A client that takes nothing for `stream_write_seconds` is cut
-    off by a TimeoutError; the socket keeps the same limit, and drops what such a client never took.
+    Ends with the batches or when the client disconnects. A client that takes nothing for `stream_write_seconds` is
+    disconnected, and what it never took is dropped; the socket keeps the same limit. Raises SilentReaderError where
+    the server can't disconnect a client.
     """
 
     def __init__(
@@ -47,14 +56,24 @@ class EventStream(Response):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 chunks.ping_later()
                 async for batch in batches:
-                    await chunks.send(b"".join(map(_server_sent, batch)))
+                    for chunk in _chunks_of(batch):
+                        await chunks.send(chunk)
                 await chunks.send(b"", more=False)
-        except TimeoutError:
-            if chunks.failure or not connected.expired():
+        except TimeoutError as error:
+            if isinstance(chunks.failure or error, SilentReaderError):
+                self._disconnect(scope)
+                await watch
+            elif chunks.failure or not connected.expired():
                 raise
         finally:
             watch.cancel()
             await asyncio.gather(watch, *chunks.end(), return_exceptions=True)
+
+    def _disconnect(self, scope: Scope) -> None:
+        if not abort_connection(scope):
+            raise SilentReaderError
+        seconds = self._limits.stream_write_seconds
+        _log.warning("the reader of %s took nothing for %g s and was disconnected", scope["path"], seconds)
 
 
 class _Chunks:
@@ -72,8 +91,11 @@ class _Chunks:
 
     async def send(self, body: bytes, *, more: bool = True) -> None:
         self._sent_at = self._loop.time()
-        async with asyncio.timeout(self._limits.stream_write_seconds):
-            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        try:
+            async with asyncio.timeout(self._limits.stream_write_seconds):
+                await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError:
+            raise SilentReaderError from None
 
     def ping_later(self) -> None:
         """Send a comment each time that nothing was sent for a while, from now on."""
@@ -110,6 +132,18 @@ async def _end_on_disconnect(receive: Receive, connected: asyncio.Timeout) -> No
 def _end(connected: asyncio.Timeout) -> None:
     with suppress(RuntimeError):  # it has ended meanwhile
         connected.reschedule(0)  # a moment that has passed
+
+
+def _chunks_of(events: Iterable[StoredEvent]) -> Iterable[bytes]:
+    """Return the events as text: each chunk ends with the event that makes it `_CHUNK_BYTES` long."""
+    chunk = b""
+    for event in events:
+        chunk += _server_sent(event)
+        if len(chunk) >= _CHUNK_BYTES:
+            yield chunk
+            chunk = b""
+    if chunk:
+        yield chunk
 
 
 def _server_sent(event: StoredEvent) -> bytes:

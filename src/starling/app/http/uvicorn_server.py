@@ -11,8 +11,11 @@ from fastapi import FastAPI
 
 from starling.app.http.dependencies import drain
 from starling.app.http.graceful_shutdown import GracefulShutdown
+from starling.app.http.http_protocol import http_protocol
 from starling.core.errors import ConfigurationError
+from starling.core.settings.schema import Limits
 
+_LIMITS = Limits()
 _STOP_SECONDS = 5  # for requests to come to their end
 
 
@@ -62,14 +65,15 @@ def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
-    """Serve until the context ends; gives the address.
+async def serving(app: FastAPI, listener: socket.socket, limits: Limits = _LIMITS) -> AsyncGenerator[str]:
+    """Serve until the context ends; gives the address. `limits` has those of connections and headers.
 
     At the end streams are closed, and requests that take some seconds longer are answered with 503.
     """
     closing = GracefulShutdown(app)
     config = uvicorn.Config(
         closing,
+        http=http_protocol(limits),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -85,6 +85,9 @@ class Limits(BaseModel):
     interrupt_seconds: float = Field(default=86_400, gt=0)  # time limit for an answer to an interrupt
     stream_ping_seconds: float = Field(default=15, gt=0)  # between keep-alive comments in a stream
     stream_write_seconds: float = Field(default=30, gt=0)  # after which a reader that reads nothing is disconnected
+    http_connections: int = Field(default=2_048, ge=1)  # open at a time in one process; further ones get 503
+    header_seconds: float = Field(default=10, gt=0)  # for the headers of a request; then it is closed
+    header_bytes: int = Field(default=2**15, ge=1_024)  # larger headers get 431
     max_clarifications: int = Field(default=2, ge=0)
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)

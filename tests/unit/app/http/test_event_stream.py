@@ -40,6 +40,42 @@ async def test_first_event_is_sent_in_the_loop_iteration_of_the_head() -> None:
     assert sent[:2] == ["head", b'id: 1\nevent: thinking\ndata: {"type":"thinking"}\n\n']
 
 
+async def test_large_events_are_sent_one_by_one_and_small_ones_together() -> None:
+    sent: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+
+    async def batches() -> AsyncGenerator[Sequence[StoredEvent]]:
+        yield [EVENT, EVENT, *(StoredEvent(seq, "thinking", {}, b"x" * 20_000) for seq in (3, 4, 5)), EVENT]
+
+    await EventStream(batches(), Limits())({}, never, send)
+
+    assert [chunk.count(b"event: ") for chunk in sent] == [0, 3, 1, 1, 1, 0]
+
+
+async def test_silent_reader_is_disconnected_and_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    aborted = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        if message.get("body"):
+            await never()
+
+    async def receive() -> Message:
+        await aborted.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {"path": "/v1/runs/1/events", "extensions": {"starling.abort": aborted.set}}
+    stream = EventStream(one_event(asyncio.Event()), Limits(stream_write_seconds=0.01))
+
+    await stream(scope, receive, send)
+
+    assert aborted.is_set()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the reader of /v1/runs/1/events took nothing for 0.01 s and was disconnected"
+    ]
+
+
 async def test_stream_whose_comment_is_not_taken_in_time_ends_with_a_timeout() -> None:
     async def send(message: Message) -> None:
         if message.get("body") == b": ping\n\n":

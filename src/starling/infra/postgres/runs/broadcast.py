@@ -12,7 +12,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 
 CHANNEL = "starling_runs"
 
-_BUFFER_LIMIT = 5_000
+_BUFFER_EVENTS, _BUFFER_BYTES = 5_000, 2**18  # of one reader; what is beyond is read from the database later
 
 
 def notice_of(run_id: str, seq: int) -> str:
@@ -31,6 +31,7 @@ class Listener:
         self.behind = behind
         self._last = after
         self._buffer: list[StoredEvent] = []
+        self._bytes = 0  # of the buffered events that this process wrote
         self._changed = asyncio.Event()
 
     @property
@@ -41,8 +42,9 @@ class Listener:
     def add(self, events: Iterable[StoredEvent]) -> None:
         """Buffer new events; skip known ones, and set `behind` for those after a gap."""
         for event in events:
-            if event.seq == self._last + 1 and len(self._buffer) < _BUFFER_LIMIT:
+            if event.seq == self._last + 1 and self._has_room:
                 self._buffer.append(event)
+                self._bytes += len(event.json)
                 self._last = event.seq
             elif event.seq > self._last:
                 self.behind = True
@@ -51,7 +53,7 @@ class Listener:
     def add_page(self, page: Iterable[StoredEvent]) -> None:
         """Buffer a page read from the database; numbers missing there were pruned and become a `gap` event."""
         for event in page:
-            if event.seq > self._last + 1 and len(self._buffer) < _BUFFER_LIMIT:
+            if event.seq > self._last + 1 and self._has_room:
                 gap = Gap.model_validate({"from": self._last + 1, "to": event.seq - 1})
                 self._buffer.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
                 self._last = gap.last
@@ -67,9 +69,13 @@ class Listener:
         self.behind = True
         self._changed.set()
 
+    @property
+    def _has_room(self) -> bool:
+        return len(self._buffer) < _BUFFER_EVENTS and self._bytes < _BUFFER_BYTES
+
     def pop_all(self) -> list[StoredEvent]:
         """Return the buffered events and empty the buffer."""
-        popped, self._buffer = self._buffer, []
+        popped, self._buffer, self._bytes = self._buffer, [], 0
         return popped
 
     async def wait(self, seconds: float) -> bool:

@@ -21,7 +21,7 @@ from starling.infra.postgres.runs.writer import JournalEntry
 from starling.infra.postgres.tables import events, journal, runs, steps
 
 _BUILD_EVENTS = ("design", "checks", "proof", "published")
-_PAGE = 500
+_PAGE_ROWS, _PAGE_BYTES = 500, 2**16  # a page ends with the event that reaches one of them
 _POLL_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
 _STREAM_ENDS = text("""
@@ -29,7 +29,28 @@ SELECT listened.tenant, listened.id::text, runs.seq, runs.ended_at IS NOT NULL
 FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[])) AS listened (tenant, id)
 LEFT JOIN runs ON runs.tenant = listened.tenant AND runs.id = listened.id""")
 
+# Walks from event to event, so that no more is read than a page holds: the sizes of events differ widely.
+_EVENT_PAGE = text("""
+WITH RECURSIVE page (seq, type, data, bytes, rows) AS (
+    (SELECT seq, type, data, octet_length(data::text)::bigint, 1 FROM events
+     WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid) AND seq > :after ORDER BY seq LIMIT 1)
+    UNION ALL
+    SELECT following.seq, following.type, following.data, bytes + octet_length(following.data::text), rows + 1
+    FROM page CROSS JOIN LATERAL (
+        SELECT seq, type, data FROM events
+        WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid) AND seq > page.seq ORDER BY seq LIMIT 1) AS following
+    WHERE bytes < :most_bytes AND rows < :most_rows)
+SELECT seq, type, data, bytes < :most_bytes AND rows < :most_rows FROM page ORDER BY seq""")
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events, oldest first; `last` is True where there were no more of them."""
+
+    events: Sequence[StoredEvent]
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +125,10 @@ class RunReader:
         """Read the events that the listener missed; return True if the stream has ended."""
         listener.behind, after = False, listener.last  # events received during the query stay buffered
         try:
-            page = await self._shielded(self.events(key, after=after))
-            listener.add_page(page)
-            listener.behind |= len(page) == _PAGE
-            return not page and await self._shielded(self._ended_by(key, after))
+            page = await self._shielded(self.page(key, after))
+            listener.add_page(page.events)
+            listener.behind |= not page.last
+            return not page.events and await self._shielded(self._ended_by(key, after))
         except DatabaseUnavailableError as error:
             _log.info("a reader of run %s waits for Postgres: %s", key.id, error)
             await listener.wait(self._poll_seconds)
@@ -150,16 +171,22 @@ class RunReader:
                 return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
 
     async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
-        """Return up to 500 events after number `after`, oldest first."""
-        query = (
-            select(events.c.seq, events.c.type, events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.seq > after)
-            .order_by(events.c.seq)
-            .limit(_PAGE)
-        )
+        """Return all events after number `after`, oldest first."""
+        found: list[StoredEvent] = []
+        page = EventPage((), last=False)
+        while not page.last:
+            page = await self.page(key, found[-1].seq if found else after)
+            found += page.events
+        return found
+
+    async def page(self, key: RunKey, after: int) -> EventPage:
+        """Return the next events after number `after`: 64 KiB of JSON text and the rest of its last event, at most."""
+        values = {"tenant": key.tenant, "run_id": key.id, "after": after}
+        values |= {"most_bytes": _PAGE_BYTES, "most_rows": _PAGE_ROWS}
         with translated():
             async with self._streams.connect() as connection:
-                return [StoredEvent(*row) for row in await connection.execute(query)]
+                rows = (await connection.execute(_EVENT_PAGE, values)).all()
+        return EventPage([StoredEvent(*row[:3]) for row in rows], last=not rows or rows[-1][3])
 
     async def latest_plan(self, key: RunKey) -> StoredEvent | None:
         """Return the last plan of the main star, not of a team, or None if there is none or it was pruned."""
