@@ -1,5 +1,6 @@
 """The gateway as the rest of the platform knows it."""
 
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.registration.known_servers import Directory
@@ -39,9 +41,15 @@ class Gateway(ToolGateway):
     """Servers, their sessions and the path of a call, built for the first one. Made by `open_gateway`."""
 
     def __init__(
-        self, catalog: Catalog, sessions: SessionPool, directory: Directory, build_path: Callable[[], Stage]
+        self,
+        catalog: Catalog,
+        sessions: SessionPool,
+        directory: Directory,
+        cache: ResultCache,
+        build_path: Callable[[], Stage],
     ) -> None:
         self._catalog = catalog
+        self._cache = cache
         self._sessions = sessions
         self._directory = directory
         self._build_path = build_path
@@ -61,6 +69,15 @@ class Gateway(ToolGateway):
             text = f"Starling itself failed at this call: look for {call.id} in its log."
             outcome = failed(call, Observation.PLATFORM_ERROR, "internal", text)
         return replace(outcome, duration_ms=(perf_counter() - begun) * 1000)
+
+    def forget_result(self, notice: str) -> None:
+        """Forget the kept results that another process has announced as obsolete. See `CACHE_CHANNEL`."""
+        tenant, tool = json.loads(notice)
+        self._cache.invalidate(tenant, tool)
+
+    def forget_results(self) -> None:
+        """Forget all kept results: announcements may have been missed."""
+        self._cache.clear()
 
     def warm(self, server: str) -> None:
         if (known := self._directory.server(server)) is not None:
@@ -147,14 +164,31 @@ async def open_gateway(
     `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
     goes to `artifacts`; `approval` is the policy of servers without one.
     """
-    directory = Directory()
+    directory, cache = Directory(), ResultCache()
     async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
 
-        def build_path() -> Stage:
-            return deferred.wiring().build_path(directory, sessions, limits, halts, artifacts, approval)
+        async def refreshed() -> None:
+            await gateway.refresh()
 
-        gateway = Gateway(catalog, sessions, directory, build_path)
+        def build_path() -> Stage:
+            wiring = deferred.wiring()
+            stored = wiring.StoredResults(artifacts, cache, repository.claims)
+
+            async def invalidate(tenant: str, tool: str) -> None:
+                cache.invalidate(tenant, tool)
+                try:
+                    await repository.announce_invalidation(tenant, tool)
+                except DatabaseUnavailableError as error:  # the call itself was made
+                    _log.warning("other processes may use results of %s until they expire: %s", tool, error)
+
+            def relist(server: str) -> None:
+                catalog.relist_later(server, refreshed)
+
+            ports = wiring.PathPorts(directory, sessions, halts, stored, invalidate, relist)
+            return wiring.build_path(ports, limits, approval)
+
+        gateway = Gateway(catalog, sessions, directory, cache, build_path)
         await gateway.refresh()
         try:
             yield gateway

@@ -173,5 +173,6 @@ def _call(
         teams=execution.context.teams,
         approval=execution.card.approval,
         trial=execution.context.trial,
+        thread_id=run.thread_id,
     )
     return execution.context.ledger.with_keys(call)

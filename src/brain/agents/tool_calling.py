@@ -12,7 +12,7 @@ from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
 from brain.interrupts.approvals import NOT_APPROVED
 from starling.core.errors import OutcomeUnknownError
-from starling.core.events import ToolResult, ToolStart
+from starling.core.events import ToolEvent, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
@@ -201,6 +201,9 @@ class ToolCallBatch:
                 simulated=outcome.simulated or None,
             )
         )
+        for event in outcome.events:
+            task_id = self.execution.task_id
+            context.recorder.emit(ToolEvent(name=event, tool=item.name, call_id=item.id, task_id=task_id, path=path))
         context.recorder.step(
             Step(
                 type="tool_call",

@@ -179,6 +179,11 @@ class Ledger(CallRecord):
             self._write(row)
             await self._writer.flush()
 
+    def is_intended(self, call: ToolCall) -> bool:
+        """See CallRecord."""
+        row = self._rows[_place(call)]
+        return row.state is CallState.INTENDED and not row.settled
+
     def has_left(self, call: ToolCall) -> bool:
         """See CallRecord."""
         return _place(call) in self._left

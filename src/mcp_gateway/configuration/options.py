@@ -87,7 +87,7 @@ class ToolOptions(BaseModel):
         return _DEDUPLICATED_READ if self.dedup_ttl is not None and is_read else ""
 
 
-_NO_OPTIONS: Final = ToolOptions()
+NO_OPTIONS: Final = ToolOptions()
 
 
 class ServerOptions(BaseModel):
@@ -124,7 +124,7 @@ class ServerOptions(BaseModel):
 
     def tool(self, name: str) -> ToolOptions:
         """Return the settings of a tool, of one that has none the defaults."""
-        return self.tools.get(name, _NO_OPTIONS)
+        return self.tools.get(name, NO_OPTIONS)
 
     def effect_of(self, tool: str) -> Effect:
         """Return the effect class of a tool. A server's own annotations are ignored."""

@@ -92,10 +92,9 @@ class Dispatch:
 
 
 def _meta(call: ToolCall) -> dict[str, str]:
-    """Return what is sent beside the arguments: the key by which the server recognizes a repetition."""
-    return (
-        {IDEMPOTENCY_KEY: call.idempotency_key} if call.idempotency_key and call.tool.effect is not Effect.READ else {}
-    )
+    """Return what is sent beside the arguments, also the key by which the server recognizes a repetition."""
+    effectful = call.idempotency_key and call.tool.effect is not Effect.READ
+    return {**call.meta, IDEMPOTENCY_KEY: call.idempotency_key} if effectful else dict(call.meta)
 
 
 def _error(call: ToolCall, error: McpError) -> ToolOutcome:

@@ -35,7 +35,15 @@ class Reconciliation:
         if tool is None:
             return None
         arguments: JsonObject = {"key": call.idempotency_key, "arguments": call.arguments}
-        question = ToolCall(f"{call.id}.found", call.run_id, call.path, tool, arguments, tenant=call.tenant)
+        question = ToolCall(
+            f"{call.id}.found",
+            call.run_id,
+            call.path,
+            tool,
+            arguments,
+            tenant=call.tenant,
+            thread_id=call.thread_id,
+        )
         outcome = await self.path(question, deadline, None)
         if outcome.status == "failed" or outcome.data is None:
             return None

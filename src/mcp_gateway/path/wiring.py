@@ -1,14 +1,22 @@
 """The path of a call, wired from its stages."""
 
+from dataclasses import dataclass
+
 from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.argument_check import SchemaCheck
 from mcp_gateway.path.authorization import Authorization
+from mcp_gateway.path.deduplication import Claims, Deduplication
 from mcp_gateway.path.dispatch import Dispatch
+from mcp_gateway.path.error_when import ErrorWhen
 from mcp_gateway.path.kill_switch import KillSwitch
 from mcp_gateway.path.ledger import LedgerStage
+from mcp_gateway.path.narrowed_schemas import NarrowedInput, NarrowedOutput
 from mcp_gateway.path.pin_check import PinCheck
+from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.reconciliation import Reconciliation
 from mcp_gateway.path.recorder import Recorder, Simulation
+from mcp_gateway.path.required_context import RequiredContext
+from mcp_gateway.path.result_cache import Cached, ResultCache
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
@@ -21,20 +29,42 @@ from starling.core.tool_calls import ApprovalPolicy
 from starling.core.tools import Halts
 
 
-def build_path(
-    directory: Directory,
-    sessions: SessionPool,
-    limits: Limits,
-    halts: Halts,
-    artifacts: ArtifactStore,
-    approval: ApprovalPolicy,
-) -> Stage:
-    """Wire the path, innermost stage first."""
+@dataclass(frozen=True, slots=True)
+class StoredResults:
+    """Where results are kept beyond their call."""
+
+    artifacts: ArtifactStore
+    cache: ResultCache
+    claims: Claims
+
+
+@dataclass(frozen=True, slots=True)
+class PathPorts:
+    """What the stages of the path use."""
+
+    directory: Directory
+    sessions: SessionPool
+    halts: Halts
+    stored: StoredResults
+    invalidate: Invalidate
+    relist: Relist
+
+
+def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
+    """Wire the path, innermost stage first. A tool that reconciles is asked without cache and effects."""
+    directory, halts, artifacts = ports.directory, ports.halts, ports.stored.artifacts
     validators = Validators()
-    path: Stage = Dispatch(directory, sessions, validators, halts)
-    path = Timeout(directory, limits.tool_call_seconds, path)
+    sent: Stage = Dispatch(directory, ports.sessions, validators, halts)
+    sent = RequiredContext(directory, sent)
+    sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
+    sent = Timeout(directory, limits.tool_call_seconds, sent)
+    path: Stage = PostEffects(directory, ports.invalidate, ports.relist, sent)
+    path = Cached(directory, ports.stored.cache, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
-    path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, path))), path)
+    question = SizeLimit(limits.tool_result_chars, artifacts, sent)
+    path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, question))), path)
+    path = Deduplication(directory, ports.stored.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
-    path = SchemaCheck(validators, Recorder(simulation, Approval(directory, path, approval)))
+    path = Recorder(simulation, Approval(directory, path, approval))
+    path = SchemaCheck(validators, NarrowedInput(directory, validators, path))
     return Authorization(KillSwitch(halts, PinCheck(directory, path)))

@@ -75,6 +75,7 @@ class Catalog:
         self._grace = limits.server_grace_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
+        self._relisting: dict[str, bool] = {}  # by server: whether it was asked for again meanwhile
 
     async def sync(
         self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
@@ -178,6 +179,47 @@ class Catalog:
             changed=tuple(sorted(tool for tool in pins.keys() & row.tools.keys() if pins[tool] != row.tools[tool])),
             left_out=listed.left_out,
         )
+
+    def relist_later(self, name: str, stored: Late) -> None:
+        """List a server again in the background, and call `stored` if its tools have changed.
+
+        Once at a time: what is asked for meanwhile follows as one listing.
+        """
+        if name in self._relisting:
+            self._relisting[name] = True
+            return
+        self._relisting[name] = False
+        task = asyncio.get_running_loop().create_task(self._relist(name, stored), name=f"relist-{name}")
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _relist(self, name: str, stored: Late) -> None:
+        try:
+            while True:
+                self._relisting[name] = False
+                if await self._listed_anew(name):
+                    await stored()
+                if not self._relisting[name]:
+                    return
+        except (DatabaseUnavailableError, NotFoundError, ServerUnavailableError) as error:
+            _log.warning("the tools of MCP server %s stay as they were listed before: %s", name, error)
+        finally:
+            del self._relisting[name]
+
+    async def _listed_anew(self, name: str) -> bool:
+        """List a known server and store its tools; return whether they have changed."""
+        row = await self._row(name)
+        config = server_of(row.config)
+        async with self._slots:
+            listed = await self._list(name, config)
+        answer = _ready(name, config, listed, row.source)
+        while True:
+            known = await self._repository.servers()
+            now = next((one for one in known if one.name == name), None)
+            if now is None or now.config_hash != row.config_hash or now.tools == answer.row.tools:
+                return False  # removed, changed or listed meanwhile, or nothing new
+            if await self._repository.change((), [_with_tool_settings(answer, now)], known):
+                return True
 
     async def stop(self) -> None:
         """Stop waiting for servers that have not been listed yet."""

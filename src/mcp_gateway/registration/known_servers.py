@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mcp_gateway.configuration.options import NO_OPTIONS, ToolOptions
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
-from starling.core.tools import ServerListing
+from starling.core.tools import ServerListing, ToolCall, ToolDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,18 @@ class Directory:
     def server(self, name: str) -> KnownServer | None:
         """Return a server, None if it was removed."""
         return self._servers.get(name)
+
+    def tool(self, call: ToolCall) -> ToolDefinition | None:
+        """Return the called tool as its server listed it, None if it was removed."""
+        server = self._servers.get(call.tool.server)
+        return (
+            None if server is None else next((one for one in server.listing.tools if one.name == call.tool.name), None)
+        )
+
+    def tool_options(self, call: ToolCall) -> ToolOptions:
+        """Return the settings of the called tool, as they are now."""
+        server = self._servers.get(call.tool.server)
+        return NO_OPTIONS if server is None else server.config.options.tool(call.tool.name)
 
     def replace(self, config: McpConfig, listings: Iterable[ServerListing]) -> None:
         """Replace all known servers."""

@@ -1,8 +1,9 @@
 """The rows of servers and tools. All queries of the gateway are here."""
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -12,6 +13,7 @@ from starling.core.json import JsonObject, digest
 from starling.core.principal import SHARED
 from starling.core.tools import ServerSource
 from starling.infra.postgres.engine import translated
+from starling.infra.postgres.runs.call_claims import CallClaims
 from starling.infra.postgres.tables import configs, servers, tools
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
@@ -49,13 +51,15 @@ class ListedServer:
 type Changed = Callable[[AsyncConnection, Sequence[ServerRow]], Awaitable[None]]
 """Called with all servers in the transaction that changed them, before it ends."""
 
+CACHE_CHANNEL: Final = "starling_tool_cache"  # invalidations of kept results
+_ANNOUNCE = text("SELECT pg_notify(:channel, :notice)")
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.servers'))")
 _FIELDS = ServerRow.__slots__
 _COLUMNS = tuple(servers.c[name] for name in _FIELDS)
 
 
 class ServerRepository:
-    """Servers and tools. Raises DatabaseUnavailableError where Postgres is away.
+    """Servers and tools, and `claims` of calls. Raises DatabaseUnavailableError where Postgres is away.
 
     `changed` is part of each change: an epoch is made of the servers in the same transaction.
     """
@@ -63,6 +67,13 @@ class ServerRepository:
     def __init__(self, engine: AsyncEngine, changed: Changed | None = None) -> None:
         self._engine = engine
         self._changed = changed
+        self.claims = CallClaims(engine)
+
+    async def announce_invalidation(self, tenant: str, tool: str) -> None:
+        """Tell every process to forget the kept results that a tool had for a tenant."""
+        with translated():
+            async with self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                await connection.execute(_ANNOUNCE, {"channel": CACHE_CHANNEL, "notice": json.dumps([tenant, tool])})
 
     async def servers(self) -> list[ServerRow]:
         """Return every server, by name."""

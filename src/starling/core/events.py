@@ -132,6 +132,17 @@ class ToolResult(Event):
     simulated: Literal["fixture", "simulated"] | None = None
 
 
+class ToolEvent(Event):
+    """A call of a tool whose settings have it emit this event has succeeded."""
+
+    type: Literal["tool_event"] = "tool_event"
+    name: str
+    tool: str
+    call_id: str
+    task_id: str
+    path: str
+
+
 class Reflection(Event):
     """The verdict on one attempt. `path` is that of its task."""
 
@@ -366,6 +377,7 @@ type AnyEvent = Annotated[
     | Thinking
     | ToolStart
     | ToolResult
+    | ToolEvent
     | Reflection
     | Design
     | Checks

@@ -51,6 +51,7 @@ class Observation(StrEnum):
     REJECTED = "rejected"  # JSON-RPC INVALID_PARAMS or METHOD_NOT_FOUND
     TOOL_ERROR = "tool_error"  # the tool's own `isError`
     COMPLETED = "completed"  # a result that can be used
+    REUSED = "reused"  # it wasn't sent: it has the result of an equal call of the same principal
     INVALID_RESULT = "invalid_result"  # a result that is malformed or violates the tool's output schema
     INTERNAL_ERROR = "internal_error"  # any other JSON-RPC error, for example -32603
     TIMED_OUT = "timed_out"
@@ -93,6 +94,7 @@ _UNSAFE: Final[_Transitions] = {
     CallState.ANNOUNCED: {Observation.INTENDED: CallState.INTENDED},
     CallState.INTENDED: {
         Observation.SENT: CallState.DISPATCHED,
+        Observation.REUSED: CallState.SUCCEEDED,
         Observation.NOT_SENT: CallState.FAILED,
         Observation.PLATFORM_ERROR: CallState.FAILED,
     },

@@ -1,7 +1,7 @@
 """Servers, tools and calls of them, with the ports of the gateway and of a run's record of its calls."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal, Protocol, Self
 
 from starling.core.clock import Deadline
@@ -85,7 +85,7 @@ class ToolCall:
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
     `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
-    then.
+    then. `meta` is sent beside the arguments.
     """
 
     id: str
@@ -104,6 +104,8 @@ class ToolCall:
     teams: tuple[str, ...] = ()
     approval: MemberApproval = "policy"
     trial: Trial | None = None
+    thread_id: str = ""
+    meta: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,10 @@ class ToolOutcome:
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
     `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`,
-    `not_approved`, `not_repeated` (an earlier equal call may have been done), `interrupted` (the process that waited
-    ended). Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't
-    be. `simulated` says what answered in place of the tool: a `fixture`, or the recorder alone.
+    `not_approved`, `not_repeated` (an earlier equal call may have been done), `duplicate` (an equal call hasn't ended),
+    `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
+    the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
+    answered in place of the tool: a `fixture`, or the recorder alone. `events` are to be emitted with the result.
     """
 
     observation: Observation
@@ -127,17 +130,18 @@ class ToolOutcome:
     artifact: str = ""
     characters: int = 0
     simulated: Literal["", "fixture", "simulated"] = ""
+    events: tuple[str, ...] = ()
 
     @property
     def status(self) -> Literal["succeeded", "failed"]:
         """Whether there is a result to use."""
-        done = self.observation in (Observation.COMPLETED, Observation.FOUND_DONE)
+        done = self.observation in (Observation.COMPLETED, Observation.REUSED, Observation.FOUND_DONE)
         return "succeeded" if done else "failed"
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as it is stored: with its status, without empty fields."""
         values = {"status": self.status} | asdict(self)
-        return {name: value for name, value in values.items() if name == "text" or value not in (None, "", 0)}
+        return {name: value for name, value in values.items() if name == "text" or value not in (None, "", 0, ())}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
@@ -145,6 +149,7 @@ class ToolOutcome:
         names = {field.name for field in fields(cls)}
         values: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
         values["observation"] = _observation(stored)
+        values["events"] = tuple(stored.get("events", ()))
         return cls(**values)
 
 
@@ -196,6 +201,10 @@ class CallRecord(Protocol):
 
         Raises LeaseLostError, DatabaseUnavailableError: then the call must not be made.
         """
+        ...
+
+    def is_intended(self, call: ToolCall) -> bool:
+        """Whether the call has no outcome and has not left, in this process or an earlier one."""
         ...
 
     def has_left(self, call: ToolCall) -> bool:

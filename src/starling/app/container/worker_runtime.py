@@ -10,7 +10,7 @@ from brain.lifecycle.active_runs import ActiveRuns
 from brain.registry.service import Registry
 from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
-from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.container.deferred import DeferredBrain, execution, isolated_run
 from starling.app.container.services import Services
@@ -86,6 +86,7 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
         await stack.enter_async_context(board.listening(services.hub))
         opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts, settings.approval)
         gateway = await stack.enter_async_context(opening)
+        stack.enter_context(services.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results))
         active = ActiveRuns()
         cancelling = CancellationListener(services.cancellation.repository, active)
         await stack.enter_async_context(cancelling.listening(services.hub))

@@ -7,8 +7,10 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.recorder import NOT_EXECUTED
-from mcp_gateway.path.wiring import build_path
+from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
@@ -68,7 +70,10 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     config = server_of({"command": "shop", "x-starling": {"approval": approval}})
     directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready", (call.tool,))])
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
-    path = build_path(directory, sessions, Limits(tool_result_chars=chars), NO_HALTS, DISABLED_ARTIFACT_STORE, "never")
+    stored = StoredResults(DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed()))
+    nothing = cast("Any", None)
+    ports = PathPorts(directory, sessions, NO_HALTS, stored, nothing, nothing)
+    path = build_path(ports, Limits(tool_result_chars=chars), "never")
     return await path(call, Deadline(SystemClock(), 1), record)
 
 

@@ -1,0 +1,82 @@
+"""Equal calls of one principal that may change something, made once within the tool's `dedup_ttl`."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mcp_gateway.path.stage import Stage, not_sent
+from mcp_gateway.registration.known_servers import Directory
+from starling.core.artifacts import ArtifactOrigin, ArtifactStore, NotStored
+from starling.core.clock import Deadline
+from starling.core.errors import DatabaseUnavailableError, NotFoundError
+from starling.core.json import digest
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+
+_log = logging.getLogger(__name__)
+
+
+class Claims(Protocol):
+    """Lets one call at a time have a key."""
+
+    async def claim(self, call: CallPlace, key: str, seconds: float) -> EarlierCall | None:
+        """Claim a key for a call and return None, or return the earlier call that has it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication:
+    """Gives a call the result of an equal one of the same tenant and key that succeeded, also in another run.
+
+    While that one is open or in doubt, the call is refused. A call that may have left already is none of this stage's
+    business: the run's ledger knows what to do.
+    """
+
+    directory: Directory
+    claims: Claims
+    artifacts: ArtifactStore
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        seconds = self._seconds(call)
+        if seconds is None or record is None or not record.is_intended(call):
+            return await self.inner(call, deadline, record)
+        key = digest([call.caller, call.tool.full_name, call.tool.hash, call.arguments])
+        earlier = await self.claims.claim(CallPlace(call.tenant, call.run_id, call.key), key, seconds)
+        if earlier is None:
+            return await self.inner(call, deadline, record)
+        if earlier.standing != "done":
+            return not_sent("duplicate", _refusal(call, earlier))
+        return await self._reused(call, earlier)
+
+    def _seconds(self, call: ToolCall) -> float | None:
+        server = self.directory.server(call.tool.server)
+        if server is None or call.tool.effect is Effect.READ:
+            return None
+        is_read = server.config.options.effect_of(call.tool.name) is Effect.READ
+        return None if is_read else server.config.options.tool(call.tool.name).dedup_ttl
+
+    async def _reused(self, call: ToolCall, earlier: EarlierCall) -> ToolOutcome:
+        """Return the earlier call's result; an artifact of another run becomes one of this run too."""
+        found = ToolOutcome.from_json(earlier.outcome or {"status": "succeeded", "text": ""})
+        note = f"[The result of call {earlier.call_id} of run {earlier.run_id}, which was equal: it wasn't made again.]"
+        outcome = replace(found, observation=Observation.REUSED, text=f"{found.text}\n{note}".lstrip(), events=())
+        if not found.artifact or earlier.run_id == call.run_id:
+            return outcome
+        try:
+            whole = await self.artifacts.read(call.tenant, earlier.run_id, found.artifact)
+            origin = ArtifactOrigin(call.tenant, call.run_id, call.id, call.tool.full_name)
+            kept = await self.artifacts.put(origin, whole.text, whole.media_type)
+        except (NotFoundError, DatabaseUnavailableError) as error:
+            kept = NotStored(error.message)
+        if isinstance(kept, NotStored):
+            _log.warning("call %s gets only the beginning of the earlier result: %s", call.id, kept.reason)
+            return replace(outcome, artifact="")
+        return replace(outcome, artifact=kept)
+
+
+def _refusal(call: ToolCall, earlier: EarlierCall) -> str:
+    doubt = "it is unknown whether that was done" if earlier.standing == "in_doubt" else "that has not ended"
+    which = f" (call {earlier.call_id} of run {earlier.run_id})" if earlier.run_id else ""
+    return f"{call.tool.full_name} was called with the same arguments before{which}, and {doubt}."

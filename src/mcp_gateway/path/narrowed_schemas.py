@@ -1,0 +1,74 @@
+"""Schemas that the admin has narrowed: a value has to fit the server's schema and the admin's, as both are now.
+
+The call's own schemas, which its agent was shown, are checked besides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mcp_gateway.path.stage import Stage, failed, not_sent
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.schemas.validation import Validators, faults
+from starling.core.clock import Deadline
+from starling.core.json import Json, digest
+from starling.core.tool_calls import Observation
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedInput:
+    """Stops calls whose arguments don't fit one of the tool's input schemas."""
+
+    directory: Directory
+    validators: Validators
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        for whose, key, schema in _schemas(self.directory, call, "input"):
+            if violations := faults(await self.validators.load(key, "input", schema), call.arguments, "arguments"):
+                text = f"The arguments don't fit the {whose} schema of {call.tool.full_name}: {'; '.join(violations)}."
+                return not_sent("invalid_arguments", text)
+        return await self.inner(call, deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedOutput:
+    """Finds results that don't fit one of the tool's output schemas: the call was made, its result isn't used."""
+
+    directory: Directory
+    validators: Validators
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        outcome = await self.inner(call, deadline, record)
+        if outcome.observation is not Observation.COMPLETED:
+            return outcome
+        for whose, key, schema in _schemas(self.directory, call, "output"):
+            violations = await self._violations(key, schema, outcome.data)
+            if violations:
+                text = f"The result of {call.tool.full_name} violates its {whose} output schema: {violations}."
+                return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
+        return outcome
+
+    async def _violations(self, key: str, schema: Mapping[str, Any], data: Json) -> str:
+        if data is None:
+            return "there is no structured content"
+        return "; ".join(faults(await self.validators.load(key, "output", schema), data, "result"))
+
+
+def _schemas(
+    directory: Directory, call: ToolCall, part: Literal["input", "output"]
+) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return the schemas that a value has to fit besides the call's own: whose, the key of a validator, the schema."""
+    options = directory.tool_options(call)
+    configured = options.input_schema if part == "input" else options.output_schema
+    found: list[tuple[str, str, Mapping[str, Any]]] = []
+    if call.tool.narrowing or configured is not None:
+        listed = directory.tool(call)
+        own = listed and (listed.input_schema if part == "input" else listed.output_schema)
+        if listed and own is not None:
+            found.append(("server's", listed.hash, own))
+    if configured is not None:
+        found.append(("configured", digest(configured), configured))
+    return found

@@ -1,0 +1,119 @@
+"""The whole path of a call with a scripted server at its end, for unit tests of its stages."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from mcp.types import CallToolResult, TextContent
+
+from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.path.deduplication import Claims
+from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.sessions.pool import SessionPool
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
+from starling.core.clock import Deadline, SystemClock
+from starling.core.settings.schema import Limits
+from starling.core.tool_calls import Effect
+from starling.core.tools import NO_HALTS, CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
+from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+
+ANY_SCHEMA: dict[str, Any] = {"type": "object"}
+
+
+def answer(data: dict[str, Any] | None = None, text: str = "", *, error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], structuredContent=data, isError=error)
+
+
+type Script = Callable[[str, dict[str, Any]], CallToolResult]
+
+
+def always(result: CallToolResult) -> Script:
+    """Answer every call with this."""
+    return lambda _tool, _arguments: result
+
+
+@dataclass
+class ScriptedServer:
+    """Answers calls with what `script` returns or raises, and keeps them with their `_meta`."""
+
+    script: Script = lambda tool, arguments: answer({"n": 1}, f"{tool} is done")
+    calls: list[tuple[str, dict[str, Any], Mapping[str, str]]] = field(
+        default_factory=list[tuple[str, dict[str, Any], Mapping[str, str]]]
+    )
+
+    async def opened(self) -> None:
+        pass
+
+    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+        self.calls.append((tool, arguments, dict(meta)))
+        return self.script(tool, arguments)
+
+    @asynccontextmanager
+    async def use(self, *_: object) -> "AsyncGenerator[ScriptedServer]":
+        yield self
+
+
+@dataclass
+class ScriptedClaims(Claims):
+    """Says what came before a call, and keeps the keys that were asked for."""
+
+    earlier: EarlierCall | None = None
+    asked: list[tuple[CallPlace, str, float]] = field(default_factory=list[tuple[CallPlace, str, float]])
+
+    async def claim(self, call: CallPlace, key: str, seconds: float) -> EarlierCall | None:
+        self.asked.append((call, key, seconds))
+        return self.earlier
+
+
+@dataclass
+class ScriptedPath:
+    """The path to the tools `find`, `order` and `put` of the server `shop`, whose options are `options`."""
+
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output: dict[str, Any] | None = None  # the server's own output schema
+    now: float = 0.0  # of the cache's clock
+    server: ScriptedServer = field(default_factory=ScriptedServer)
+    claims: ScriptedClaims = field(default_factory=ScriptedClaims)
+    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
+    relisted: list[str] = field(default_factory=list[str])
+    announced: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def __post_init__(self) -> None:
+        self.cache = ResultCache(lambda: self.now)
+        self.directory = Directory()
+        self.configure(self.options)
+        stored = StoredResults(self.artifacts, self.cache, self.claims)
+        sessions = cast("SessionPool", self.server)
+        ports = PathPorts(self.directory, sessions, NO_HALTS, stored, self._invalidate, self.relisted.append)
+        self.path = build_path(ports, Limits(), "never")
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Make these the options of the server."""
+        self.config = server_of({"command": "shop", "x-starling": options})
+        self.list_tools(*(self.tool(name) for name in ("find", "order", "put")))
+
+    def list_tools(self, *tools: ToolDefinition) -> None:
+        """Make these the tools of the server."""
+        self.directory.replace({"shop": self.config}, [ServerListing("shop", "", self.config.hash, "ready", tools)])
+
+    def tool(self, name: str, effect: Effect | None = None) -> ToolDefinition:
+        effect = effect or self.config.options.effect_of(name)
+        return ToolDefinition("shop", name, "", ANY_SCHEMA, self.output, effect, f"hash of {name}")
+
+    def call(self, name: str, effect: Effect | None = None, /, **fields: Any) -> ToolCall:
+        values: dict[str, Any] = {"arguments": {"id": 1}, "thread_id": "thread", "position": 0} | fields
+        return ToolCall("t1.0.0", "run", "t1", self.tool(name, effect), **values)
+
+    async def made(self, call: ToolCall, record: CallRecord | None = None) -> ToolOutcome:
+        return await self.path(call, Deadline(SystemClock(), 10), record)
+
+    @property
+    def called(self) -> list[str]:
+        return [name for name, _, _ in self.server.calls]
+
+    async def _invalidate(self, tenant: str, tool: str) -> None:
+        self.cache.invalidate(tenant, tool)
+        self.announced.append((tenant, tool))
