@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, cast
+from io import UnsupportedOperation
+from typing import IO, Any, Final, cast
 
 import structlog
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.logging import RichHandler
 from structlog.stdlib import ProcessorFormatter
 from structlog.types import EventDict, Processor
 
+from starling.app.telemetry.log_writer import LogWriter
 from starling.app.telemetry.redaction import Redaction
 from starling.core.runs import Run
 from starling.core.settings.schema import Settings
@@ -69,17 +71,27 @@ def _is_no_quotation(record: logging.LogRecord) -> bool:
 
 def _handler(settings: Settings, console: Console) -> logging.Handler:
     redaction = _Redacted(Redaction.of(settings))
+    stream = _stream(console.file)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
     if as_text and console.is_terminal:
         handler: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%X")
         handler.setFormatter(_formatter(redaction, _line))
     elif as_text:
-        handler = logging.StreamHandler(console.file)
+        handler = logging.StreamHandler(stream)
         handler.setFormatter(_formatter(redaction, structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)))
     else:
-        handler = logging.StreamHandler(console.file)
+        handler = logging.StreamHandler(stream)
         handler.setFormatter(_formatter(redaction, structlog.processors.JSONRenderer(ensure_ascii=False)))
     return handler
+
+
+def _stream(file: IO[str]) -> IO[str] | LogWriter:
+    """Return what log lines are written to: a thread's queue where `file` is one of the system, which may block."""
+    try:
+        file.fileno()
+    except UnsupportedOperation:
+        return file
+    return LogWriter(file)
 
 
 def _formatter(redaction: Processor, renderer: Processor) -> ProcessorFormatter:
