@@ -88,6 +88,18 @@ class RateLimitedError(StarlingError):
         self.retry_after = retry_after  # seconds until the next request is accepted
 
 
+class TooManyWrongKeysError(StarlingError):
+    """Too many wrong keys came from one address; the key of this request was not checked."""
+
+    code = "too_many_wrong_keys"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(
+            "Too many wrong keys came from your address.", f"Try again in {retry_after:.1f} s, with the right key."
+        )
+        self.retry_after = retry_after  # seconds until the next key is checked
+
+
 class BacklogFullError(StarlingError):
     """A tenant has as many queued runs as it may have; nothing was accepted."""
 

@@ -189,6 +189,22 @@ async def test_request_from_this_machine_needs_a_key_when_keys_are_required(door
             assert (await client.get(run)).status_code == 404
 
 
+async def test_repeated_wrong_keys_are_refused_with_429_but_not_a_key_in_use(door: Door) -> None:
+    run, (_, key), (_, other) = f"/v1/runs/{new_id()}", await door.key(), await door.key()
+
+    async def statuses(app: FastAPI, *keys: str) -> list[int]:
+        async with calling(app) as client:
+            answers = [await client.get(run, headers={"Authorization": f"Bearer {key}"}) for key in keys]
+        return [answer.status_code for answer in answers]
+
+    async with door.app() as app:
+        wrong = [f"sk-starling-{'0' * 32}-{'x' * 43}", "sk-starling-wrong"]
+
+        assert await statuses(app, key) == [404]
+        assert await statuses(app, *wrong * 11) == [401] * 20 + [429] * 2
+        assert await statuses(app, key, other) == [404, 429]
+
+
 async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_keys: Services) -> None:
     async def statuses() -> list[int]:
         uncached = KeyService(KeyRepository(empty_of_keys.engine), SystemClock())

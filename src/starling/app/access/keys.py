@@ -84,6 +84,12 @@ class KeyService:
             await self._repository.use(found.id)
         return Principal(found.tenant, found.id, found.scopes, found.grant)
 
+    def is_known(self, key: str) -> bool:
+        """Return whether this key was right before in this process; it may have been revoked meanwhile."""
+        parts = _KEY.fullmatch(key)
+        _, found = self._found.get(str(UUID(parts[1])), (0.0, None)) if parts else (0.0, None)
+        return bool(parts and found and hmac.compare_digest(found.hash, _hash(parts[2])))
+
     async def active(self, key_ids: Collection[str]) -> frozenset[str]:
         """Return those of the keys that are neither revoked nor expired."""
         return await self._repository.active(key_ids)

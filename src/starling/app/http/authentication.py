@@ -18,7 +18,7 @@ from starling.app.access.key_revocation import RevocationWatcher, watch_revocati
 from starling.app.access.keys import KeyService
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
-from starling.app.http.rate_limit import RateLimit
+from starling.app.http.rate_limit import RateLimit, WrongKeyLimit
 from starling.app.runtime.local_token import PREFIX
 from starling.core.clock import SystemClock
 from starling.core.errors import ForbiddenError, StarlingError, UnauthorizedError
@@ -40,7 +40,7 @@ _FINAL_SEND_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """What authentication uses: keys, their revocation, the rate limit, and who on this machine needs no key.
+    """What authentication uses: keys, their revocation, rate limits, and who on this machine needs no key.
 
     `keyless` allows requests without a key while no key is active; `token` is the local token, empty where none counts.
     """
@@ -48,6 +48,7 @@ class AccessControl:
     keys: KeyService
     revocations: RevocationWatcher
     rate: RateLimit
+    wrong_keys: WrongKeyLimit
     keyless: bool
     token: str = ""
 
@@ -59,10 +60,10 @@ async def open_access_control(settings: Settings, keys: KeyService, token: str =
     Raises ConfigurationError where other machines could reach the API and no key is active.
     """
     await refuse_open_binding(settings.host, keys)
-    rate = RateLimit(settings.rate_per_minute, SystemClock())
+    rate, wrong_keys = RateLimit(settings.rate_per_minute, SystemClock()), WrongKeyLimit(SystemClock())
     async with watch_revocations(keys) as revocations:
         keyless = not settings.require_keys and is_loopback(settings.host)
-        yield AccessControl(keys, revocations, rate, keyless, "" if settings.require_keys else token)
+        yield AccessControl(keys, revocations, rate, wrong_keys, keyless, "" if settings.require_keys else token)
 
 
 class AuthenticationMiddleware:
@@ -99,9 +100,19 @@ class AuthenticationMiddleware:
         scheme, _, key = credentials.partition(" ")
         if scheme.lower() != "bearer":
             raise UnauthorizedError("The Authorization header holds no bearer token.", _REMEDY)
-        if key.strip().startswith(PREFIX):
-            return self._admin_of_host(scope, key.strip())
-        principal = await self._access.keys.authenticate(key.strip())
+        address = scope["client"][0] if scope.get("client") else ""
+        try:
+            if key.strip().startswith(PREFIX):
+                return self._admin_of_host(scope, key.strip())
+            return await self._of_key(key.strip(), address)
+        except UnauthorizedError:
+            self._access.wrong_keys.count(address)
+            raise
+
+    async def _of_key(self, key: str, address: str) -> Principal:
+        if not self._access.keys.is_known(key):  # keys in use work on while others from the address are wrong
+            self._access.wrong_keys.check(address)
+        principal = await self._access.keys.authenticate(key)
         self._access.rate.take(principal.key_id)
         return principal
 

@@ -30,6 +30,7 @@ from starling.core.errors import (
     QuotaExceededError,
     RateLimitedError,
     StarlingError,
+    TooManyWrongKeysError,
     UnauthorizedError,
 )
 from starling.core.principal import Principal, Scope
@@ -41,6 +42,7 @@ _STATUS: Final[Mapping[type[StarlingError], int]] = {
     UnauthorizedError: 401,
     ForbiddenError: 403,
     RateLimitedError: 429,
+    TooManyWrongKeysError: 429,
     BacklogFullError: 429,
     InvalidRequestError: 422,
     NotFoundError: 404,
@@ -87,7 +89,7 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONRes
     if isinstance(error, TeamInvalidError):
         more = {"remedy": "\n".join(map(str, error.findings)), "errors": [asdict(one) for one in error.findings]}
     response = problem(status, title, error.message, error.code, **more)
-    if isinstance(error, RateLimitedError | BacklogFullError):
+    if isinstance(error, RateLimitedError | BacklogFullError | TooManyWrongKeysError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
 

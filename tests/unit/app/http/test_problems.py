@@ -12,6 +12,7 @@ from starling.core.errors import (
     DrainingError,
     RateLimitedError,
     StarlingError,
+    TooManyWrongKeysError,
 )
 from starling.core.principal import Principal, Scope
 
@@ -42,7 +43,10 @@ def test_other_errors_are_told_whole_to_everybody() -> None:
     assert b"being stopped" in problem_of(DrainingError("This process is being stopped.")).body
 
 
-@pytest.mark.parametrize(("error", "seconds"), [(RateLimitedError(60, 0.2), "1"), (BacklogFullError(8, 5), "5")])
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(RateLimitedError(60, 0.2), "1"), (BacklogFullError(8, 5), "5"), (TooManyWrongKeysError(2.5), "3")],
+)
 def test_refusal_of_too_many_requests_says_when_to_try_again(error: StarlingError, seconds: str) -> None:
     response = problem_of(error)
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from starling.app.http.rate_limit import RateLimit
-from starling.core.errors import RateLimitedError
+from starling.app.http.rate_limit import RateLimit, WrongKeyLimit
+from starling.core.errors import RateLimitedError, TooManyWrongKeysError
 
 
 class Hands:
@@ -66,3 +66,54 @@ def test_a_key_that_rested_for_long_has_no_more_than_a_minutes_requests() -> Non
     rate.take("a")
     with pytest.raises(RateLimitedError):
         rate.take("a")
+
+
+def wrong_keys(clock: Hands, *addresses: str, times: int = 20) -> WrongKeyLimit:
+    """A limit that has counted so many wrong keys from each address."""
+    limit = WrongKeyLimit(clock)
+    for address in addresses:
+        for _ in range(times):
+            limit.count(address)
+    return limit
+
+
+@pytest.mark.parametrize(
+    ("sent", "tried", "refused"),
+    [
+        pytest.param("192.0.2.1", "192.0.2.1", True, id="the same address"),
+        pytest.param("192.0.2.1", "192.0.2.2", False, id="another address"),
+        pytest.param("2001:db8::1", "2001:db8::2", True, id="the same IPv6 network"),
+        pytest.param("2001:db8::1", "2001:db8:0:1::1", False, id="another IPv6 network"),
+        pytest.param("192.0.2.1", "::ffff:192.0.2.1", True, id="the same address in IPv6"),
+        pytest.param("", "", True, id="no address"),
+    ],
+)
+def test_address_that_sent_too_many_wrong_keys_is_refused(sent: str, tried: str, *, refused: bool) -> None:
+    limit = wrong_keys(Hands(), sent)
+
+    if refused:
+        with pytest.raises(TooManyWrongKeysError) as error:
+            limit.check(tried)
+        assert error.value.retry_after == pytest.approx(3)
+    else:
+        limit.check(tried)
+
+
+def test_address_may_send_another_wrong_key_after_a_while() -> None:
+    clock = Hands()
+    limit = wrong_keys(clock, "192.0.2.1")
+
+    clock.seconds += 3.1
+    limit.count("192.0.2.1")
+
+    with pytest.raises(TooManyWrongKeysError):
+        limit.count("192.0.2.1")
+
+
+def test_number_of_addresses_with_wrong_keys_that_are_remembered_is_bounded() -> None:
+    limit = wrong_keys(Hands(), "192.0.2.1")
+
+    for number in range(10_000):
+        limit.count(f"address {number}")
+
+    limit.check("192.0.2.1")
