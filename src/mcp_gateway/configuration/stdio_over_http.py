@@ -1,4 +1,4 @@
-"""Which commands a document over HTTP may have started: those of a setting, in forms that run nothing else."""
+"""What a document over HTTP may have started and sent: commands of a setting, and none of the platform's secrets."""
 
 import os
 import re
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
-from mcp_gateway.configuration.servers import McpConfig, StdioServer
+from mcp_gateway.configuration.servers import McpConfig, RemoteServer, StdioServer
 from starling.core.errors import ForbiddenError
 
 _REMEDY: Final = (
     "Add it on its machine, with `starling server add` or `starling registry reload`, or allow its command there with "
     "the setting `stdio_over_http`."
 )
+_OWN_REMEDY: Final = "Refer to a variable of the server's own, or add it on its machine."
 # Programs that run whatever their arguments say: no argument list makes them harmless.
 _NEVER: Final = re.compile(
     r"ash|bash|busybox|chroot|csh|dash|doas|docker|env|fish|ksh|lua|nice|nohup|nsenter|parallel|perl|php|podman|ruby|script"
@@ -29,27 +30,33 @@ _VARIABLES: Final = re.compile(
     r"|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
     re.IGNORECASE,
 )
+_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class StdioRules:
-    """Decides on stdio servers that come over HTTP.
+    """Decides on servers that come over HTTP.
 
     `allowed` are command lines: a command with its first arguments, or a folder that ends with a slash, whose programs
-    are allowed. Nothing is allowed without one.
+    are allowed. No command is allowed without one. `secrets` are the variables of the platform's own settings that no
+    server with a `url` may be sent.
     """
 
     allowed: tuple[str, ...] = ()
+    secrets: frozenset[str] = frozenset()
 
     def check(self, servers: McpConfig, known: Mapping[str, str]) -> None:
-        """Raise ForbiddenError for the first stdio server that is new or changed and not allowed.
+        """Raise ForbiddenError for the first server that is new or changed and not allowed.
 
         `known` are the hashes of the stored configurations by name.
         """
         for name in inactive(servers, known):
-            if isinstance(server := servers[name], StdioServer) and (reason := self.refusal(server)):
-                raise ForbiddenError(f"The server {name!r} can't be added or changed over HTTP: {reason}.", _REMEDY)
+            server = servers[name]
+            is_stdio = isinstance(server, StdioServer)
+            if reason := self.refusal(server) if is_stdio else self._disclosure(server):
+                text = f"The server {name!r} can't be added or changed over HTTP: {reason}."
+                raise ForbiddenError(text, _REMEDY if is_stdio else _OWN_REMEDY)
 
     def refusal(self, server: StdioServer) -> str:
         """Return why a server may not be started for a document that came over HTTP; empty if it may."""
@@ -66,6 +73,11 @@ class StdioRules:
         if server.cwd is not None:
             return "`cwd` can't be set"
         return self._command_refusal(command, server.args)
+
+    def _disclosure(self, server: RemoteServer) -> str:
+        referred = _REFERENCE.findall("".join((server.url, *server.headers.values())))
+        found = next((name for name in referred if name in self.secrets), None)
+        return f"it would be sent {found}, a secret of the platform itself" if found else ""
 
     def _command_refusal(self, command: str, arguments: Sequence[str]) -> str:
         fitting = [rest for line in self.allowed if (rest := _beyond(line, command, arguments)) is not None]

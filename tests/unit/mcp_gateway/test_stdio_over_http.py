@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from mcp_gateway.configuration.servers import StdioServer, server_of
 from mcp_gateway.configuration.stdio_over_http import StdioRules
 from starling.core.errors import ForbiddenError
+from starling.core.settings.schema import secret_variables
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)
@@ -77,6 +79,31 @@ def test_variable_that_leads_a_process_elsewhere_is_refused(name: str) -> None:
 
 def test_working_folder_is_refused() -> None:
     assert "cwd" in StdioRules(("ALLOWED",)).refusal(StdioServer(command="ALLOWED", cwd=os.sep))
+
+
+@pytest.mark.parametrize(
+    ("document", "refused"),
+    [
+        ({"url": "https://shop.example/${DATABASE_URL}"}, True),
+        ({"url": "https://shop.example/mcp", "headers": {"A": "b", "X": "${OPENAI_API_KEY:-none}"}}, True),
+        ({"url": "https://shop.example/mcp", "headers": {"X": "${SHOP_TOKEN}"}}, False),
+    ],
+)
+def test_server_over_http_is_sent_no_secret_of_the_platforms_settings(
+    document: dict[str, Any], *, refused: bool
+) -> None:
+    rules, server = StdioRules(secrets=secret_variables()), server_of(document)
+
+    rules.check({"stored": server}, {"stored": server.hash})
+    with pytest.raises(ForbiddenError, match="secret of the platform") if refused else nullcontext():
+        rules.check({"new": server}, {})
+
+
+def test_secret_variables_are_those_of_settings_with_secrets() -> None:
+    found = secret_variables()
+
+    assert {"DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_API_KEY", "STARLING_PROVIDERS"} <= found
+    assert not found & {"STARLING_HOST", "PORT", "database_url", "LANGFUSE_PUBLIC_KEY"}
 
 
 def test_only_new_and_changed_stdio_servers_are_checked() -> None:

@@ -22,7 +22,7 @@ from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
-from starling.core.settings.schema import Limits, Settings, environment
+from starling.core.settings.schema import Limits, Settings, environment, secret_variables
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunRepository
@@ -136,7 +136,7 @@ def build_registry(engine: Engine, settings: Settings) -> RegistryService:
         stars=StarRepository(engine),
         servers=partial(ServerRepository, engine),
         gateway=partial(open_gateway, limits=settings.limits, environment=environment()),
-        stdio_rules=StdioRules(settings.stdio_over_http),
+        stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )
 
 

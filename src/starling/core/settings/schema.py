@@ -4,9 +4,10 @@ import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -222,6 +223,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, EnvironmentSource(settings_cls), InitSettingsSource(settings_cls, dict(cls._file_values))
+
+
+def secret_variables() -> frozenset[str]:
+    """Return the environment variables of settings that hold secrets."""
+    secret = [field for name, field in Settings.model_fields.items() if _is_secret(field) or name == "providers"]
+    aliases = [field.validation_alias for field in secret]
+    names = {str(name) for alias in aliases if isinstance(alias, AliasChoices) for name in alias.choices}
+    return frozenset(name for name in names if name.isupper())
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> Settings:
