@@ -10,6 +10,7 @@ import secrets
 import stat
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 PREFIX: Final = "starling-local-"
 _FILE: Final = "token"
@@ -56,8 +57,7 @@ def token_file(data_dir: Path) -> Path:
 
 def _write(file: Path) -> None:
     """Write a new token in one step; of several processes that do so at once, one wins."""
-    draft = file.with_name(f".token.{os.getpid()}.new")
-    draft.unlink(missing_ok=True)
+    draft = file.with_name(f".token.{uuid4().hex}.new")  # process ids are the same in several containers
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:
             opened.write(f"{PREFIX}{secrets.token_urlsafe(_SECRET_BYTES)}\n")

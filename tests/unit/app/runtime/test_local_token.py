@@ -1,6 +1,7 @@
 """The local token: made once, kept to its owner, replaced where others could read it."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ def test_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> No
     assert (local_token(folder), read_token(folder)) == (made, made)
     assert token_file(folder).stat().st_mode & 0o777 == 0o600
     assert [file.name for file in folder.iterdir()] == ["token"]
+
+
+def test_draft_of_a_process_with_the_same_id_in_another_container_is_left_alone(tmp_path: Path) -> None:
+    draft = tmp_path / f".token.{os.getpid()}.new"
+    draft.touch()
+
+    assert local_token(tmp_path)
+    assert draft.exists()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
