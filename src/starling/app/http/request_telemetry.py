@@ -11,7 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starling.app.telemetry.metrics import Metrics
 from starling.core.ids import new_id
 from starling.core.principal import Principal
+from starling.infra.postgres.timeouts import answers_within
 
+_ANSWER_SECONDS: Final = 10.0  # a frozen Postgres answers nothing, also not that a statement takes too long
 _log = logging.getLogger(__name__)
 _PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # polled all the time: logged at DEBUG only
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -20,12 +22,13 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 class TelemetryMiddleware:
     """Logs each request when its response has ended, counts it by route, and counts open streams.
 
-    Every line that is logged meanwhile carries the same `request_id`.
+    Every line that is logged meanwhile carries the same `request_id`. Postgres has `answer_seconds` for each answer.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, answer_seconds: float = _ANSWER_SECONDS) -> None:
         self._app = app
         self._metrics = metrics
+        self._answer_seconds = answer_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -34,7 +37,7 @@ class TelemetryMiddleware:
             return
         request = _Request(self._metrics, send)
         begun = perf_counter()
-        with structlog.contextvars.bound_contextvars(request_id=new_id()):
+        with answers_within(self._answer_seconds), structlog.contextvars.bound_contextvars(request_id=new_id()):
             try:
                 await self._app(scope, receive, request.send)
             finally:

@@ -1,5 +1,9 @@
 """Connections with a time limit for each answer: a frozen server enforces neither its own limits nor those of TCP."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -7,7 +11,18 @@ from psycopg import AsyncConnection, Connection, OperationalError
 from psycopg.abc import PQGen
 
 KEEPALIVE: Final[dict[str, Any]] = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+_ANSWER_SECONDS: ContextVar[float] = ContextVar("starling_answer_seconds", default=inf)
 _INTERVAL = 0.1  # psycopg's default: how often a wait is interrupted
+
+
+@contextmanager
+def answers_within(seconds: float) -> Generator[None]:
+    """Wait at most so long for each answer in the block and in tasks begun there, where a connection waits longer."""
+    before = _ANSWER_SECONDS.set(seconds)
+    try:
+        yield
+    finally:
+        _ANSWER_SECONDS.reset(before)
 
 
 class BoundedConnection(AsyncConnection[Any]):
@@ -25,14 +40,14 @@ class BoundedConnection(AsyncConnection[Any]):
         """Consume one of psycopg's generators; an explicit `timeout` replaces `answer_seconds`."""
         if timeout is not None:
             return await super().wait(gen, interval, timeout)
-        begun = monotonic()
+        begun, seconds = monotonic(), min(self.answer_seconds, _ANSWER_SECONDS.get())
         try:
-            return await super().wait(gen, interval, self.answer_seconds)
+            return await super().wait(gen, interval, seconds)
         except OperationalError:
-            if monotonic() - begun < self.answer_seconds:
+            if monotonic() - begun < seconds:
                 raise
             self.pgconn.finish()  # a late answer would be read as the answer to the next statement
-            raise OperationalError(f"no answer within {self.answer_seconds:g} s") from None
+            raise OperationalError(f"no answer within {seconds:g} s") from None
 
 
 class BoundedThreadConnection(Connection[Any]):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Any
 
 import procrastinate
@@ -18,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from starling.infra.postgres.engine import check_alive
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
-from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
+from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection, answers_within
 from starling.infra.queue.tenant_slots import TenantSlots
 
 type Handler = Callable[[RunKey], Awaitable[None]]
@@ -87,7 +88,8 @@ class RunQueue:
 
     def start(self, key: RunKey) -> None:
         """Start a run in the worker of this process, in its reserved slot."""
-        task = asyncio.get_running_loop().create_task(self._handle(key), name=f"handle-{key.id}")
+        with answers_within(inf):  # the run outlives the request that it was accepted with
+            task = asyncio.get_running_loop().create_task(self._handle(key), name=f"handle-{key.id}")
         self._direct.add(task)
         task.add_done_callback(partial(self._direct_ended, key.tenant))
 

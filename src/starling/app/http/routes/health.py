@@ -40,7 +40,7 @@ class ServerHealth(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Postgres answers. Degraded servers don't make the platform unready; `servers` lists what the key may see."""
+    """Postgres answers and takes writes. `servers`: what the key may see; degraded ones change nothing."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -57,13 +57,15 @@ async def health(_: OptionalCaller) -> Health:
 
 @router.get("/ready", summary="Readiness", responses={503: {"model": Problem}})
 async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
-    """Query Postgres. `servers` lists all servers for scope `admin`, and those of the tenant for scope `servers`.
+    """Query Postgres, and check that it takes writes.
 
-    503 while Postgres is unavailable, and once the process is stopping (`draining`).
+    `servers` lists all servers for scope `admin`, and those of the tenant for scope `servers`. 503 while Postgres is
+    unavailable or takes no writes, and once the process is stopping (`draining`).
     """
     if api.draining:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")
     services = api.services
+    await services.runs.writes.check()
     rows = await services.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ()
     return Readiness(
         epoch=await services.epochs.active_number(),

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, Protocol
 
 from psycopg import AsyncConnection
@@ -29,6 +30,7 @@ from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, is_stored, reserve
+from starling.infra.postgres.write_check import WriteCheck
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -179,6 +181,7 @@ class RunRepository:
         local: LocalWorker | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
+        self.writes = WriteCheck(engine)
         self._engine = engine
         self._defer = defer
         self._local = local
@@ -194,12 +197,16 @@ class RunRepository:
         Raises ConflictError, also for a build whose team's name is taken; IdempotencyKeyReusedError,
         OpenClarificationError; BacklogFullError; DatabaseUnavailableError where Postgres stayed away.
         """
+        begun = monotonic()
         try:
-            return await self._accept(new)
+            with self.writes.watched():
+                return await self._accept(new)
         except DatabaseUnavailableError as error:
-            if isinstance(error.__cause__, PoolTimeoutError):
-                raise  # nothing was sent, and the pool's timeout was already waited for
-        return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
+            waited = isinstance(error.__cause__, PoolTimeoutError) or monotonic() - begun >= self._retry_seconds
+            if waited:  # for a connection, which sent nothing, or for an answer
+                raise
+        with self.writes.watched():
+            return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
 
     async def _accept(self, new: NewRun) -> Acceptance:
         local = self._local if self._local is not None and self._local.reserve(new.key.tenant) else None
