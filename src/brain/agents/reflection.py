@@ -46,7 +46,7 @@ class Reviewer:
 
         An attempt that the agent's policy leaves without a review is approved unless a rule rejects it.
         """
-        if not _is_due(execution):
+        if not _is_due(execution, produced):
             return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
         with self.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
@@ -126,14 +126,17 @@ class Reviewer:
         )
 
 
-def _is_due(execution: TaskExecution) -> bool:
-    """Whether the agent's policy has results reviewed: `risky` are those of tasks with calls that may change something.
+def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
+    """Whether a policy has an attempt reviewed: that of each of its calls' tools, else that of the agent.
 
-    The ledger knows those calls, also once the run is resumed without the servers that they were made of.
+    `risky` are tasks with calls that may change something. The ledger knows those calls, also once the run is resumed
+    without the servers that they were made of.
     """
-    policy = execution.card.reflect
-    if policy != "risky":
-        return policy == "always"
+    own = {tool.full_name: tool.reflect for tool in execution.card.tools}
+    agents = execution.card.reflect
+    policies = {own.get(use.name) or agents for use in produced.uses} or {agents}
+    if "risky" not in policies or "always" in policies:
+        return "always" in policies
     return execution.context.ledger.has_calls(execution.path) or has_simulated_effects(execution)
 
 

@@ -53,7 +53,7 @@ class NarrowedOutput:
 
     async def _violations(self, key: str, schema: Mapping[str, Any], data: Json) -> str:
         if data is None:
-            return "there is no structured content"
+            return "there is no structured content, or it is too large to be checked"
         return "; ".join(faults(await self.validators.load(key, "output", schema), data, "result"))
 
 

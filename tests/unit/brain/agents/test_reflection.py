@@ -1,16 +1,22 @@
 """Reviews: whose verdict counts, with which prompt and model, and that it is reported once."""
 
+from dataclasses import replace
+
+import pytest
+
 from brain.agents.reflection import Reviewer
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskRecord
 from starling.core.agents import LLMAgentConfig
-from starling.core.tool_calls import Observation
-from starling.core.tools import ToolOutcome
+from starling.core.teams.stars import ReviewPolicy
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution
 from tests.support.model_documents import verdict_json
+from tests.support.scripted_gateway import tool
 
 CARD = AgentCard("bench", "specialist", "Looks.", server="bench")
 REVIEWER = Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER)
@@ -99,3 +105,43 @@ async def test_replayed_verdict_is_not_reported_again() -> None:
 
     assert (result.approved, result.reasons) == (True, ("Fine.",))
     assert (second.kinds, second.model.requests) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("agent", "tools", "uses", "reviewed"),
+    [
+        ("always", {"look": None}, ["look"], True),
+        ("always", {"look": "never"}, ["look"], False),
+        ("always", {"look": "never", "put": None}, ["look", "put"], True),
+        ("never", {"look": "always"}, ["look"], True),
+        ("never", {"look": "always", "put": None}, ["put"], False),
+        ("never", {"look": "risky"}, ["look"], False),
+        ("always", {"look": "never"}, [], True),
+    ],
+)
+async def test_policy_of_a_tool_wins_over_that_of_the_agent_for_its_results(
+    agent: ReviewPolicy, tools: dict[str, ReviewPolicy | None], uses: list[str], reviewed: bool
+) -> None:
+    known = tuple(replace(tool(name), reflect=policy) for name, policy in tools.items())
+    begun = make_execution(APPROVED)
+    made = tuple(ToolUse(f"bench.{name}", {}, ToolOutcome(Observation.COMPLETED, "fine")) for name in uses)
+
+    result = await REVIEWER.review(
+        task_of(begun, replace(CARD, tools=known, reflect=agent)), AttemptOutput("It is fine.", made), attempt=1
+    )
+
+    assert (result.approved, bool(begun.model.prompts)) == (True, reviewed)
+
+
+async def test_risky_policy_of_a_tool_has_tasks_reviewed_that_may_have_changed_something() -> None:
+    put = replace(tool("put", Effect.UNSAFE), reflect="risky")
+    begun = make_execution(APPROVED)
+    call = begun.context.ledger.with_keys(ToolCall("t1.0.0", begun.context.run.id, "t1", put, {}))
+    begun.context.ledger.intend([call])
+    made = (ToolUse("bench.put", {}, ToolOutcome(Observation.COMPLETED, "fine")),)
+
+    await REVIEWER.review(
+        task_of(begun, replace(CARD, tools=(put,), reflect="never")), AttemptOutput("It is fine.", made), attempt=1
+    )
+
+    assert begun.model.prompts
