@@ -48,8 +48,7 @@ class TracedGateway(ToolGateway):
     tracer: Tracer
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
-        name = call.tool.full_name
-        with self.tracer.span(f"execute_tool {name}", SpanKind.TOOL, lambda: _call(call)) as span:
+        with self.tracer.span(f"execute_tool {call.shown_name}", SpanKind.TOOL, lambda: _call(call)) as span:
             outcome = await self.inner.call(call, deadline, record)
             span.set(lambda: _outcome(outcome))
             if outcome.status == "failed":

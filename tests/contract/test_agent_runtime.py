@@ -466,3 +466,39 @@ class _Silent(ScriptedGateway):
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+
+
+def linking(call: ToolCall) -> ToolOutcome:
+    if call.resource:
+        return ToolOutcome(Observation.COMPLETED, "The book says so.")
+    return ToolOutcome(Observation.COMPLETED, "[resource book://1]", resources=("book://1",))
+
+
+async def test_linked_resource_is_read_on_behalf_of_the_tool_that_linked_it(harness: Harness) -> None:
+    agent = harness(linking)
+    read = tool_calls(("read_resource", {"uri": "book://1"}))
+    begun = agent.begin(*agent.answers(LOOK, read), APPROVED)
+
+    outcome = await agent.run(begun)
+
+    assert outcome["status"] == "approved"
+    looked, followed = calls(agent)
+    assert (followed.tool.full_name, followed.resource, followed.tool.effect) == (
+        looked.tool.full_name,
+        "book://1",
+        "read",
+    )
+    offered = [[tool.name for tool in request.tools] for request in begun.model.requests[:2]]
+    assert ["read_resource" in names for names in offered] == [False, True]
+    assert begun.events("tool_result")[-1]["result"] == "The book says so."
+
+
+async def test_resource_that_no_result_links_to_is_not_read(harness: Harness) -> None:
+    agent = harness(linking)
+    read = tool_calls(("read_resource", {"uri": "file:///etc/passwd"}))
+    begun = agent.begin(*agent.answers(LOOK, read), APPROVED)
+
+    await agent.run(begun)
+
+    assert [call.resource for call in calls(agent)] == [""]
+    assert "No result of this task names" in begun.events("tool_result")[-1]["result"]

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.prompt_building import prompt_of
+from brain.agents.resource_tool import reading_tools
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tool_finder import offered
@@ -57,12 +57,12 @@ class NativeRuntime:
 
 
 def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
-    """Return the next request; `read_artifact` is offered where there is an artifact to read."""
+    """Return the next request; `read_artifact` and `read_resource` are offered where there is something to read."""
     allowance, tools, card = execution.context.allowance, offered(toolbox, execution), execution.card
     return ModelRequest(
         role=allowance.role(card.role if card.kind == "member" else ModelRole.ROUTER),
         messages=tuple(execution.messages),
-        tools=(*tools, READ_ARTIFACT_SPEC) if execution.artifacts else tools,
+        tools=(*tools, *reading_tools(execution, toolbox)),
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(execution).used,
         model=card.model,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from brain.agents.resource_tool import offers_resources
 from brain.agents.runtime import TaskExecution
 from brain.agents.toolbox import Toolbox
 from starling.core.artifacts import READ_ARTIFACT
@@ -12,7 +13,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.model_output.tool_arguments import what_is_wrong
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import FIND_TOOLS, OVER_LIMIT, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolDefinition, ToolOutcome
 
 _ANSWER_TEXT = (
     "Not called: an answer may ask for at most {limits.tool_calls_per_answer} tool calls, and this one asked for "
@@ -141,6 +142,8 @@ def _requested(
         return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
     if asked.name == FIND_TOOLS and execution.shown is not None:
         return RequestedCall(asked, FIND_TOOLS, call_id, place[1], None)
+    if asked.name == READ_RESOURCE and offers_resources(execution, toolbox):
+        return RequestedCall(asked, READ_RESOURCE, call_id, place[1], None)
     if tool is None:
         fault = _fault(toolbox.unknown(asked.name), "not_allowed")
         return RequestedCall(asked, asked.name, call_id, place[1], None, fault)

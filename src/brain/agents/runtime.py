@@ -68,7 +68,8 @@ class TaskExecution:
 
     `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
-    was refused because of a limit; `kept` the artifacts of results that were too long, by id; `skills` those that its
+    was refused because of a limit; `kept` the artifacts of results that were too long, by id; `links` the tool whose
+    result linked to a resource first, by the resource's address; `skills` those that its
     first messages have; `result_uses` the calls that the approved result was made of; `shown` the names of the tools
     that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `inner` the
     outcomes of a team's own tasks, over all attempts; `runtime` what executes it.
@@ -85,6 +86,7 @@ class TaskExecution:
     calls: int = 0
     limit_reached: bool = False
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
+    links: dict[str, str] = field(default_factory=dict[str, str])
     skills: Sequence[RecalledSkill] = ()
     result_uses: Sequence[ToolUse] = ()
     shown: list[str] | None = None
@@ -108,6 +110,9 @@ class TaskExecution:
         """Add finished calls and their artifacts, in their order."""
         self.uses += uses
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
+        for use in uses:
+            for uri in use.outcome.resources:
+                self.links.setdefault(uri, use.name)
 
     @property
     def calls_before(self) -> int:

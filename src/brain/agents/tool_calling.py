@@ -6,6 +6,7 @@ from typing import Self
 
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
+from brain.agents.resource_tool import resource_call
 from brain.agents.runtime import TaskExecution, ToolUse
 from brain.agents.tool_finder import ToolFinder
 from brain.agents.toolbox import Toolbox
@@ -17,7 +18,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
-from starling.core.tools import FIND_TOOLS, ToolGateway, ToolOutcome
+from starling.core.tools import FIND_TOOLS, READ_RESOURCE, ToolGateway, ToolOutcome
 
 _STEP_CHARS = 300
 _REPEATED_CHARS = 500
@@ -143,6 +144,11 @@ class ToolCallBatch:
         if item.name == FIND_TOOLS and self.access.tool_finder is not None:
             place = self.position, item.index
             return await self.access.tool_finder.call(self.execution, self.toolbox, place, item.asked.arguments)
+        if item.name == READ_RESOURCE and item.call is None:
+            read = resource_call(self.execution, (self.position, item.index), item.asked.arguments)
+            if isinstance(read, ToolOutcome):
+                return read
+            return await self.access.gateway.call(read, context.budget.deadline, context.ledger)
         if item.call is None:
             return await self.access.artifact_tool.call(self.execution, item.asked.arguments)
         outcome = await self.access.gateway.call(item.call, context.budget.deadline, context.ledger)

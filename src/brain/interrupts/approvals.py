@@ -39,7 +39,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome 
 def exact_call(call: ToolCall) -> ExactCall:
     """Return a call as events and people see it: the full name and all arguments."""
     return ExactCall(
-        name=call.tool.full_name,
+        name=call.shown_name,
         args=dict(call.arguments),
         task_id=call.path.rpartition("/")[2].partition(".")[0],
         path=call.path,
@@ -54,14 +54,14 @@ def _request(call: ToolCall, reason: str) -> InterruptRequest:
         key=f"approval/{call.key}",
         path=call.path,
         reason=reason,
-        message=f"{agent} wants to call {call.tool.full_name} with exactly these arguments.",
+        message=f"{agent} wants to call {call.shown_name} with exactly these arguments.",
         response_schema=_SCHEMA,
         call=exact_call(call),
     )
 
 
 def _refusal_text(outcome: InterruptOutcome, call: ToolCall) -> str:
-    name = call.tool.full_name
+    name = call.shown_name
     match outcome.state:
         case "resolved":
             note = str(outcome.payload.get("note", "")).strip()

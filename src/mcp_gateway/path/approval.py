@@ -36,7 +36,7 @@ class Approval:
         match server and server.config.options.approval_of(call.tool.name, self.default):
             case "always":
                 return f"Every call of {call.tool.full_name} needs approval."
-            case "unsafe":
+            case "unsafe" if not call.resource:  # which is read, whatever its tool does
                 return f"{call.tool.full_name} may change something that can't be taken back."
             case _:
                 return ""

@@ -8,7 +8,7 @@ from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
 from mcp_gateway.path.kill_switch import switched_off
-from mcp_gateway.path.result_content import data_of, text_of
+from mcp_gateway.path.result_content import data_of, resource_links, text_of
 from mcp_gateway.path.stage import failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.schemas.large_values import large_value_faults
@@ -78,7 +78,8 @@ class Dispatch:
         if violations := await self._violations(call, data, result.data if isinstance(result, LargeResult) else b""):
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
-        return ToolOutcome(Observation.COMPLETED, text, data)
+        links = () if isinstance(result, LargeResult) else resource_links(result)
+        return ToolOutcome(Observation.COMPLETED, text, data, resources=links)
 
     async def _violations(self, call: ToolCall, data: JsonObject | None, large: bytes) -> str:
         if call.tool.output_schema is None:

@@ -61,14 +61,14 @@ def _schemas(
     directory: Directory, call: ToolCall, part: Literal["input", "output"]
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
     """Return the schemas that a value has to fit besides the call's own: whose, the key of a validator, the schema."""
-    options = directory.tool_options(call)
-    configured = options.input_schema if part == "input" else options.output_schema
+    options, listed = directory.tool_options(call), directory.tool(call)
+    if part == "input":
+        configured, shown, own = options.input_schema, call.tool.input_schema, listed and listed.input_schema
+    else:
+        configured, shown, own = options.output_schema, call.tool.output_schema, listed and listed.output_schema
     found: list[tuple[str, str, Mapping[str, Any]]] = []
-    if call.tool.narrowing or configured is not None:
-        listed = directory.tool(call)
-        own = listed and (listed.input_schema if part == "input" else listed.output_schema)
-        if listed and own is not None:
-            found.append(("server's", listed.hash, own))
-    if configured is not None:
+    if listed and own is not None and (call.tool.narrowing or configured is not None):
+        found.append(("server's", listed.hash, own))
+    if configured is not None and configured != shown:  # else it is checked as the call's own
         found.append(("configured", digest(configured), configured))
     return found

@@ -1,6 +1,7 @@
 """The content of a result as text for models and people, and as data for programs."""
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
 from mcp.types import (
     AudioContent,
@@ -16,6 +17,8 @@ from mcp.types import (
 
 from starling.core.json import JsonObject, canonical, storable, storable_text
 
+_MOST_LINKS: Final = 100  # of one result
+
 
 def data_of(result: CallToolResult) -> JsonObject | None:
     """Return the structured content in a form that can be stored, None where there is none."""
@@ -28,6 +31,17 @@ def text_of(result: CallToolResult, data: JsonObject | None) -> str:
     """Return all parts as text; what isn't text is named with its kind and size. Without parts, the data as JSON."""
     text = storable_text("\n".join(_shown(part) for part in result.content))
     return canonical(data) if not text and data is not None else text
+
+
+def resource_links(result: CallToolResult) -> tuple[str, ...]:
+    """Return the addresses of the resources that a result links to, in order."""
+    links = (storable_text(str(part.uri)) for part in result.content if isinstance(part, ResourceLink))
+    return tuple(dict.fromkeys(links))[:_MOST_LINKS]
+
+
+def resource_text(contents: Sequence[TextResourceContents | BlobResourceContents]) -> str:
+    """Return the contents of a resource as text; what isn't text is named with its kind and size."""
+    return storable_text("\n".join(map(_resource, contents)))
 
 
 def _shown(part: ContentBlock) -> str:

@@ -16,6 +16,7 @@ from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.reconciliation import Reconciliation
 from mcp_gateway.path.recorder import Recorder, Simulation
 from mcp_gateway.path.required_context import RequiredContext
+from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
 from mcp_gateway.path.result_cache import Cached, ResultCache
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
@@ -67,4 +68,13 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
     path = Recorder(simulation, Approval(directory, path, approval))
     path = SchemaCheck(validators, NarrowedInput(directory, validators, path))
+    path = LinkedResources(_reading(ports, limits, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, path)))
+
+
+def _reading(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
+    """Wire the path of a read of a resource. It leaves no row in the ledger, as other reads."""
+    path: Stage = ResourceRead(ports.directory, ports.sessions, ports.halts)
+    path = Timeout(ports.directory, limits.tool_call_seconds, path)
+    path = SizeLimit(limits.tool_result_chars, ports.stored.artifacts, path)
+    return Approval(ports.directory, path, approval)

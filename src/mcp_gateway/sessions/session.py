@@ -13,7 +13,7 @@ import httpx
 import mcp.types as wire
 from mcp import ClientSession, McpError
 from mcp.shared.session import RequestResponder
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from mcp_gateway.sessions.inbox import Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
@@ -113,6 +113,14 @@ class Session:
         result = await self._request(wire.CallToolRequest(params=params))
         return result if isinstance(result, LargeResult) else wire.CallToolResult.model_validate(result)
 
+    async def read_resource(self, uri: str) -> list[wire.TextResourceContents | wire.BlobResourceContents]:
+        """Return the contents of a resource. Raises as `call` does."""
+        params = wire.ReadResourceRequestParams(uri=AnyUrl(uri))
+        result = await self._request(wire.ReadResourceRequest(params=params))
+        if isinstance(result, LargeResult):
+            return [wire.TextResourceContents(uri=params.uri, text=result.text)]
+        return wire.ReadResourceResult.model_validate(result).contents
+
     async def page(self, cursor: str | None) -> ToolsPage:
         """Return one page of tools. Raises as `call` does."""
         params = wire.PaginatedRequestParams(cursor=cursor) if cursor else None
@@ -156,7 +164,9 @@ class Session:
             self._opened.set()
             await self._stop.wait()
 
-    async def _request(self, request: wire.CallToolRequest | wire.ListToolsRequest) -> _Result:
+    async def _request(
+        self, request: wire.CallToolRequest | wire.ListToolsRequest | wire.ReadResourceRequest
+    ) -> _Result:
         session = await self.opened()
         limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
         try:

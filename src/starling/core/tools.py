@@ -1,7 +1,7 @@
 """Servers, tools and calls of them, with the ports of the gateway and of a run's record of its calls."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, Protocol, Self
 
 from starling.core.clock import Deadline
@@ -11,6 +11,7 @@ from starling.core.teams.stars import MemberApproval, ReviewPolicy
 from starling.core.tool_calls import Effect, Observation
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
+READ_RESOURCE: Final = "read_resource"  # the built-in tool that follows links of results
 OVER_LIMIT: Final = "over_limit"
 
 
@@ -46,6 +47,10 @@ class ToolDefinition:
     def full_name(self) -> str:
         """`server.tool`: the name everywhere but inside the server."""
         return f"{self.server}.{self.name}"
+
+    def reading(self) -> Self:
+        """Return the tool as one that only reads: for reads of what it linked to."""
+        return replace(self, effect=Effect.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class ToolCall:
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
     `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
-    then. `meta` is sent beside the arguments.
+    then. `meta` is sent beside the arguments. With a `resource`, that resource, to which a result of `tool` linked, is
+    read instead: the tool isn't called.
     """
 
     id: str
@@ -106,6 +112,12 @@ class ToolCall:
     trial: Trial | None = None
     thread_id: str = ""
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
+    resource: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        """What people see: the tool's full name, or that a resource of its server is read."""
+        return f"{self.tool.server}.{READ_RESOURCE}" if self.resource else self.tool.full_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,8 @@ class ToolOutcome:
     `not_approved`, `not_repeated` (an earlier equal call may have been done), `duplicate` (an equal call hasn't ended),
     `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
     the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
-    answered in place of the tool: a `fixture`, or the recorder alone. `events` are to be emitted with the result.
+    answered in place of the tool: a `fixture`, or the recorder alone. `events` are to be emitted with the result;
+    `resources` are the addresses that it links to.
     """
 
     observation: Observation
@@ -131,6 +144,7 @@ class ToolOutcome:
     characters: int = 0
     simulated: Literal["", "fixture", "simulated"] = ""
     events: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
 
     @property
     def status(self) -> Literal["succeeded", "failed"]:
@@ -149,7 +163,7 @@ class ToolOutcome:
         names = {field.name for field in fields(cls)}
         values: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
         values["observation"] = _observation(stored)
-        values["events"] = tuple(stored.get("events", ()))
+        values |= {name: tuple(stored.get(name, ())) for name in ("events", "resources")}
         return cls(**values)
 
 

@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import update
 
 from mcp_gateway.configuration.servers import ServerConfig
+from starling.core.clock import Deadline, SystemClock
 from starling.core.json import canonical
 from starling.core.tool_calls import Observation
+from starling.core.tools import ToolCall
 from starling.infra.postgres.tables import servers
 from tests.support.gateway_harness import GatewayHarness, call, foreign, listed, module, named, wait_for
 
@@ -98,6 +100,18 @@ async def test_content_parts_other_than_text_are_shown_by_kind_and_size(harness:
         "inside",
         "[resource file:///c.bin, x/y, 3 bytes]",
     ]
+
+
+async def test_linked_resource_is_read_by_its_own_server_whatever_its_address(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("contents"))
+        outcome = await call(gateway, listing, "act")
+        (uri,) = outcome.resources
+        read = ToolCall("c", "run", "t1", listing.tools[0].reading(), {"uri": uri}, resource=uri)
+        found = await gateway.call(read, Deadline(SystemClock(), 20))
+
+    assert (uri, found.text) == ("file:///a.txt", "its own words")
+    assert "read file:///a.txt" in harness.recorded()
 
 
 async def test_characters_that_postgres_cannot_store_are_replaced_in_a_result(harness: GatewayHarness) -> None:

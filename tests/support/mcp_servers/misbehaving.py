@@ -132,6 +132,9 @@ def answer(request: dict[str, Any]) -> None:
             return
         case "tools/call":
             result = CALLS.get(_HOW, lambda _: text("done"))(request)
+        case "resources/read":
+            note(f"read {request['params']['uri']}")
+            result = {"contents": [{"uri": request["params"]["uri"], "text": "its own words"}]}
         case other:
             if _HOW == "hanging":
                 note(other)

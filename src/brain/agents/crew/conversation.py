@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.crew.task import CrewTask
 from brain.agents.prompt_building import prompt_of
+from brain.agents.resource_tool import reading_tools
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tool_finder import offered
@@ -107,7 +107,7 @@ class CrewConversation:
     def _offered(self) -> tuple[ToolSpec, ...]:
         """Return the tools of a request. `continue` is not needed: CrewAI always shows results to the model."""
         tools = tuple(spec for spec in offered(self.toolbox, self.execution) if spec.name != CONTINUE)
-        return (*tools, READ_ARTIFACT_SPEC) if tools and self.execution.artifacts else tools
+        return (*tools, *reading_tools(self.execution, self.toolbox)) if tools else tools
 
     def _request(self, tools: tuple[ToolSpec, ...]) -> ModelRequest:
         execution, allowance = self.execution, self.execution.context.allowance

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import JsonObject, canonical, digest
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
-from starling.core.tools import FIND_TOOLS
+from starling.core.tools import FIND_TOOLS, READ_RESOURCE
 from starling.infra.llm.offline.language import (
     READ_VERBS,
     RESTRICTING,
@@ -28,7 +28,7 @@ from starling.infra.llm.offline.language import (
 from starling.infra.llm.offline.prompt_parsing import Element
 from starling.infra.llm.offline.skills import skill_call
 
-_BUILT_IN = ("continue", READ_ARTIFACT, FIND_TOOLS)
+_BUILT_IN = ("continue", READ_ARTIFACT, READ_RESOURCE, FIND_TOOLS)
 _KINDS: tuple[Kind, ...] = ("zone", "path", "time", "text", "number")
 _NO_VERB = {"", *map(stem, ("a", "an", "the", "how", "what", "which"))}
 _NOT_PART = re.compile(r"\([^)]*\)|(?<!\w)['\"`][^'\"`]*['\"`]")
