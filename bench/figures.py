@@ -102,6 +102,7 @@ MARKS: Mapping[str, Mark] = {
     "architect.compile_ms_12": _at_most(20),
     "architect.stabletoolbench.f1": _at_least(0.6),
     "team.loop_stall_ms_50_crews": _at_most(250),
+    "gateway.loop_stall_ms": _at_most(100),
     "skills.recall_ms_100k": _at_most(15),
     "skills.empty_recall_ratio": _at_most(1.1),
     "skills.clinc.recall_at_1_off": _at_least(0.71),

@@ -15,6 +15,7 @@ from rich.console import Console
 from bench import (
     command_startup,
     figures,
+    loop_stall,
     many_servers,
     many_teams,
     prompt_length,
@@ -60,6 +61,7 @@ PARTS = (
     Part(command_startup.NAMES, command_startup.measure),
     Part(many_servers.NAMES, many_servers.measure),
     Part(many_teams.NAMES, many_teams.measure),
+    Part(loop_stall.NAMES, loop_stall.measure),
     Part(tracing_overhead.NAMES, tracing_overhead.measure),
     Part(retrieval.NAMES, retrieval.measure),
     Part(retrieval.MINILM_NAMES, retrieval.measure_minilm),

@@ -101,7 +101,7 @@ class InboxClient(httpx.AsyncClient):
 
     async def _event(self, event: bytes, number: int | str | None) -> bytes:
         """Return an event as the SDK may have it; without its data if there is nothing to hand on."""
-        lines = _LINE_END.split(event)
+        lines = _LINE_END.split(event) if b"\r" in event else event.split(b"\n")
         data = b"\n".join(_value(line) for line in lines if line.startswith(b"data:"))
         kind = next((_value(line) for line in lines if line.startswith(b"event:")), b"message")
         if kind != b"message" or not data:
@@ -172,13 +172,22 @@ async def _split(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with aclosing(chunks):
         async for chunk in chunks:
             buffer += chunk
-            while (end := _END.search(buffer, max(0, looked - 3))) is not None:
-                yield bytes(buffer[: end.start()])
-                del buffer[: end.end()]
+            while (end := _end(buffer, max(0, looked - 3))) is not None:
+                yield bytes(buffer[: end[0]])
+                del buffer[: end[1]]
                 looked = 0
             looked = len(buffer)
             if looked > MESSAGE_BYTES:
                 raise UnreadableError(TOO_LONG, bytes(buffer[:_CHUNK]).partition(b"data:")[2].lstrip())
+
+
+def _end(buffer: bytearray, start: int) -> tuple[int, int] | None:
+    """Return where the end of the first event begins and ends."""
+    if buffer.find(b"\r", start) < 0:
+        end = buffer.find(b"\n\n", start)
+        return (end, end + 2) if end >= 0 else None
+    found = _END.search(buffer, start)
+    return found.span() if found else None
 
 
 async def _bounded(response: httpx.Response) -> AsyncGenerator[bytes]:

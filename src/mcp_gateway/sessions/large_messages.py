@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import orjson
@@ -53,23 +54,26 @@ class LargeMessageReader:
     async def read(self, raw: bytes) -> LargeAnswer:
         """Return the answer in a message. Raises UnreadableError, also for what is no answer."""
         async with self._slots:
-            return _answer(await _converted(raw))
+            return await asyncio.to_thread(_read, raw)
 
 
-async def _converted(raw: bytes) -> bytes:
+def _read(raw: bytes) -> LargeAnswer:
+    """Have a process read a message; for a thread. Files carry it: they are written and read without the loop."""
     command = (sys.executable, "-I", "-S", large_message_parser.__file__)
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={})
-    try:
-        async with asyncio.timeout(_SECONDS):
-            output, _ = await process.communicate(raw)
-    except TimeoutError:
-        raise UnreadableError("it takes too long to read") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode or not output:
+    with TemporaryFile() as source, TemporaryFile() as target:
+        source.write(raw)
+        source.seek(0)
+        try:
+            done = subprocess.run(
+                command, stdin=source, stdout=target, stderr=subprocess.DEVNULL, env={}, timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise UnreadableError("it takes too long to read") from None
+        target.seek(0)
+        output = target.read()
+    if done.returncode or not output:
         raise UnreadableError("it takes too much memory or time to read")
-    return output
+    return _answer(output)
 
 
 def _answer(output: bytes) -> LargeAnswer:
@@ -79,5 +83,6 @@ def _answer(output: bytes) -> LargeAnswer:
         raise UnreadableError(head["unreadable"])
     if head["text"] < 0:
         return LargeAnswer(head["id"], orjson.loads(output[end:]))
-    text, data = output[end : end + head["text"]], output[end + head["text"] :]
-    return LargeAnswer(head["id"], LargeResult(text.decode(), data, head["isError"]))
+    middle = end + head["text"]
+    text = str(memoryview(output)[end:middle], "utf-8")
+    return LargeAnswer(head["id"], LargeResult(text, output[middle:], head["isError"]))

@@ -30,12 +30,17 @@ def answer(request: dict[str, Any]) -> bytes:
             info = {"name": "raw", "version": "1"}
             result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
         case "tools/list":
-            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("good", *ROWS)]}
+            result = {"tools": [tool("good", {}), *(tool(name, row) for name, row in ROWS.items())]}
         case "tools/call" if request["params"]["name"] != "good":
             return raw(ROWS[request["params"]["name"]], request["id"])
         case _:
             result = {"content": [{"type": "text", "text": f"good {os.getpid()}"}]}
     return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
+
+
+def tool(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    given = {key: row[key] for key in ("outputSchema", "description") if key in row}
+    return {"name": name, "inputSchema": {"type": "object"}, **given}
 
 
 def raw(row: dict[str, Any], number: int) -> bytes:

@@ -1,5 +1,6 @@
 """Artifacts in Postgres: one row for each distinct content, and one for each call that refers to it."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ type ContentKey = tuple[str, str]
 
 FIRST_CONTENT: Final[ContentKey] = ("", "")
 _LISTED = "`GET /v1/runs/{id}/artifacts` and `starling run artifacts` show a run's."
+_HASHED_AT_ONCE: Final = 2**20  # bytes; longer texts are hashed in a thread
 _RETRY_SECONDS = 10.0  # while Postgres is unavailable
 
 _log = logging.getLogger(__name__)
@@ -73,7 +75,8 @@ class PostgresArtifacts(ArtifactStore):
         size, quota = len(text.encode()), self._quota
         if size > quota.each:
             return NotStored(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
-        values: dict[str, Any] = {**_values(origin, text, size, media_type), "quota": quota.tenant}
+        hashed = artifact_id(text) if size <= _HASHED_AT_ONCE else await asyncio.to_thread(artifact_id, text)
+        values: dict[str, Any] = {**_values(origin, hashed, text, media_type), "bytes": size, "quota": quota.tenant}
         try:
             kept = await self._retry(partial(self._put, values))
         except DatabaseUnavailableError:
@@ -155,15 +158,14 @@ def _is_referenced() -> ColumnElement[bool]:
     return and_(run_artifacts.c.tenant == artifacts.c.tenant, run_artifacts.c.hash == artifacts.c.hash)
 
 
-def _values(origin: ArtifactOrigin, text: str, size: int, media_type: MediaType) -> dict[str, Any]:
+def _values(origin: ArtifactOrigin, hashed: str, text: str, media_type: MediaType) -> dict[str, Any]:
     return {
         "tenant": origin.tenant,
         "run_id": origin.run_id,
         "call_id": origin.call_id,
         "name": origin.name,
         "media_type": media_type,
-        "hash": artifact_id(text),
-        "bytes": size,
+        "hash": hashed,
         "characters": len(text),
         "content": text,
     }
