@@ -98,6 +98,32 @@ async def test_open_stream_outlasts_the_time_for_headers() -> None:
     assert b"last" in received
 
 
+async def test_body_of_a_request_that_was_answered_already_is_dropped_and_the_answer_arrives() -> None:
+    body = b"x" * 100_000
+    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with server(header_bytes=1_024, header_seconds=SECONDS) as port:
+        reader, writer = await sent(port, post)
+        first = await reader.readuntil(b"Method Not Allowed")
+        writer.write(body + GET + b"Connection: close\r\n\r\n")
+        rest = await reader.read()
+        writer.close()
+
+    assert first.startswith(b"HTTP/1.1 405 ")
+    assert b"HTTP/1.1 200 " in rest
+
+
+async def test_unfinished_body_of_a_request_that_was_answered_already_ends_its_connection() -> None:
+    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+    async with server() as port:
+        reader, writer = await sent(port, post)
+        await reader.readuntil(b"Method Not Allowed")
+        writer.write(b"x")
+        rest = await reader.read()
+        writer.close()
+
+    assert rest.endswith(b'"}')
+
+
 async def test_idle_connection_after_a_response_outlasts_the_time_for_headers() -> None:
     async with server() as port:
         reader, writer = await sent(port, GET + b"\r\n")

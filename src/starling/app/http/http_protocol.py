@@ -39,7 +39,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Refuses connections beyond a number, and closes those whose headers are too slow or too large.
 
     A connection without an open response has `header_seconds` for the headers of a request from its first byte on, a
-    new one from its start on. After a response uvicorn waits for that byte as long as its own setting says.
+    new one from its start on. After a response uvicorn waits for that byte as long as its own setting says. The body of
+    a request that was answered already is dropped for `header_seconds`, so that its client gets to read the answer.
     """
 
     def __init__(self, *, limits: Limits, **given: Any) -> None:  # `given` by uvicorn
@@ -48,7 +49,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._most = _connections(limits.http_connections)
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = self._unread_bytes = 0
-        self._refused = False
+        self._refused = self._in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -70,7 +71,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._expect_headers()
         self._unread_bytes += len(data)
         super().data_received(data)
-        if self._timer is not None and self._unread_bytes > self._limits.header_bytes and not self._refused:
+        is_header = self._timer is not None and not self._in_body
+        if is_header and self._unread_bytes > self._limits.header_bytes and not self._refused:
             self._refuse_headers()
 
     def on_message_begin(self) -> None:
@@ -90,6 +92,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
+        self._in_body = True
         if self._header_bytes > self._limits.header_bytes:
             self._refuse_headers()
         elif not self._refused:
@@ -100,6 +103,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._stop_timer()
+        self._in_body = False
         if not self._refused:
             super().on_message_complete()
 
@@ -116,7 +121,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._timer = None
         if self._responding:  # of a request that was sent before the one before it was answered
             self._expect_headers()
-        elif self._unread_bytes:
+        elif self._unread_bytes and not self._in_body:
             seconds = self._limits.header_seconds
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The headers of the request took more than {seconds:g} s.")
         else:
