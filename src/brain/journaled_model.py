@@ -11,6 +11,8 @@ from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import Step
 
+_USAGE_ESTIMATED = "The endpoint of the model {} reports no tokens: they are estimated by the length of the texts."
+
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
@@ -125,6 +127,8 @@ class JournaledModel:
         if failed.count:
             data["failed_attempts"] = failed.count
         self.journal.record(failed.path, "answer", data, position, request_hash=request_hash(request))
+        if reply.usage.estimated and not self.budget.meter.estimated:
+            self.recorder.warn("usage_estimated", _USAGE_ESTIMATED.format(reply.model))
         self.budget.meter.add_answer(reply.usage)
         self.recorder.step(
             Step(

@@ -36,7 +36,7 @@ async def offline_rules(body: Body) -> Answer:
         {"id": call.id, "name": call.name, "arguments": call.raw_arguments or call.arguments}
         for call in reply.tool_calls
     ]
-    return Answer(reply.content, calls, usage=(reply.usage.input_tokens, reply.usage.output_tokens))
+    return Answer(reply.content, calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,12 +114,17 @@ def dump_reply(reply: ModelReply) -> dict[str, Any]:
             {"id": call.id, "name": call.name, "arguments": call.arguments, "raw_arguments": call.raw_arguments}
             for call in reply.tool_calls
         ],
-        "usage": {"input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens},
+        "usage": _dump_usage(reply.usage),
         "model": reply.model,
         "finish_reason": reply.finish_reason,
         "warnings": list(reply.warnings),
         **reasoning,
     }
+
+
+def _dump_usage(usage: TokenUsage) -> dict[str, Any]:
+    counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return counts | {"estimated": True} if usage.estimated else counts
 
 
 def load_reply(data: Mapping[str, Any]) -> ModelReply:

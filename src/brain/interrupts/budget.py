@@ -33,6 +33,11 @@ class Meter:
     exhausted: bool = False  # more tokens were asked for and refused
     whole: "Meter | None" = None
 
+    @property
+    def estimated(self) -> bool:
+        """Whether tokens of the whole run were estimated."""
+        return self.whole.estimated if self.whole else self.tokens.estimated
+
     def add_answer(self, usage: TokenUsage) -> None:
         """Count one model call."""
         self.tokens += usage
@@ -60,6 +65,7 @@ class Meter:
             output_tokens=self.tokens.output_tokens,
             model_calls=self.model_calls,
             tool_calls=self.tool_calls,
+            estimated=self.tokens.estimated,
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -324,7 +325,7 @@ class Failure(Event):
 
 
 class Usage(BaseModel):
-    """What a run used."""
+    """What a run used; `estimated` if the endpoint of a model reported no tokens, so that some are an estimate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -333,6 +334,7 @@ class Usage(BaseModel):
     output_tokens: int = 0
     model_calls: int = 0
     tool_calls: int = 0
+    estimated: bool = Field(default=False, exclude_if=not_)
 
 
 class Citation(BaseModel):

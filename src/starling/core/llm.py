@@ -115,17 +115,22 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Token counts reported by the endpoint; zero if it reports none."""
+    """Token counts that the endpoint reported; `estimated` if some are an estimate, because it reported none."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+    estimated: bool = False
 
     @property
     def total(self) -> int:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
-        return TokenUsage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+        return TokenUsage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.estimated or other.estimated,
+        )
 
 
 @dataclass(frozen=True, slots=True)

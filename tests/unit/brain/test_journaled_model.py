@@ -17,7 +17,8 @@ from starling.core.errors import (
     ModelError,
     SuspendedError,
 )
-from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole
+from starling.core.events import Warn
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, TokenUsage
 from tests.support.in_memory_run import ScriptedAnswer, make_execution, make_run, stored_interrupt
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
@@ -49,6 +50,22 @@ async def test_recorded_answer_is_replayed_without_a_call() -> None:
     answer = await second.context.model.ask("t1", 0, HELLO)
 
     assert (answer.reply.content, answer.replayed, second.model.requests) == ("Hello.", True, [])
+
+
+async def test_estimated_usage_is_warned_about_once_in_all_executions_of_a_run() -> None:
+    first = make_execution("Hello.", "Hello again.")
+    first.model.usage = TokenUsage(11, 7, estimated=True)
+    for position in range(2):
+        await first.context.model.ask("t1", position, HELLO)
+    count_usage(meter := Meter(), first.sink.entries, 0)
+    second = make_execution("Hello.", after=first)
+    second.model.usage = first.model.usage
+    second.context.budget.meter.tokens = meter.tokens
+    await second.context.model.ask("t1", 2, HELLO)
+
+    warned = [event.code for sink in (first.sink, second.sink) for event in sink.events if isinstance(event, Warn)]
+    assert warned == ["usage_estimated"]
+    assert [one.context.budget.meter.usage().estimated for one in (first, second)] == [True, True]
 
 
 async def test_recorded_answer_to_another_request_is_not_used() -> None:

@@ -27,6 +27,7 @@ from starling.infra.llm.model_selection import (
     parse_model_name,
     possible_names,
 )
+from starling.infra.llm.usage_estimate import EstimatedUsage
 
 if TYPE_CHECKING:
     import aiohttp
@@ -123,7 +124,9 @@ class _ModelFactory:
 
     def _read_adapter(self, name: ModelName) -> ChatModel:
         adapter = self.adapter(name)
-        return adapter if name.provider == _OFFLINE_PROVIDER else deferred.output_reader().OutputReader(adapter)
+        if name.provider == _OFFLINE_PROVIDER:
+            return adapter
+        return deferred.output_reader().OutputReader(EstimatedUsage(adapter))
 
     def adapter(self, name: ModelName, lacks: Dialect = frozenset()) -> ChatModel:
         """Return a new adapter, which does not try the features in `lacks`. Raises ConfigurationError."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from starling.core.errors import ConfigurationError
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta, TokenUsage
 from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import check_models, open_models
 from tests.support.model_script import Answer, Rule, Script, When
@@ -45,6 +45,16 @@ async def test_each_role_uses_its_own_model() -> None:
 
     assert reply.model == "ollama:code"
     assert described == ["ollama:small", "ollama:small", "ollama:code"]
+
+
+async def test_usage_that_a_configured_endpoint_does_not_report_is_estimated() -> None:
+    async with (
+        ModelServer(Script(Rule(Answer("Hello.", usage=(0, 0))))) as server,
+        open_models(settings(model="ollama:small", ollama_base_url=server.root)) as models,
+    ):
+        reply = await models.respond(ASKED)
+
+    assert reply.usage == TokenUsage(3, 2, estimated=True)
 
 
 @pytest.mark.parametrize(
