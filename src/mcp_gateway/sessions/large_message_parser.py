@@ -18,6 +18,7 @@ _MEMORY = 3 * 2**30  # bytes: Python's objects take up to 60 times as much as th
 _SECONDS = 20
 _LEVELS = 200
 _LARGEST_INTEGER = 2**63
+_VALUES = 300_000  # of a result that isn't a tool's, which the platform reads again: about 50 ms
 
 
 class _UnreadableError(ValueError):
@@ -50,6 +51,8 @@ def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
     number, result = _answer(message)
     content: Any = result.get("content")
     if not isinstance(content, list):
+        if _count(result) > _VALUES:
+            raise _UnreadableError(f"it has more than {_VALUES:,} values")
         data = json.dumps(result, ensure_ascii=False).encode()
         return {"id": number, "isError": False, "text": -1, "data": len(data)}, b"", data
     text, structured = "\n".join(map(_shown, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
@@ -71,6 +74,17 @@ def _answer(message: Any) -> tuple[int | str, dict[str, Any]]:
     if not isinstance(result.get("structuredContent", {}), dict | None):
         raise _UnreadableError("its structured content is no object")
     return number, result
+
+
+def _count(value: Any) -> int:
+    """Return how many values a value has, itself included."""
+    match value:
+        case dict():
+            return 1 + sum(map(_count, value.values()))  # pyright: ignore[reportUnknownArgumentType]
+        case list():
+            return 1 + sum(map(_count, value))  # pyright: ignore[reportUnknownArgumentType]
+        case _:
+            return 1
 
 
 def _refuse(name: str) -> None:

@@ -3,7 +3,8 @@
 import pytest
 from mcp.types import JSONRPCMessage
 
-from mcp_gateway.sessions.messages import PendingRequests, looks_like_message
+from mcp_gateway.sessions.large_messages import LargeAnswer, LargeMessageReader
+from mcp_gateway.sessions.messages import PendingRequests, UnreadableError, looks_like_message
 
 
 def pending(*numbers: int) -> PendingRequests:
@@ -45,3 +46,13 @@ def test_answered_request_gets_no_further_answer() -> None:
 @pytest.mark.parametrize("line", [b"loading 3", b"1e309", b"{}", b'{"level":"info","message":"up"}', b"\xff", b"[]"])
 def test_line_of_a_log_is_no_message(line: bytes) -> None:
     assert not looks_like_message(line)
+
+
+async def test_large_result_with_more_values_than_the_loop_can_read_at_once_is_unreadable() -> None:
+    few, many = (b'{"jsonrpc":"2.0","id":1,"result":{"x":[' + b"[]," * count + b"[]]}}" for count in (1_000, 300_000))
+
+    answer = await LargeMessageReader().read(few)
+    with pytest.raises(UnreadableError, match="more than 300,000 values"):
+        await LargeMessageReader().read(many)
+
+    assert answer == LargeAnswer(1, {"x": [[]] * 1_001})
