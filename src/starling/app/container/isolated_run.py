@@ -23,12 +23,14 @@ from starling.app.container.deferred import DeferredBrain, execution
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_run_parts
 from starling.app.registry.epoch_follower import EpochFollower
+from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.runtime.database import Database
 from starling.app.telemetry.logs import configure_logs, run_log_context
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Settings
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.parent_death import end_with
 from starling.infra.postgres.runs.acceptance import Claim
 
@@ -84,7 +86,8 @@ class _Execution:
 async def _brain(settings: Settings, services: Services) -> AsyncGenerator[_Execution]:
     """Open what executes a run, without a worker around it."""
     epoch = await services.epochs.active_number() or 0
-    async with open_run_parts(settings, services, ServerRepository(services.engine)) as parts:
+    publisher = EpochPublisher(services.epochs, Actor.local("relist"), "registry.relist")  # for tools that have it so
+    async with open_run_parts(settings, services, ServerRepository(services.engine, publisher)) as parts:
         follower = EpochFollower(parts.gateway, services.rosters, services.epochs, epoch, SystemClock())
         brain = DeferredBrain(lambda: execution().build_brain(parts))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, brain.drain)

@@ -50,8 +50,9 @@ async def test_call_is_refused_while_an_equal_one_is_open_or_in_doubt(standing: 
     assert said in outcome.text
 
 
-async def test_call_that_comes_first_is_made() -> None:
-    path = ScriptedPath({"tools": {"order": {"dedup_ttl": 60}}})
+@pytest.mark.parametrize("effect", ["idempotent", "unsafe"])
+async def test_call_that_comes_first_is_made(effect: str) -> None:
+    path = ScriptedPath({"tools": {"order": {"dedup_ttl": 60, "effect": effect}}})
     call, ledger = begun(path)
 
     await path.made(call, ledger)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -198,20 +199,19 @@ async def test_changed_definition_or_configuration_has_results_of_its_own() -> N
     assert len(path.called) == 3
 
 
-@pytest.mark.parametrize(
-    ("pinned", "now"),
-    [
-        (Effect.UNSAFE, Effect.READ),
-        (Effect.IDEMPOTENT, Effect.READ),
-    ],
-)
-async def test_call_that_counts_as_effectful_in_its_run_is_always_made(pinned: Effect, now: Effect) -> None:
-    path = configured("find", effect=now.value, cache_ttl=10)
+@pytest.mark.parametrize(("pinned", "now"), [*product(Effect, Effect)])
+async def test_only_what_reads_in_its_run_and_now_is_answered_from_the_cache(pinned: Effect, now: Effect) -> None:
+    """Also where a result was kept while the tool counted as `read`."""
+    path = configured("find", effect="read", cache_ttl=10)
+    await path.made(path.call("find", Effect.READ))
+    options = path.config.options
+    changed = options.tool("find").model_copy(update={"effect": now})  # unchecked, as no configuration is
+    path.config = path.config.model_copy(update={"options": options.model_copy(update={"tools": {"find": changed}})})
+    path.list_tools(path.tool("find"))
 
-    for _ in range(2):
-        await path.made(path.call("find", pinned))
+    await path.made(path.call("find", pinned))
 
-    assert len(path.called) == 2
+    assert len(path.called) == (1 if pinned is now is Effect.READ else 2)
 
 
 @pytest.mark.parametrize("settings", [{"effect": "unsafe"}, {"effect": "read", "requires_context": True}])
