@@ -29,7 +29,7 @@ _REJECTIONS: Final = {INVALID_PARAMS: "invalid_arguments", METHOD_NOT_FOUND: "re
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Calls the tool once and never again, and turns what comes back into an outcome."""
+    """Calls the tool once, and turns what comes back into an outcome."""
 
     directory: Directory
     sessions: SessionPool

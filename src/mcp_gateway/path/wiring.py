@@ -18,6 +18,7 @@ from mcp_gateway.path.recorder import Recorder, Simulation
 from mcp_gateway.path.required_context import RequiredContext
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
 from mcp_gateway.path.result_cache import Cached, ResultCache
+from mcp_gateway.path.retry import Retry
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
@@ -55,7 +56,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     """Wire the path, innermost stage first. A tool that reconciles is asked without cache and effects."""
     directory, halts, artifacts = ports.directory, ports.halts, ports.stored.artifacts
     validators = Validators()
-    sent: Stage = Dispatch(directory, ports.sessions, validators, halts)
+    sent: Stage = Retry(Dispatch(directory, ports.sessions, validators, halts))
     sent = RequiredContext(directory, sent)
     sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
     sent = Timeout(directory, limits.tool_call_seconds, sent)

@@ -41,6 +41,13 @@ def die(_: dict[str, Any]) -> dict[str, Any]:
     os._exit(7)
 
 
+def die_once(_: dict[str, Any]) -> dict[str, Any]:
+    note("called")
+    if Path(sys.argv[2]).read_text().count("called") == 1:
+        os._exit(7)
+    return text("done")
+
+
 def kill_platform(_: dict[str, Any]) -> dict[str, Any]:
     """Kill the process that has started this server's shim."""
     pid = os.getppid()
@@ -105,6 +112,7 @@ LISTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "dying": die,
+    "dying-once": die_once,
     "killing": kill_platform,
     "failing": lambda _: text("the disk is on fire", isError=True),
     "breaking-promise": lambda _: text("n is four", structuredContent={"n": "four"}),
@@ -147,11 +155,10 @@ def begin() -> None:
         case "crashing":
             print("reading settings\nno such database: prod", file=sys.stderr, flush=True)
             os._exit(3)
+        case "crashing-once":
+            crash_once()
         case "garbage":
-            for number in count():
-                sys.stdout.write(f"loading {number}\n")
-                sys.stdout.flush()
-                time.sleep(0.01)
+            garbage()
         case "flood":
             while True:
                 sys.stdout.write("y\n" * 1_000)
@@ -165,6 +172,20 @@ def begin() -> None:
             deaf()
         case _:
             pass
+
+
+def crash_once() -> None:
+    """Exit at the first start after the one at which the tools are listed."""
+    note("started")
+    if Path(sys.argv[2]).read_text().count("started") == 2:
+        os._exit(3)
+
+
+def garbage() -> None:
+    for number in count():
+        sys.stdout.write(f"loading {number}\n")
+        sys.stdout.flush()
+        time.sleep(0.01)
 
 
 def wait_for_permission() -> None:
