@@ -29,7 +29,7 @@ from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
 from tests.chaos.processes import ManagedService, all_ready, supervised
 from tests.chaos.teams import activate_teams
-from tests.chaos.workload import EFFECTS, answer
+from tests.chaos.workload import EFFECTS, HOSTILE, answer
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
@@ -48,6 +48,7 @@ _LIMITS = {
     "tool_call_seconds": 10,
     "tool_result_chars": 600,
 }
+_HOSTILE_SECONDS = 1.0  # for a call of a hostile server: less than it takes for a late answer
 _MODEL_SECONDS = 0.03
 _LEFT_SECONDS = 20.0
 
@@ -217,7 +218,13 @@ def _servers(folder: Path) -> dict[str, Any]:
     return {
         **dict(zip(EFFECT_SERVERS, (effects, vault), strict=True)),
         "health": health | {"x-starling": {"effect": "read"}},
+        **{name: _hostile_server(name) for name in HOSTILE},
     }
+
+
+def _hostile_server(name: str) -> dict[str, Any]:
+    options = {"description": "Looks at things.", "effect": "read", "timeout": _HOSTILE_SECONDS}
+    return {"command": sys.executable, "args": [str(SERVERS / "hostile.py"), name], "x-starling": options}
 
 
 async def _open_gates(record: Path) -> None:

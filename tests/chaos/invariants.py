@@ -10,7 +10,9 @@ from tests.chaos.client_history import Reading, Violation
 from tests.chaos.cluster import EFFECT_SERVERS, TENANTS
 from tests.chaos.observations import Invariant, Observations, Row, grouped, input_of, is_terminal, tasks_around
 from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS, SwitchedOff
+from tests.chaos.workload import HOSTILE
 
+_HOSTILE_TOOLS = tuple(f"{server}." for server in HOSTILE)
 _EFFECT_TOOLS = tuple(f"{server}." for server in EFFECT_SERVERS)
 _OF_A_STAR = ("plan", "route", "warning")  # events whose path is that of a team, not of a task inside it
 
@@ -101,6 +103,18 @@ def every_call_is_answered(found: Observations) -> Iterator[tuple[str, str]]:
         for call_id in started.keys() | answered.keys():
             if (started[call_id], answered[call_id]) != (1, 1):
                 yield run_id, f"call {call_id} was started {started[call_id]} times, answered {answered[call_id]} times"
+
+
+def an_answer_belongs_to_its_call(found: Observations) -> Iterator[tuple[str, str]]:
+    """A server that answers twice, late or under another id never answers a call with something else."""
+    for run_id, events in found.events_of.items():
+        calls = {event["data"]["call_id"]: event["data"] for event in events if event["type"] == "tool_start"}
+        for event in events:
+            call = calls.get(event["data"].get("call_id", "")) if event["type"] == "tool_result" else None
+            if call and call["name"].startswith(_HOSTILE_TOOLS) and event["data"]["status"] == "succeeded":
+                what, result = call["args"]["what"], event["data"]["result"]
+                if result != f"look {what}: fine":
+                    yield run_id, f"the call of {call['name']} about {what} was answered with {result!r}"
 
 
 def every_task_that_begins_ends_once(found: Observations) -> Iterator[tuple[str, str]]:
@@ -354,6 +368,7 @@ INVARIANTS: Sequence[Invariant] = (
     reported_effects_match_recorded_effects,
     every_effect_is_in_the_ledger,
     every_call_is_answered,
+    an_answer_belongs_to_its_call,
     every_task_that_begins_ends_once,
     teams_work_only_while_their_task_is_open,
     no_checkpoint_of_an_ended_run_is_left,

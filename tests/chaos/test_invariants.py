@@ -213,6 +213,11 @@ def unanswered(found: Observations) -> Observations:
     return replace(found, events=[event for event in found.events if event["type"] != "tool_result"])
 
 
+def answered_with_another_answer(found: Observations) -> Observations:
+    call, answer = {**CALL, "name": "lying.look"}, {**RESULT, "result": "look something else: fine"}
+    return told(found, [TOLD[0], ("tool_start", call), ("tool_result", answer), TOLD[-1]])
+
+
 def told_differently(found: Observations) -> Observations:
     found.history.readings[0].events[0] = Event(1, "run_started", {"run_id": "another"})
     return found
@@ -341,6 +346,7 @@ def given_away(found: Observations) -> Observations:
         (never_dispatched, "every effect is in the ledger"),
         (never_settled, "every effect is in the ledger"),
         (unanswered, "every call is answered"),
+        (answered_with_another_answer, "an answer belongs to its call"),
         (task_without_a_result, "every task that begins ends once"),
         (task_that_ended_twice, "every task that begins ends once"),
         (member_that_outlived_its_team, "teams work only while their task is open"),

@@ -18,6 +18,7 @@ from tests.support.platform import calls, decision, task, verdict
 TILL, VAULT = "mcp_agent_till", "mcp_agent_vault"
 DESK, CLERKS = "desk", "clerks"  # teams; the clerks are a member of the desk
 ARCHITECT = "architect"  # the agent that builds teams
+HOSTILE = ("flapping", "flooding", "lying")  # servers that do more than they should; they have the tool `look`
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
 QUESTION = "question"  # the shape of requests for which the supervisor asks a question
 VAGUE, WANTING = "vague build", "wanting build"  # of goals that the designer asks about, and whose team doesn't suffice
@@ -148,6 +149,15 @@ def _fan_out(rng: random.Random) -> Sequence[Task]:
     return [Task(f"t{n}", rng.choice([TILL, VAULT]), [_call(rng, *EFFECTS)]) for n in range(1, rng.randint(4, 6))]
 
 
+def _hostile(rng: random.Random) -> Sequence[Task]:
+    """Return tasks of servers that flap, flood and lie, beside one whose effects are counted."""
+    of_hostile = [
+        Task(f"t{number}", f"mcp_agent_{name}", [Call("look")] * rng.randint(1, 3))
+        for number, name in enumerate(HOSTILE, 1)
+    ]
+    return [*of_hostile, Task("t4", TILL, [_call(rng, *EFFECTS)])]
+
+
 def _in_team(rng: random.Random) -> Sequence[Task]:
     members = [
         Task("t1", "reader", [_call(rng, "read_it")]),
@@ -206,6 +216,7 @@ _SHAPES = {
     "unsafe": _unsafe,
     "chain": _chain,
     "fan-out": _fan_out,
+    "hostile": _hostile,
     QUESTION: _unsafe,
     "team": _in_team,
     "beside team": _beside_team,
