@@ -6,27 +6,33 @@ from typing import Self
 
 from brain.recorder import RunRecorder
 from starling.core.events import Thinking
+from starling.core.secrets.look_alikes import StreamedText
 
 _GROUP_SECONDS = 0.05
 _GROUP_BYTES = 512  # of UTF-8
 
 
 class StreamBuffer:
-    """Emits text as `thinking` events of at most 512 bytes, at most 50 ms late: a token alone makes no transaction."""
+    """Emits text as `thinking` events of at most 512 bytes, at most 50 ms late: a token alone makes no transaction.
+
+    What may be the beginning of a key is held back until it is known whether it is one.
+    """
 
     def __init__(self, recorder: RunRecorder, message_id: str) -> None:
         self._recorder = recorder
         self._message_id = message_id
         self._restarts = 0
         self._held = bytearray()
+        self._masked = StreamedText()
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *, restart: bool = False) -> None:
         """Add text; `restart` begins a new message, which replaces the one before, and drops what was not emitted."""
         if restart:
             self._held.clear()
+            self._masked = StreamedText()
             self._restarts += 1
-        self._held += text.encode("utf-8", "surrogatepass")
+        self._held += self._masked.feed(text).encode("utf-8", "surrogatepass")
         while len(self._held) >= _GROUP_BYTES:
             self._emit(_whole_characters(self._held, _GROUP_BYTES))
         if self._held and self._timer is None:
@@ -54,6 +60,9 @@ class StreamBuffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._held += self._masked.end().encode("utf-8", "surrogatepass")
+        while len(self._held) >= _GROUP_BYTES:
+            self._emit(_whole_characters(self._held, _GROUP_BYTES))
         self._emit_all()
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from mcp_gateway import deferred
@@ -151,20 +152,21 @@ class Gateway(ToolGateway):
 
 
 @asynccontextmanager
-async def open_gateway(
+async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made of
     repository: ServerRepository,
     limits: Limits,
     environment: Mapping[str, str],
     halts: Halts = NO_HALTS,
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
     approval: ApprovalPolicy = "never",
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
 
     `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
-    goes to `artifacts`; `approval` is the policy of servers without one.
+    goes to `artifacts`; `approval` is the policy of servers without one; `secrets` are those of the platform, by name.
     """
-    directory, cache = Directory(), ResultCache()
+    directory, cache = Directory(secrets, environment), ResultCache()
     async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
 

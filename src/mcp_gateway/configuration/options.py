@@ -41,6 +41,7 @@ class ToolOptions(BaseModel):
     requires_context: bool = False
     post_effects: tuple[PostEffect, ...] = Field(default=(), max_length=20)
     error_when: tuple[ErrorCondition, ...] = Field(default=(), max_length=20)
+    secrets: tuple[str, ...] = ()  # names of known secrets that arguments may contain
 
     @property
     def own_effect(self) -> Effect | None:
@@ -101,6 +102,7 @@ class ServerOptions(BaseModel):
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
     tenants: tuple[str, ...] = ()  # that may use it; empty: all
+    plain: tuple[str, ...] = ()  # variables in `env`, `headers` and `url` whose values are no secrets
     approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds
 
     @field_validator("tools")

@@ -7,6 +7,7 @@ from typing import Final
 
 from mcp_gateway.configuration.servers import RemoteServer, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
+from starling.core.secrets.known import KnownSecrets
 
 _SHORTEST_SECRET = 6
 _REFERENCE = re.compile(r"\$\{(?P<body>[^{}]*)\}")
@@ -27,9 +28,7 @@ class Resolved:
 
     def mask(self, text: str) -> str:
         """Return `text` with the secret values masked; short values stay, because they are parts of ordinary words."""
-        for value in sorted(self.values, key=len, reverse=True):
-            text = text.replace(value, "***") if len(value) >= _SHORTEST_SECRET else text
-        return text
+        return KnownSecrets((("", value) for value in self.values), shortest=_SHORTEST_SECRET).mask_beginning(text)
 
 
 def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -> Resolved:
@@ -49,6 +48,12 @@ def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -
         return _REFERENCE.sub(replaced, text)
 
     return Resolved(_expanded(config, expand, environment), frozenset(values))
+
+
+def variables_in(text: str) -> list[tuple[str, str]]:
+    """Return the variables that a text refers to, each with its default, empty where there is none."""
+    found = (_VARIABLE.fullmatch(match["body"]) for match in _REFERENCE.finditer(text))
+    return [(variable["name"], variable["default"] or "") for variable in found if variable]
 
 
 def _expanded(config: ServerConfig, expand: Callable[[str], str], environment: Mapping[str, str]) -> ServerConfig:

@@ -19,6 +19,8 @@ from mcp_gateway.path.required_context import RequiredContext
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
 from mcp_gateway.path.result_cache import Cached, ResultCache
 from mcp_gateway.path.retry import Retry
+from mcp_gateway.path.secret_arguments import SecretArguments
+from mcp_gateway.path.secret_results import SecretResults
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
@@ -60,6 +62,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     sent = RequiredContext(directory, sent)
     sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
     sent = Timeout(directory, limits.tool_call_seconds, sent)
+    sent = SecretResults(directory, sent)
     path: Stage = PostEffects(directory, ports.invalidate, ports.relist, sent)
     path = Cached(directory, ports.stored.cache, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
@@ -70,12 +73,13 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     path = Recorder(simulation, Approval(directory, path, approval))
     path = SchemaCheck(validators, NarrowedInput(directory, validators, path))
     path = LinkedResources(_reading(ports, limits, approval), path)
-    return Authorization(KillSwitch(halts, PinCheck(directory, path)))
+    return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))
 
 
 def _reading(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
     """Wire the path of a read of a resource. It leaves no row in the ledger, as other reads."""
     path: Stage = ResourceRead(ports.directory, ports.sessions, ports.halts)
     path = Timeout(ports.directory, limits.tool_call_seconds, path)
+    path = SecretResults(ports.directory, path)
     path = SizeLimit(limits.tool_result_chars, ports.stored.artifacts, path)
     return Approval(ports.directory, path, approval)

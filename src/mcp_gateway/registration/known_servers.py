@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mcp_gateway.configuration.options import NO_OPTIONS, ToolOptions
+from mcp_gateway.configuration.secret_values import secret_values
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from starling.core.secrets.known import KnownSecrets
 from starling.core.tools import ServerListing, ToolCall, ToolDefinition
 
 
@@ -18,10 +21,18 @@ class KnownServer:
 
 
 class Directory:
-    """The known servers by name, replaced as a whole."""
+    """The known servers by name, replaced as a whole, and the secrets that results of tools must not show.
 
-    def __init__(self) -> None:
+    `secrets` are those of the platform by name; the values that configurations refer to in `environment` are added.
+    """
+
+    def __init__(
+        self, secrets: Mapping[str, str] = MappingProxyType({}), environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._servers: Mapping[str, KnownServer] = {}
+        self._own_secrets = secrets
+        self._environment = environment
+        self.secrets = KnownSecrets.of(secrets)
 
     def server(self, name: str) -> KnownServer | None:
         """Return a server, None if it was removed."""
@@ -41,6 +52,7 @@ class Directory:
 
     def replace(self, config: McpConfig, listings: Iterable[ServerListing]) -> None:
         """Replace all known servers."""
+        self.secrets = KnownSecrets.of({**secret_values(config, self._environment), **self._own_secrets})
         self._servers = {
             listing.name: KnownServer(config[listing.name], listing, {tool.name: tool.hash for tool in listing.tools})
             for listing in listings

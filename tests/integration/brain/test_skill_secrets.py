@@ -10,9 +10,9 @@ from brain.registry.cards import AgentCard
 from brain.skills.generalization import MadeCall
 from brain.skills.memory import FinishedTask, SkillMemory
 from brain.skills.repository import SkillRepository
-from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.json import JsonObject
+from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition

@@ -44,6 +44,7 @@ def test_each_value_says_where_it_comes_from() -> None:
         "requires_context": (False, "default"),
         "post_effects": ([], "default"),
         "error_when": ([], "default"),
+        "secrets": ([], "default"),
     }
 
 

@@ -6,9 +6,9 @@ from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillRepository
 from brain.skills.upkeep import SkillUpkeep
-from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
+from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import Settings, environment
 from starling.core.tracing import Tracer
 from starling.infra.embeddings.cache import PostgresCachingEmbedder

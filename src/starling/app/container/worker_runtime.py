@@ -20,6 +20,7 @@ from starling.app.registry.file_watcher import watching
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database
+from starling.app.runtime.local_token import read_token
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
@@ -28,6 +29,7 @@ from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
 from starling.core.run_status import RunStatus
+from starling.core.secrets.known import settings_secrets
 from starling.core.settings.schema import Settings, environment
 from starling.core.tools import ServerListing
 from starling.core.tracing import Tracer
@@ -84,7 +86,15 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
         models = await stack.enter_async_context(open_models(settings))
         board = KillSwitchCache(services.switches)
         await stack.enter_async_context(board.listening(services.hub))
-        opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts, settings.approval)
+        opening = open_gateway(
+            servers,
+            settings.limits,
+            environment(),
+            board,
+            services.artifacts,
+            settings.approval,
+            _secrets(settings, services),
+        )
         gateway = await stack.enter_async_context(opening)
         stack.enter_context(services.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results))
         active = ActiveRuns()
@@ -177,3 +187,9 @@ async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing
         await gateway.refresh()
 
     return await gateway.sync(read_config(settings.mcp_config), late)
+
+
+def _secrets(settings: Settings, services: Services) -> dict[str, str]:
+    """Return what results of tools must not show: the secrets of the settings, the database's and the local token."""
+    found = {"database_url": services.direct_url, "token": read_token(settings.data_dir)}
+    return {**found, **settings_secrets(settings)}

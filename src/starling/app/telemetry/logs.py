@@ -13,8 +13,8 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.types import EventDict, Processor
 
 from starling.app.telemetry.log_writer import LogWriter
-from starling.app.telemetry.redaction import Redaction
 from starling.core.runs import Run
+from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import Settings
 
 _QUIET: Final = (

@@ -16,6 +16,7 @@ from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUn
 from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.runs import Run, RunResult, Step
+from starling.core.secrets.look_alikes import mask_keys_in
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.engine import encoded, execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
@@ -318,7 +319,7 @@ class RunWriter:
             "flushes": self._flushes,
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
-            "steps": _json([{"id": key, **step.model_dump()} for key, step in batch.steps]),
+            "steps": _json([mask_keys_in({"id": key, **step.model_dump()}) for key, step in batch.steps]),
             "journal": _json([entry.row() for entry in batch.journal]),
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
@@ -339,7 +340,7 @@ class RunWriter:
 
 
 def _stored(seq: int, event: AnyEvent) -> StoredEvent:
-    data, text = storable_with_json(event.model_dump(mode="json"))
+    data, text = storable_with_json(mask_keys_in(event.model_dump(mode="json")))
     return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
 
 

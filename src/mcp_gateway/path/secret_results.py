@@ -1,0 +1,31 @@
+"""Secrets of the platform are taken out of results before anyone sees them."""
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+from mcp_gateway.path.stage import Stage
+from mcp_gateway.registration.known_servers import Directory
+from starling.core.clock import Deadline
+from starling.core.json import JsonObject
+from starling.core.secrets.known import strings_in, with_strings
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class SecretResults:
+    """Replaces known secrets in text and structured content, also encoded ones; it comes before the size limit."""
+
+    directory: Directory
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        outcome = await self.inner(call, deadline, record)
+        secrets = self.directory.secrets
+        [text] = await secrets.mask_all([outcome.text])
+        if outcome.data is None:
+            return outcome if text == outcome.text else replace(outcome, text=text)
+        strings = list(strings_in(outcome.data))
+        masked = await secrets.mask_all(strings)
+        if (text, masked) == (outcome.text, strings):
+            return outcome
+        return replace(outcome, text=text, data=cast("JsonObject", with_strings(outcome.data, iter(masked))))

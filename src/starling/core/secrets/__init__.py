@@ -1,0 +1,1 @@
+"""Secrets in texts: those that the platform knows, and texts that look like keys."""

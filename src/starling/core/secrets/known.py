@@ -1,0 +1,177 @@
+"""Known secrets: found in texts and replaced, also where they are encoded or split over lines."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self, cast
+
+from pydantic import BaseModel, SecretStr
+
+from starling.core.json import Json
+from starling.core.secrets.encodings import forms_of, passwords_of
+from starling.core.settings.schema import Settings
+
+HIDDEN: Final = "***"
+SHORTEST: Final = 8  # characters of a known secret; shorter ones are parts of ordinary texts
+_WINDOW: Final = 65_536  # characters that are searched without a pause
+_LONGEST_GAP: Final = 4_096  # white space within a secret that is still found
+_WHITESPACE: Final = " \t\n\r\x0b\x0c"
+_REMOVED: Final = dict.fromkeys(map(ord, _WHITESPACE))
+_GAP: Final = re.compile(rf"\\n|[{_WHITESPACE}]+")
+
+type Span = tuple[int, int]
+
+
+class KnownSecrets:
+    """Finds secrets in time that grows with the length of the text.
+
+    White space and escaped line breaks don't hide a secret: results come in parts, and long lines are broken.
+    """
+
+    def __init__(self, named: Iterable[tuple[str, str]] = (), shortest: int = SHORTEST) -> None:
+        self._names: dict[str, set[str]] = {}
+        for name, secret in named:
+            if len(secret) >= shortest:
+                for form in forms_of(secret):
+                    for compact in {_compact(form), form.translate(_REMOVED)}:
+                        if len(compact) >= shortest:
+                            self._names.setdefault(compact, set()).add(name)
+        self._forms = sorted(self._names, key=len, reverse=True)
+        self._reach = 2 * len(self._forms[0]) + _LONGEST_GAP if self._forms else 0
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Self:
+        """Return the secrets of these values by name."""
+        return cls(values.items())
+
+    def mask(self, text: str) -> str:
+        """Return a text with `***` where a secret was."""
+        return _masked(text, [span for span in self._spans(text) if span])
+
+    def mask_beginning(self, text: str) -> str:
+        """Return the beginning of a longer text, masked; most of a secret at its very end counts as one."""
+        masked = self.mask(text)
+        compact = _compact(masked[-self._reach :])
+        for form in self._forms:
+            for size in range(len(form) - 1, max(SHORTEST, len(form) // 2) - 1, -1):
+                if compact.endswith(form[:size]):
+                    return f"{masked[: _positions(masked)[-size]]}{HIDDEN}"
+        return masked
+
+    def names_in(self, text: str) -> frozenset[str]:
+        """Return the names of the secrets in a text."""
+        compact = _compact(text)
+        return frozenset(name for form in self._forms if form in compact for name in self._names[form])
+
+    async def mask_all(self, texts: Sequence[str]) -> list[str]:
+        """Return texts masked, also where a secret is split over several; lets other tasks run meanwhile."""
+        if not self._forms:
+            return list(texts)
+        spans: list[Span] = []
+        for span in self._spans("\n".join(texts)):
+            if span:
+                spans.append(span)
+            else:
+                await asyncio.sleep(0)
+        if not spans:
+            return list(texts)
+        found, begin = list[str](), 0
+        for text in texts:
+            end = begin + len(text)
+            found.append(
+                _masked(text, [(max(a, begin) - begin, min(b, end) - begin) for a, b in spans if a < end and b > begin])
+            )
+            begin = end + 1
+        return found
+
+    def _spans(self, text: str) -> Iterator[Span | None]:
+        """Yield where secrets are, and None after each window."""
+        for start in range(0, len(text) if self._forms else 0, _WINDOW):
+            window = text[start : start + _WINDOW + self._reach]
+            compact = _compact(window)
+            if hits := [form for form in self._forms if form in compact]:
+                positions = _positions(window)
+                for form in hits:
+                    at = compact.find(form)
+                    while at >= 0:
+                        yield start + positions[at], start + positions[at + len(form) - 1] + 1
+                        at = compact.find(form, at + len(form))
+            yield None
+
+
+def strings_in(value: Json) -> Iterator[str]:
+    """Yield the strings of a JSON value, keys included, in the order in which `with_strings` takes them."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from strings_in(item)
+        case list() | tuple():
+            for item in value:
+                yield from strings_in(item)
+        case _:
+            pass
+
+
+def with_strings(value: Json, strings: Iterator[str]) -> Json:
+    """Return a JSON value with other strings in place of its own."""
+    match value:
+        case str():
+            return next(strings)
+        case dict():
+            return {next(strings): with_strings(item, strings) for item in value.values()}
+        case list() | tuple():
+            return [with_strings(item, strings) for item in value]
+        case _:
+            return value
+
+
+def settings_secrets(settings: Settings) -> dict[str, str]:
+    """Return the secrets of the settings by name, with the passwords in addresses."""
+    return dict(_secrets("", settings))
+
+
+def _secrets(name: str, value: object) -> Iterator[tuple[str, str]]:
+    match value:
+        case SecretStr():
+            yield name, value.get_secret_value()
+        case str():
+            yield from ((name, password) for password in passwords_of(value))
+        case BaseModel():
+            for key, item in value:
+                yield from _secrets(f"{name}.{key}".lstrip("."), item)
+        case Mapping():
+            for key, item in cast("Mapping[Any, Any]", value).items():
+                yield from _secrets(f"{name}.{key}", item)
+        case list() | tuple():
+            for item in cast("Iterable[Any]", value):
+                yield from _secrets(name, item)
+        case _:
+            pass
+
+
+def _compact(text: str) -> str:
+    return text.replace("\\n", "").translate(_REMOVED)
+
+
+def _positions(text: str) -> list[int]:
+    """Return where each character of the compact form is."""
+    found: list[int] = []
+    begin = 0
+    for gap in _GAP.finditer(text):
+        found += range(begin, gap.start())
+        begin = gap.end()
+    found += range(begin, len(text))
+    return found
+
+
+def _masked(text: str, spans: Iterable[Span]) -> str:
+    pieces: list[str] = []
+    done = 0
+    for begin, end in sorted(spans):
+        if begin >= done:
+            pieces += (text[done:begin], HIDDEN)
+        done = max(done, end)
+    return "".join((*pieces, text[done:])) if pieces else text

@@ -1,0 +1,70 @@
+"""Texts that look like keys: replaced where people read, never in what a run replays."""
+
+import re
+import string
+from typing import Final
+
+from starling.core.json import Json
+from starling.core.secrets.known import HIDDEN, strings_in, with_strings
+
+_LONGEST: Final = 16_384  # characters that are held back for the rest of a key
+_MARKERS: Final = (
+    *("sk-", "pk-", "rk-", "sk_", "rk_", "whsec_", "gh", "glpat-", "AKIA", "ASIA", "xox", "AIza", "eyJ", "npm_", "hf_"),
+    *("pypi-", "SG.", "ya29.", "shpat_", "dop_v1_", "-----BEGIN "),
+)
+_KEY: Final = re.compile(
+    r"(?<![\w-])(?:"
+    r"(?:sk|pk|rk)-(?=[\w-]{0,400}[0-9])[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|whsec_\w{16,}"
+    r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"
+    r"|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}|pypi-[\w-]{40,}"
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|ya29\.[\w-]{20,}|shpat_[a-f0-9]{30,}|dop_v1_[a-f0-9]{40,}"
+    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"
+    r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
+)
+_OF_KEYS: Final = f"{string.ascii_letters}{string.digits}_.-"
+_PEM_END: Final = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY-----")
+_PEM: Final = "-----BEGIN "
+
+
+def mask_keys(text: str) -> str:
+    """Return a text with `***` where something looked like a key."""
+    return _KEY.sub(HIDDEN, text) if any(marker in text for marker in _MARKERS) else text
+
+
+def mask_keys_in(value: Json) -> Json:
+    """Return a JSON value with `***` where something looked like a key."""
+    strings = list(strings_in(value))
+    masked = [mask_keys(text) for text in strings]
+    return with_strings(value, iter(masked)) if masked != strings else value
+
+
+class StreamedText:
+    """A text that comes in pieces, masked: the end is held back while it may be the beginning of a key."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown after a further piece."""
+        text = self._held + piece
+        end = len(text) if len(text) > _LONGEST else _unfinished(text)
+        self._held = text[end:]
+        return mask_keys(text[:end])
+
+    def end(self) -> str:
+        """Return the rest."""
+        text, self._held = self._held, ""
+        return mask_keys(text)
+
+
+def _unfinished(text: str) -> int:
+    """Return where a key may begin that isn't complete; the length of the text if none does."""
+    begun = text.rfind(_PEM)
+    if begun >= 0 and not _PEM_END.search(text, begun):
+        return begun
+    start = len(text.rstrip(_OF_KEYS))
+    for part in text[start:].split("."):
+        if part and any(part.startswith(marker) or marker.startswith(part) for marker in _MARKERS):
+            return start
+        start += len(part) + 1
+    return len(text)
