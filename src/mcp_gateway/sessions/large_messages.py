@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any, Final
@@ -16,7 +17,8 @@ from mcp_gateway.sessions.messages import UnreadableError
 from starling.core.json import JsonObject
 
 LOOP_BYTES: Final = 2**18  # of a message that is read in the event loop: about 5 ms
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 2  # of one session
+_THREADS: Final = ThreadPoolExecutor(4, "large-message")  # of the process; address look-ups use asyncio's own threads
 _SECONDS: Final = 25.0
 
 
@@ -54,23 +56,25 @@ class LargeMessageReader:
     async def read(self, raw: bytes) -> LargeAnswer:
         """Return the answer in a message. Raises UnreadableError, also for what is no answer."""
         async with self._slots:
-            return await asyncio.to_thread(_read, raw)
+            return await asyncio.get_running_loop().run_in_executor(_THREADS, _read, raw)
 
 
 def _read(raw: bytes) -> LargeAnswer:
     """Have a process read a message; for a thread. Files carry it: they are written and read without the loop."""
     command = (sys.executable, "-I", "-S", large_message_parser.__file__)
-    with TemporaryFile() as source, TemporaryFile() as target:
-        source.write(raw)
-        source.seek(0)
-        try:
+    try:
+        with TemporaryFile() as source, TemporaryFile() as target:
+            source.write(raw)
+            source.seek(0)
             done = subprocess.run(
                 command, stdin=source, stdout=target, stderr=subprocess.DEVNULL, env={}, timeout=_SECONDS, check=False
             )
-        except subprocess.TimeoutExpired:
-            raise UnreadableError("it takes too long to read") from None
-        target.seek(0)
-        output = target.read()
+            target.seek(0)
+            output = target.read()
+    except subprocess.TimeoutExpired:
+        raise UnreadableError("it takes too long to read") from None
+    except OSError as error:  # a full disk, or too many processes
+        raise UnreadableError(f"it is large, and can't be handed to a process: {error.strerror}") from None
     if done.returncode or not output:
         raise UnreadableError("it takes too much memory or time to read")
     return _answer(output)

@@ -1,5 +1,10 @@
 """Which request an unreadable text answers."""
 
+import asyncio
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import pytest
 from mcp.types import JSONRPCMessage
 
@@ -56,3 +61,24 @@ async def test_large_result_with_more_values_than_the_loop_can_read_at_once_is_u
         await LargeMessageReader().read(many)
 
     assert answer == LargeAnswer(1, {"x": [[]] * 1_001})
+
+
+async def test_large_message_is_read_while_all_threads_of_asyncio_are_busy() -> None:
+    threads, free = ThreadPoolExecutor(1), Event()
+    asyncio.get_running_loop().set_default_executor(threads)
+    threads.submit(free.wait)
+
+    try:
+        async with asyncio.timeout(20):
+            answer = await LargeMessageReader().read(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    finally:
+        free.set()
+
+    assert answer == LargeAnswer(1, {})
+
+
+async def test_large_message_that_cannot_be_written_to_a_file_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/missing")
+
+    with pytest.raises(UnreadableError, match="No such file"):
+        await LargeMessageReader().read(b'{"jsonrpc":"2.0","id":1,"result":{}}')
