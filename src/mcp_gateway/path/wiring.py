@@ -78,7 +78,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
 
 def _reading(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
     """Wire the path of a read of a resource. It leaves no row in the ledger, as other reads."""
-    path: Stage = ResourceRead(ports.directory, ports.sessions, ports.halts)
+    path: Stage = Retry(ResourceRead(ports.directory, ports.sessions, ports.halts))
     path = Timeout(ports.directory, limits.tool_call_seconds, path)
     path = SecretResults(ports.directory, path)
     path = SizeLimit(limits.tool_result_chars, ports.stored.artifacts, path)

@@ -15,6 +15,7 @@ from mcp.types import (
 )
 from pydantic import AnyUrl
 
+from starling.core.errors import ServerUnavailableError
 from starling.core.principal import Grant
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import ToolCall
@@ -29,6 +30,7 @@ class Library(ScriptedServer):
 
     read: list[str]
     fails: bool = False
+    lost: bool = False  # once
     text: str = "own words"
 
     async def call(self, tool: str, arguments: dict[str, Any], meta: Any) -> CallToolResult:
@@ -37,6 +39,9 @@ class Library(ScriptedServer):
 
     async def read_resource(self, uri: str) -> list[TextResourceContents | BlobResourceContents]:
         self.read = [*getattr(self, "read", []), uri]
+        if self.lost:
+            self.lost = False
+            raise ServerUnavailableError("shop", "it ended.", "")
         if self.fails:
             raise McpError(ErrorData(code=METHOD_NOT_FOUND, message="no resources here"))
         blob = BlobResourceContents(uri=AnyUrl(uri), blob="AAAA", mimeType="image/png")
@@ -100,6 +105,16 @@ async def test_long_resource_is_cut() -> None:
 
     assert outcome.truncated
     assert len(outcome.text) < 100_000
+
+
+async def test_resource_whose_session_was_lost_is_asked_for_again() -> None:
+    server = Library()
+    server.lost = True
+    path = ScriptedPath(server=server)
+
+    outcome = await path.made(reading(path))
+
+    assert (outcome.status, server.read) == ("succeeded", [FILE, FILE])
 
 
 async def test_refusal_of_the_server_is_an_outcome() -> None:
