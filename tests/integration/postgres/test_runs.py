@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import BacklogFullError
 from starling.infra.postgres.runs import acceptance as runs
+from starling.infra.postgres.runs.acceptance import OpenClarificationError
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.admission_harness import CAP, AdmissionHarness
+from tests.support.run_factories import claimed, new_question, new_run, wait_for_answer
 
 
 @pytest.fixture
@@ -40,6 +46,24 @@ async def test_request_beyond_the_backlog_of_its_tenant_is_refused_until_a_run_s
     await admission.accept(tenant="another")
     assert await admission.claims(first)
     await admission.accept(thread="one that fits")
+
+
+async def test_full_backlog_refuses_neither_repeated_requests_nor_answers(engine: AsyncEngine) -> None:
+    admission = AdmissionHarness(engine, backlog=1)
+    asking = await admission.accept(thread="asking")
+    writer = RunWriter(engine, await claimed(admission.leases, asking), Broadcast())
+    interrupts = InterruptRepository(engine, admission.repository)
+    await wait_for_answer(writer, new_question(asking.id), interrupts)
+    await writer.close()
+    queued = replace(new_run(thread="queued"), idempotency=IdempotencyKey("key", "hash"))
+    await admission.repository.accept(queued)
+
+    with pytest.raises(BacklogFullError):
+        await admission.accept(thread="another")
+    with pytest.raises(OpenClarificationError):  # the message answers the question
+        await admission.accept(thread="asking")
+    repeated = await admission.repository.accept(replace(queued, key=new_run().key))
+    assert repeated.started.run_id == queued.key.id
 
 
 async def test_one_run_of_a_branch_is_runnable_and_its_end_admits_the_next(admission: AdmissionHarness) -> None:
