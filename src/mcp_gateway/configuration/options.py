@@ -159,7 +159,7 @@ class ServerOptions(BaseModel):
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any], effect: Effect) -> tuple[dict[str, Any], str]:
     """Return the settings of one tool, `above` before `below`, and what contradicts."""
-    if "effect" in above or "side_effect_free" in above:
+    if "effect" in above or above.get("side_effect_free"):
         below = {name: value for name, value in below.items() if name not in ("effect", "side_effect_free")}
     both = {**below, **above}
     unkept = {name: value for name, value in both.items() if name not in ("cache_ttl", "dedup_ttl")}

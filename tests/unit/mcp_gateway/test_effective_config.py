@@ -55,6 +55,23 @@ def test_effect_by_its_alias_has_the_source_of_the_alias() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "settings", "effect"),
+    [
+        ({"effect": "unsafe"}, {"side_effect_free": False}, "unsafe"),
+        ({"effect": "unsafe"}, {"side_effect_free": True}, "read"),
+        ({"side_effect_free": True}, {"side_effect_free": False}, "read"),
+        ({"side_effect_free": True}, {"effect": "idempotent"}, "idempotent"),
+    ],
+)
+def test_effect_set_for_a_tool_wins_and_an_alias_that_is_off_sets_none(
+    written: dict[str, Any], settings: dict[str, Any], effect: str
+) -> None:
+    row = shop({"effect": "read", "tools": {"find": written}}, settings)
+
+    assert effective(row).options.effect_of("find").value == effect
+
+
+@pytest.mark.parametrize(
     ("document", "said"),
     [
         ({"retries": 3}, "retries: there is no such field"),
