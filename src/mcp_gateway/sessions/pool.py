@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
+from mcp_gateway.sessions.backoff import RestartBackoff
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
@@ -36,6 +37,7 @@ class SessionPool:
         self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
+        self._backoff = RestartBackoff()
         self._tasks = asyncio.TaskGroup()
         self._owners: set[asyncio.Task[None]] = set()
 
@@ -68,8 +70,7 @@ class SessionPool:
     async def use(self, server: str, config: ServerConfig) -> "AsyncGenerator[Session]":
         """Yield a session for one call. Raises ServerUnavailableError if none can be opened."""
         session = self._pick(server, config)
-        if (timer := self._idle.pop(session, None)) is not None:
-            timer.cancel()
+        self._forget_idle(session)
         session.calls += 1
         try:
             yield session
@@ -97,6 +98,7 @@ class SessionPool:
         owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)
+        owner.add_done_callback(lambda _: self._on_end((server, config.hash), session))
         return session
 
     def keep_only(self, configs: Mapping[str, str]) -> None:
@@ -122,10 +124,38 @@ class SessionPool:
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
         if least is None or (least.calls and len(usable) < self._max_sessions(config)):
+            self._backoff.check(key)
+            self._make_room(server)
             least = self.open_new(server, config)
             usable.append(least)
         self._open[key] = usable
         return least
+
+    def _make_room(self, server: str) -> None:
+        """Close the session that has been idle for longest if there are as many as may be open."""
+        if self.count < self._limits.server_sessions:
+            return
+        session = next(iter(self._idle), None)
+        if session is None:
+            raise ServerUnavailableError(
+                server,
+                f"{self._limits.server_sessions} sessions are in use in this process.",
+                "Raise `limits.server_sessions`, or execute fewer runs at a time.",
+            )
+        self._forget_idle(session)
+        session.stop()
+
+    def _on_end(self, key: _Key, session: "Session") -> None:
+        """Note how a session ended."""
+        self._forget_idle(session)
+        if session.failed_to_open:
+            self._backoff.failed(key, session.unavailable())
+        elif session.info is not None:
+            self._backoff.opened(key)
+
+    def _forget_idle(self, session: "Session") -> None:
+        if (timer := self._idle.pop(session, None)) is not None:
+            timer.cancel()
 
     def _max_sessions(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)

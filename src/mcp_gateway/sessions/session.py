@@ -83,6 +83,11 @@ class Session:
         gone = isinstance(self._transport, ShimTransport) and self._transport.ended
         return not (gone or self._stop.is_set() or self._ended.is_set())
 
+    @property
+    def failed_to_open(self) -> bool:
+        """Whether the session has ended before it was open, and not because of `stop`."""
+        return self._ended.is_set() and self.info is None and not self._stop.is_set()
+
     async def run(self) -> None:
         """Open the session, keep it open until `stop`, and close it. Errors of the server end it and are not raised."""
         try:
@@ -90,7 +95,7 @@ class Session:
                 await self._keep_open(session)
         except Exception as error:  # noqa: BLE001 - an error of a server ends its session only
             self._reason = self._reason or _reason(error)
-            _log.info("the session with MCP server %s ended: %s", self.server, self._unavailable().reason)
+            _log.info("the session with MCP server %s ended: %s", self.server, self.unavailable().reason)
         finally:
             self._end()
 
@@ -98,7 +103,7 @@ class Session:
         """Wait until the session is open. Raises ServerUnavailableError with the known cause."""
         await self._opened.wait()
         if self._session is None:
-            raise self._unavailable()
+            raise self.unavailable()
         return self._session
 
     async def call(
@@ -235,7 +240,7 @@ class Session:
     async def _close_lost(self) -> ServerUnavailableError:
         self.stop()
         await self._ended.wait()
-        return self._unavailable()
+        return self.unavailable()
 
     def _end(self) -> None:
         self._session = None
@@ -249,7 +254,8 @@ class Session:
             if not limit.expired():
                 limit.reschedule(now)
 
-    def _unavailable(self) -> ServerUnavailableError:
+    def unavailable(self) -> ServerUnavailableError:
+        """Return the error with the known reason for the end of the session."""
         if isinstance(self._transport, ShimTransport):
             known, remedy = self._transport.end_reason(), _START_REMEDY
         else:

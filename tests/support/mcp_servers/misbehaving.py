@@ -155,8 +155,8 @@ def begin() -> None:
         case "crashing":
             print("reading settings\nno such database: prod", file=sys.stderr, flush=True)
             os._exit(3)
-        case "crashing-once":
-            crash_once()
+        case "crashing-once" | "crashing-later":
+            crash_after_listing()
         case "garbage":
             garbage()
         case "flood":
@@ -174,10 +174,11 @@ def begin() -> None:
             pass
 
 
-def crash_once() -> None:
-    """Exit at the first start after the one at which the tools are listed."""
+def crash_after_listing() -> None:
+    """Exit at the first start after the one at which the tools are listed, or at each."""
     note("started")
-    if Path(sys.argv[2]).read_text().count("started") == 2:
+    starts = Path(sys.argv[2]).read_text().count("started")
+    if starts == 2 or (_HOW == "crashing-later" and starts > 2):
         os._exit(3)
 
 

@@ -90,6 +90,7 @@ class Limits(BaseModel):
     header_seconds: float = Field(default=10, gt=0)  # for the headers of a request; then it is closed
     header_bytes: int = Field(default=2**15, ge=1_024)  # larger headers get 431
     max_clarifications: int = Field(default=2, ge=0)
+    server_sessions: int = Field(default=256, ge=1)  # open in a process; then the one idle for longest is closed
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)
 
