@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bench.figures import Figure
 from bench.harness import BenchSetup
@@ -26,6 +26,8 @@ from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.listed_tools import definition_hash
+from mcp_gateway.registration.live_check import LiveCheck
+from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.probe import list_once
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.pool import SessionPool
@@ -154,7 +156,9 @@ async def _server(rows: Path, path: str) -> AsyncGenerator[Callable[[str], Await
 def _stage(directory: Directory, sessions: SessionPool, limits: Limits) -> Stage:
     """Return the stages of a call's path that see what the server sends."""
     validators = Validators()
-    stage: Stage = Timeout(directory, limits.tool_call_seconds, Dispatch(directory, sessions, validators, NO_HALTS))
+    live = LiveCheck(cast("LiveReview", None), limits.server_start_seconds)  # nothing differs from what is approved
+    sent = Dispatch(directory, sessions, validators, NO_HALTS, live)
+    stage: Stage = Timeout(directory, limits.tool_call_seconds, sent)
     return SchemaCheck(validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
 
 

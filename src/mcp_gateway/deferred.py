@@ -48,6 +48,13 @@ def linear_patterns():
     return linear_patterns
 
 
+def confusables():
+    """Return the module that knows which letters look alike. It reads a megabyte at its import."""
+    from confusable_homoglyphs import confusables
+
+    return confusables
+
+
 def import_all() -> None:
     """Import all of this module's imports; for a thread, while the event loop has other work."""
     discovery()

@@ -17,6 +17,8 @@ from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.live_check import LiveCheck
+from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
@@ -46,10 +48,12 @@ class Gateway(ToolGateway):
         catalog: Catalog,
         sessions: SessionPool,
         directory: Directory,
+        live: LiveCheck,
         cache: ResultCache,
         build_path: Callable[[], Stage],
     ) -> None:
         self._catalog = catalog
+        self._live = live
         self._cache = cache
         self._sessions = sessions
         self._directory = directory
@@ -81,8 +85,9 @@ class Gateway(ToolGateway):
         self._cache.clear()
 
     def warm(self, server: str) -> None:
-        if (known := self._directory.server(server)) is not None:
-            self._sessions.warm(server, known.config)
+        known = self._directory.server(server)
+        if known is not None and (session := self._sessions.warm(server, known.config)) is not None:
+            self._live.begin(session, known)
 
     def listing(self, server: str) -> ServerListing | None:
         known = self._directory.server(server)
@@ -160,15 +165,18 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
     approval: ApprovalPolicy = "never",
     secrets: Mapping[str, str] = MappingProxyType({}),
+    observed: ServerRepository | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
 
     `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
     goes to `artifacts`; `approval` is the policy of servers without one; `secrets` are those of the platform, by name.
+    What servers offer otherwise on open sessions is stored by `observed`, by default by `repository`.
     """
     directory, cache = Directory(secrets, environment), ResultCache()
     async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
+        live = LiveCheck(LiveReview(observed or repository), limits.server_start_seconds)
 
         async def refreshed() -> None:
             await gateway.refresh()
@@ -187,12 +195,13 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
             def relist(server: str) -> None:
                 catalog.relist_later(server, refreshed)
 
-            ports = wiring.PathPorts(directory, sessions, halts, stored, invalidate, relist)
+            ports = wiring.PathPorts(directory, sessions, live, halts, stored, invalidate, relist)
             return wiring.build_path(ports, limits, approval)
 
-        gateway = Gateway(catalog, sessions, directory, cache, build_path)
+        gateway = Gateway(catalog, sessions, directory, live, cache, build_path)
         await gateway.refresh()
         try:
             yield gateway
         finally:
             await catalog.stop()
+            await live.stop()

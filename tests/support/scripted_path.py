@@ -11,7 +11,8 @@ from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
-from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.known_servers import Directory, KnownServer
+from mcp_gateway.registration.live_check import LiveCheck, LiveTools
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline, SystemClock
@@ -56,6 +57,13 @@ class ScriptedServer:
         yield self
 
 
+class UnchangedTools:
+    """What is offered on a session is what was approved."""
+
+    async def tools(self, _: object, server: KnownServer) -> LiveTools:
+        return LiveTools(server.tools)
+
+
 @dataclass
 class ScriptedClaims(Claims):
     """Says what came before a call, and keeps the keys that were asked for."""
@@ -86,8 +94,8 @@ class ScriptedPath:
         self.directory = Directory()
         self.configure(self.options)
         stored = StoredResults(self.artifacts, self.cache, self.claims)
-        sessions = cast("SessionPool", self.server)
-        ports = PathPorts(self.directory, sessions, NO_HALTS, stored, self._invalidate, self.relisted.append)
+        sessions, live = cast("SessionPool", self.server), cast("LiveCheck", UnchangedTools())
+        ports = PathPorts(self.directory, sessions, live, NO_HALTS, stored, self._invalidate, self.relisted.append)
         self.path = build_path(ports, Limits(), "never")
 
     def configure(self, options: Mapping[str, Any]) -> None:

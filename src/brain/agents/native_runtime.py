@@ -8,11 +8,11 @@ from brain.agents.resource_tool import reading_tools
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tool_finder import offered
-from brain.agents.toolbox import CONTINUE, Toolbox
+from brain.agents.toolbox import Toolbox
 from brain.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
-from starling.core.tools import FIND_TOOLS
+from starling.core.tools import CONTINUE, FIND_TOOLS
 
 
 @dataclass(frozen=True, slots=True)

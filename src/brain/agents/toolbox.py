@@ -10,9 +10,8 @@ from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.llm import ToolSpec
 from starling.core.model_output.names import aliases, near_matches, resolve
-from starling.core.tools import ToolDefinition
+from starling.core.tools import CONTINUE, ToolDefinition
 
-CONTINUE: Final = "continue"
 _CONTINUE_SPEC = ToolSpec(
     CONTINUE,
     "Call it beside other tools to see their results before further calls.",

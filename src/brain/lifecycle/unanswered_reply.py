@@ -29,6 +29,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "agent_unavailable": _SERVER,
         "invalid_result": f"{_SERVER}; what it answered can't be used",
         "removed": "a new request: the server's tools changed during this one",
+        "quarantined": "an admin who approves the tool (`starling server approve NAME`)",
         "switched_off": "an admin who switches it on again (`starling switch list`)",
         "not_approved": "an approval of the call",
         "not_repeated": _CHECK_FIRST,

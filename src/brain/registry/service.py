@@ -10,7 +10,7 @@ from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_n
 from brain.registry.repository import EpochRepository
 from brain.registry.teams.service import Teams
 from starling.core.json import digest
-from starling.core.tools import ToolDefinition
+from starling.core.tools import ToolDefinition, own_name_of
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
@@ -85,6 +85,7 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
         hash=pin.hash,
         narrowing="" if narrowing == (None, None) else digest(narrowing),
         reflect=pin.reflect,
+        own_name=own_name_of(name, definition),
     )
 
 

@@ -12,13 +12,13 @@ from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse
 from brain.skills.run_skills import Lesson
-from brain.skills.screening import suspicion
 from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, RecalledSkill, SkillExample
 from starling.core.clock import Clock
 from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
 from starling.core.json import canonical
+from starling.core.text_screening import suspicion
 from starling.core.tracing import SpanKind, Tracer
 
 _RECOUNT_SECONDS: Final = 60.0

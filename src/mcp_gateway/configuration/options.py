@@ -15,6 +15,8 @@ _DAY: Final = 86_400.0
 _CACHED_WITH_CONTEXT: Final = "cache_ttl can't be used with requires_context: the result may depend on the run"
 _CACHED_EFFECT: Final = "cache_ttl needs the effect read: every call of any other tool has to be made"
 _DEDUPLICATED_READ: Final = "dedup_ttl is for tools that may change something; for the effect read there is cache_ttl"
+type PinPolicy = Literal["strict", "text", "follow"]
+"""What may change of a tool without an approval: nothing, descriptions, or everything that doesn't instruct."""
 
 
 class ToolOptions(BaseModel):
@@ -104,6 +106,7 @@ class ServerOptions(BaseModel):
     tenants: tuple[str, ...] = ()  # that may use it; empty: all
     plain: tuple[str, ...] = ()  # variables in `env`, `headers` and `url` whose values are no secrets
     approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds
+    pins: PinPolicy = "strict"
 
     @field_validator("tools")
     @classmethod

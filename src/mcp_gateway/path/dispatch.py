@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from mcp_gateway.path.kill_switch import switched_off
 from mcp_gateway.path.result_content import data_of, resource_links, text_of
-from mcp_gateway.path.stage import failed, not_sent
+from mcp_gateway.path.stage import failed, not_sent, quarantined
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.large_values import large_value_faults
 from mcp_gateway.schemas.validation import Validators, faults
 from mcp_gateway.sessions.large_messages import LargeResult
@@ -35,6 +36,7 @@ class Dispatch:
     sessions: SessionPool
     validators: Validators
     halts: Halts
+    live: LiveCheck
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         server = self.directory.server(call.tool.server)
@@ -45,12 +47,15 @@ class Dispatch:
         try:
             async with self.sessions.use(call.tool.server, server.config) as session:
                 await session.opened()
+                live = await self.live.tools(session, server)
                 opened = True
+                if refusal := live.refusal(call.tool.server, call.tool.name, call.tool.hash):
+                    return quarantined(call, refusal)
                 if (stopped := switched_off(self.halts, call)) is not None:  # while the server started
                     return stopped
                 if record is not None and call.tool.effect is not Effect.READ:
                     await record.leave(call)
-                result = await session.call(call.tool.name, arguments, _meta(call))
+                result = await session.call(call.tool.own_name or call.tool.name, arguments, _meta(call))
         except ServerUnavailableError as error:
             return self._unavailable(call, error, sent=opened and not isinstance(error, SessionForgottenError))
         except McpError as error:

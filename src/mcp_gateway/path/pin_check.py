@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.stage import Stage, not_sent
+from mcp_gateway.path.stage import Stage, not_sent, quarantined
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
@@ -10,20 +10,23 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class PinCheck:
-    """Stops calls of servers and tools that were removed, and of tools whose definition has changed."""
+    """Stops calls of servers and tools that were removed, and of tools that are quarantined or have changed."""
 
     directory: Directory
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        reason = self._reason(call)
-        return not_sent("removed", reason) if reason else await self.inner(call, deadline, record)
+        return self._refusal(call) or await self.inner(call, deadline, record)
 
-    def _reason(self, call: ToolCall) -> str:
+    def _refusal(self, call: ToolCall) -> ToolOutcome | None:
         server = self.directory.server(call.tool.server)
         if server is None:
-            return f"The server {call.tool.server} was removed."
+            return not_sent("removed", f"The server {call.tool.server} was removed.")
+        if (reason := server.listing.quarantined.get(call.tool.name)) is not None:
+            return quarantined(call, reason)
         pin = server.tools.get(call.tool.name)
         if pin is None:
-            return f"{call.tool.full_name} was removed from its server."
-        return "" if pin == call.tool.hash else f"{call.tool.full_name} was changed by its server since it was granted."
+            return not_sent("removed", f"{call.tool.full_name} was removed from its server.")
+        if pin != call.tool.hash:
+            return not_sent("removed", f"{call.tool.full_name} was changed by its server since it was granted.")
+        return None

@@ -28,6 +28,11 @@ def not_sent(code: str, text: str) -> ToolOutcome:
     return ToolOutcome(Observation.NOT_SENT, f"{text} The tool was not called.", code=code)
 
 
+def quarantined(call: ToolCall, reason: str) -> ToolOutcome:
+    """Return the outcome of a call whose tool isn't offered as it was approved."""
+    return not_sent("quarantined", f"{call.tool.full_name} isn't offered as it was approved. {reason}")
+
+
 def failed(call: ToolCall, observation: Observation, code: str, text: str) -> ToolOutcome:
     """Return the outcome of a call that was made and has no usable result; its text states what is uncertain."""
     note = _NOTES.get(state_after_answer(observation, call.tool.effect), "")

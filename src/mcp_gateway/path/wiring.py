@@ -25,6 +25,7 @@ from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import ArtifactStore
@@ -48,6 +49,7 @@ class PathPorts:
 
     directory: Directory
     sessions: SessionPool
+    live: LiveCheck
     halts: Halts
     stored: StoredResults
     invalidate: Invalidate
@@ -58,7 +60,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     """Wire the path, innermost stage first. A tool that reconciles is asked without cache and effects."""
     directory, halts, artifacts = ports.directory, ports.halts, ports.stored.artifacts
     validators = Validators()
-    sent: Stage = Retry(Dispatch(directory, ports.sessions, validators, halts))
+    sent: Stage = Retry(Dispatch(directory, ports.sessions, validators, halts, ports.live))
     sent = RequiredContext(directory, sent)
     sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
     sent = Timeout(directory, limits.tool_call_seconds, sent)

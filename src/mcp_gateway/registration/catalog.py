@@ -8,10 +8,23 @@ from time import perf_counter
 from typing import Any, Final
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
-from mcp_gateway.registration.effective_config import effective, row_faults, with_tool_settings
+from mcp_gateway.registration.approved_tools import ApprovedTools, Offer
+from mcp_gateway.registration.effective_config import effective, with_tool_settings
 from mcp_gateway.registration.listed_tools import Listed, definition_hash
+from mcp_gateway.registration.pins import Occasion
 from mcp_gateway.registration.probe import AT_ONCE, list_once
-from mcp_gateway.registration.repository import Definitions, ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.server_rows import (
+    Answer,
+    degraded,
+    is_ready,
+    listing_of,
+    occasion_of,
+    ready,
+    source_of,
+    taken_over,
+    with_kept_settings,
+)
 from mcp_gateway.registration.startup_grace import wait_for_most
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.errors import (
@@ -20,9 +33,8 @@ from starling.core.errors import (
     NotFoundError,
     ServerUnavailableError,
 )
-from starling.core.json import storable_text
 from starling.core.settings.schema import Limits
-from starling.core.tools import ServerListing, ServerSource, ToolDefinition
+from starling.core.tools import ServerListing, ServerSource
 
 _REPLACED: Final[Mapping[ServerSource, frozenset[ServerSource]]] = {
     "file": frozenset({"file"}),
@@ -70,6 +82,7 @@ class Catalog:
 
     def __init__(self, repository: ServerRepository, sessions: SessionPool, limits: Limits) -> None:
         self._repository = repository
+        self._approved = ApprovedTools(repository)
         self._sessions = sessions
         self._seconds = limits.server_start_seconds
         self._grace = limits.server_grace_seconds
@@ -115,13 +128,14 @@ class Catalog:
         asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
         asked = {name: server for name, server in asked.items() if name not in unstarted}
         answers = await self._answers(asked, late, others=len(asked) < len(config))
-        answers += [_degraded(name, config[name], _not_started(name)) for name in unstarted]
-        answers = [_with_tool_settings(answer, known.get(answer.row.name)) for answer in answers]
-        answers = [replace(one, row=replace(one.row, source=_source_of(one.row, known, source))) for one in answers]
-        taken = _taken_over(config, asked, known, source)
-        answers += [ListedServer(replace(known[name], source=source), {}) for name in taken]
+        answers += [degraded(name, config[name], _not_started(name)) for name in unstarted]
+        answers = [with_kept_settings(answer, known.get(answer.row.name)) for answer in answers]
+        answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
+        taken = taken_over(config, asked, known, source)
+        listed = await self._decided(answers, known)
+        listed += [ListedServer(replace(known[name], source=source), {}) for name in taken]
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
-        return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
+        return Change(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
 
     async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> None:
         """List one server, unless `listed` is given, and store it as added on the host, so that no file removes it.
@@ -129,11 +143,13 @@ class Catalog:
         Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
         """
         _check_name_free(name, await self._repository.servers())
-        added = _ready(name, config, listed or await self._list(name, config), "host")
+        answer = listed or await self._list(name, config)
+        occasion = Occasion(config.options.pins, "host", first=True)
+        offer = Offer(ready(name, config, answer, "host"), config, answer, occasion)
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
-            stored = await self._repository.change((), [added], known)
+            stored = await self._repository.change((), await self._approved.of([offer]), known)
 
     async def reconfigure(self, name: str, config: ServerConfig) -> None:
         """Replace the configuration of a server that no file names; its tools stay as listed.
@@ -163,7 +179,7 @@ class Catalog:
     async def remove(self, name: str) -> None:
         """Remove one server. Raises NotFoundError."""
         await self._row(name)
-        await self._repository.change([name], ())
+        await self._repository.change([name], (), forget=True)
 
     async def try_out(self, name: str) -> Trial:
         """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
@@ -207,19 +223,23 @@ class Catalog:
             del self._relisting[name]
 
     async def _listed_anew(self, name: str) -> bool:
-        """List a known server and store its tools; return whether they have changed."""
+        """List a known server and store its tools; return whether those in use have changed. No quarantine ends."""
         row = await self._row(name)
         config = server_of(row.config)
         async with self._slots:
             listed = await self._list(name, config)
-        answer = _ready(name, config, listed, row.source)
+        occasion = Occasion(config.options.pins, row.source, live=True)
         while True:
             known = await self._repository.servers()
             now = next((one for one in known if one.name == name), None)
-            if now is None or now.config_hash != row.config_hash or now.tools == answer.row.tools:
-                return False  # removed, changed or listed meanwhile, or nothing new
-            if await self._repository.change((), [_with_tool_settings(answer, now)], known):
-                return True
+            if now is None or now.config_hash != row.config_hash:
+                return False  # removed or changed meanwhile
+            now_ready = replace(ready(name, config, listed, row.source), tool_settings=now.tool_settings)
+            [server] = await self._approved.of([Offer(now_ready, config, listed, occasion)])
+            if (server.row.tools, server.row.pins) == (now.tools, now.pins):
+                return False
+            if await self._repository.change((), [server], known):
+                return server.row.tools != now.tools
 
     async def stop(self) -> None:
         """Stop waiting for servers that have not been listed yet."""
@@ -232,34 +252,44 @@ class Catalog:
         """Return every known server's configuration, references unresolved, and what it listed last."""
         rows, definitions = await self._repository.servers_and_tools()
         config = {row.name: effective(row) for row in rows}
-        return config, tuple(_listing(row, config[row.name], definitions) for row in rows)
+        return config, tuple(listing_of(row, config[row.name], definitions) for row in rows)
 
     async def _row(self, name: str) -> ServerRow:
         return _known_row(name, {row.name: row for row in await self._repository.servers()})
 
-    async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[ListedServer]:
+    async def _decided(self, answers: Iterable[Answer], known: Mapping[str, ServerRow]) -> list[ListedServer]:
+        """Return what is to be stored for answers."""
+        failed = [ListedServer(answer.row, {}) for answer in answers if answer.listed is None]
+        offers = (
+            Offer(answer.row, answer.config, answer.listed, occasion_of(answer, known.get(answer.row.name)))
+            for answer in answers
+            if answer.listed is not None
+        )
+        return failed + await self._approved.of(offers)
+
+    async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:
         if late is None:
             return await asyncio.gather(*(self._ask(name, config) for name, config in asked.items()))
         loop = asyncio.get_running_loop()
         listings = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
         try:
-            await wait_for_most(listings.values(), _is_ready, self._grace, others=others)
+            await wait_for_most(listings.values(), is_ready, self._grace, others=others)
         except BaseException:
             for task in listings.values():
                 task.cancel()
             raise
         answers = {name: task.result() for name, task in listings.items() if task.done()}
         for name in listings.keys() - answers.keys():
-            answers[name] = _degraded(name, asked[name], _not_listed_yet(name, self._seconds))
+            answers[name] = degraded(name, asked[name], _not_listed_yet(name, self._seconds))
             self._await_late(listings[name], late)
         return list(answers.values())
 
-    def _await_late(self, listings: asyncio.Task[ListedServer], late: Late) -> None:
+    def _await_late(self, listings: asyncio.Task[Answer], late: Late) -> None:
         task = asyncio.get_running_loop().create_task(self._store_late(listings, late))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
-    async def _store_late(self, listings: asyncio.Task[ListedServer], late: Late) -> None:
+    async def _store_late(self, listings: asyncio.Task[Answer], late: Late) -> None:
         answer = await listings
         name = answer.row.name
         try:
@@ -269,19 +299,20 @@ class Catalog:
                 if (name, answer.row.config_hash) not in {(row.name, row.config_hash) for row in known}:
                     return  # removed or changed meanwhile
                 row = next(row for row in known if row.name == name)
-                stored = await self._repository.change((), [_with_tool_settings(answer, row)], known)
+                listed = await self._decided([with_kept_settings(answer, row)], {name: row})
+                stored = await self._repository.change((), listed, known)
             await late()
         except DatabaseUnavailableError as error:
             _log.warning("the tools of MCP server %s can't be stored: %s", name, error)
 
-    async def _ask(self, name: str, config: ServerConfig) -> ListedServer:
+    async def _ask(self, name: str, config: ServerConfig) -> Answer:
         try:
             async with self._slots:
                 listed = await self._list(name, config)
         except ServerUnavailableError as error:
             _log.warning("%s", error)
-            return _degraded(name, config, error)
-        return _ready(name, config, listed, "file")
+            return degraded(name, config, error)
+        return Answer(ready(name, config, listed, "file"), config, listed)
 
     async def _list(self, name: str, config: ServerConfig) -> Listed:
         return await list_once(self._sessions, name, config, self._seconds)
@@ -291,17 +322,6 @@ def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:
     if name not in rows:
         raise NotFoundError("server", name, f"Known are: {', '.join(rows) or 'none'}.")
     return rows[name]
-
-
-def _with_tool_settings(answer: ListedServer, stored: ServerRow | None) -> ListedServer:
-    """Return a server as it was listed with the settings of its tools that are stored: a file doesn't change them."""
-    if stored is None:
-        return answer
-    return replace(answer, row=replace(answer.row, tool_settings=stored.tool_settings))
-
-
-def _is_ready(answer: ListedServer) -> bool:
-    return answer.row.state == "ready"
 
 
 def _not_listed_yet(name: str, seconds: float) -> ServerUnavailableError:
@@ -322,20 +342,6 @@ def _not_started(name: str) -> ServerUnavailableError:
     )
 
 
-def _source_of(row: ServerRow, known: Mapping[str, ServerRow], source: ServerSource) -> ServerSource:
-    """Return the source of a listed server: a document over HTTP changes that of new and changed ones only."""
-    before = known.get(row.name)
-    is_same = before is not None and before.config_hash == row.config_hash
-    return before.source if before is not None and is_same and source == "api" else source
-
-
-def _taken_over(config: McpConfig, asked: McpConfig, known: Mapping[str, ServerRow], source: ServerSource) -> list[str]:
-    """Return the unchanged servers that came over HTTP and are in a file now."""
-    if source != "file":
-        return []
-    return [name for name in config.keys() - asked.keys() if name in known and known[name].source == "api"]
-
-
 def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:
     if name in {row.name for row in known}:
         raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
@@ -348,50 +354,3 @@ def _check_names_free(config: McpConfig, known: Mapping[str, ServerRow]) -> None
             f"The names {', '.join(taken)} belong to servers that were added with `starling server add`.",
             "Rename them in the file, or remove the others.",
         )
-
-
-def _degraded(name: str, config: ServerConfig, error: ServerUnavailableError) -> ListedServer:
-    row = ServerRow(
-        name=name,
-        config=config.document,
-        config_hash=config.hash,
-        source="file",
-        state="degraded",
-        description=config.options.description,
-        tools={},
-        error=storable_text(error.reason),
-        remedy=storable_text(error.remedy),
-    )
-    return ListedServer(row, {})
-
-
-def _ready(name: str, config: ServerConfig, listed: Listed, source: ServerSource) -> ListedServer:
-    faults = listed.faults(config.options)
-    row = ServerRow(
-        name=name,
-        config=config.document,
-        config_hash=config.hash,
-        source=source,
-        state="ready",
-        description=config.options.description or listed.description,
-        tools={tool: definition_hash(definition) for tool, definition in listed.tools.items()},
-        error=" ".join(fault for fault, _ in faults),
-        remedy=" ".join(remedy for _, remedy in faults),
-    )
-    return ListedServer(row, listed.tools)
-
-
-def _listing(row: ServerRow, config: ServerConfig, definitions: Definitions) -> ServerListing:
-    tools = (
-        ToolDefinition(
-            server=row.name,
-            name=tool,
-            description=definitions[row.name, tool].get("description") or "",
-            input_schema=definitions[row.name, tool]["inputSchema"],
-            output_schema=definitions[row.name, tool].get("outputSchema"),
-            effect=config.options.effect_of(tool),
-            hash=pin,
-        )
-        for tool, pin in sorted(row.tools.items())
-    )
-    return ServerListing(row.name, row.description, row.config_hash, row.state, tuple(tools), *row_faults(row))

@@ -2,18 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from mcp import McpError
 from pydantic import ValidationError
 
 from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
 from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, canonical, storable, storable_text
+from starling.core.json import JsonObject, canonical, storable
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
@@ -23,16 +24,19 @@ _DESCRIPTION_CHARS = 300
 _REMEDY = "Report it to the server's author, or take the server out of the configuration."
 
 
-async def list_server(session: Session) -> Listed:
-    """List all tools. Raises ServerUnavailableError, and stops the session, where an answer is not valid MCP."""
+async def list_server(session: Session, approved: Collection[str] = ()) -> Listed:
+    """List all tools by what agents call them; of names that look alike, one that is `approved` is kept.
+
+    Raises ServerUnavailableError, and stops the session, where an answer is not valid MCP.
+    """
     try:
-        return await _listed(session)
+        return await _listed(session, approved)
     except ServerUnavailableError:
         session.stop()
         raise
 
 
-async def _listed(session: Session) -> Listed:
+async def _listed(session: Session, approved: Collection[str]) -> Listed:
     try:
         documents = await _all_pages(session)
     except McpError as error:
@@ -41,7 +45,8 @@ async def _listed(session: Session) -> Listed:
         raise _odd(session, f"it refused to list its tools: {error}") from None
     except ValidationError:
         raise _odd(session, "its list of tools is not what MCP defines") from None
-    kept, left_out = await asyncio.to_thread(_sorted_out, session, documents)  # thousands of tools take a while
+    # thousands of tools take a while
+    kept, left_out = await asyncio.to_thread(_sorted_out, session, documents, approved)
     if left_out and not kept:
         raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
     return Listed(_description(session, kept), kept, tuple(left_out))
@@ -61,29 +66,31 @@ async def _all_pages(session: Session) -> list[dict[str, Any]]:
     raise _odd(session, f"its list of tools doesn't end ({len(documents)} tools so far)")
 
 
-def _sorted_out(session: Session, documents: Iterable[dict[str, Any]]) -> tuple[dict[str, JsonObject], list[str]]:
-    kept: dict[str, JsonObject] = {}
+def _sorted_out(
+    session: Session, documents: Sequence[dict[str, Any]], approved: Collection[str]
+) -> tuple[dict[str, JsonObject], list[str]]:
+    definitions = [cast("JsonObject", storable(document)) for document in documents]
+    size = sum(len(canonical(definition)) for definition in definitions)
+    if len(documents) > MAX_TOOLS or size > MAX_CHARS:
+        raise _odd(session, f"its list of tools is too big ({len(documents)} tools, {size:,} characters)")
+    usable: list[JsonObject] = []
     left_out: list[str] = []
-    size = 0
-    for document in documents:
-        name = str(document.get("name"))
-        definition = cast("JsonObject", storable(document))
-        size += len(canonical(definition))
-        if (fault := _fault(document)) is not None:
-            left_out.append(f"{storable_text(name[:60])!r}: {fault}")
-        elif name in kept:
-            raise _odd(session, f"it lists the tool {name!r} twice")
+    for document, definition in zip(documents, definitions, strict=True):
+        if fault := name_fault(document.get("name")) or _fault(document):
+            left_out.append(f"{shown(document.get('name'))}: {fault}")
         else:
-            kept[name] = definition
-    if len(kept) > MAX_TOOLS or size > MAX_CHARS:
-        raise _odd(session, f"its list of tools is too big ({len(kept)} tools, {size:,} characters)")
-    return kept, left_out
+            usable.append(definition)
+    names = [str(definition["name"]) for definition in usable]
+    alike = collisions(names, approved)
+    left_out += dict.fromkeys(f"{shown(names[position])}: {fault}" for position, fault in sorted(alike.items()))
+    return {
+        alias_of(name): definition
+        for position, (name, definition) in enumerate(zip(names, usable, strict=True))
+        if position not in alike
+    }, left_out
 
 
 def _fault(document: Mapping[str, Any]) -> str | None:
-    name = document.get("name")
-    if not isinstance(name, str) or not 0 < len(name) <= 200 or storable(name) != name:
-        return "it has no usable name"
     if not isinstance(document.get("description", ""), str):
         return "its description is no text"
     if (fault := schema_fault(document.get("inputSchema"))) is not None:

@@ -11,6 +11,7 @@ from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.repository import ServerRow
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, storable
+from starling.core.tool_calls import Effect
 from starling.core.validation_errors import fault_list
 
 type ValueSource = Literal["tool_settings", "configuration", "listing", "default"]
@@ -21,6 +22,7 @@ _LISTED: Final = {"description": "description", "input_schema": "inputSchema", "
 _OF_SERVER: Final = frozenset({"effect", "timeout", "approval"})  # that a server's configuration sets for all its tools
 _SYNONYMS: Final = frozenset({"effect", "side_effect_free"})
 _DROPPED: Final = frozenset({"cache_ttl", "dedup_ttl"})  # where they contradict the configuration
+_UNSAFE: Final = {"effect": Effect.UNSAFE.value}
 _REMEDY: Final = (
     "`starling server tool SERVER TOOL` shows which values were set for the tool; `--unset` takes them back."
 )
@@ -35,8 +37,11 @@ class EffectiveValue:
 
 
 def effective(row: ServerRow) -> ServerConfig:
-    """Return the configuration in effect, references unresolved."""
-    if not row.tool_settings:
+    """Return the configuration in effect, references unresolved.
+
+    The effect of a server as a whole doesn't hold for tools that its policy alone approved: they are `unsafe`.
+    """
+    if not row.tool_settings and not row.followed:
         return server_of(row.config)
     options, _ = _merged(row)
     document: Mapping[str, Any] = row.config
@@ -121,4 +126,7 @@ def _stored(row: ServerRow, tool: str, document: Mapping[str, Any]) -> JsonObjec
 
 def _merged(row: ServerRow) -> tuple[ServerOptions, tuple[str, ...]]:
     settings = cast("Mapping[str, Mapping[str, Any]]", row.tool_settings)
-    return server_of(row.config).options.with_tool_settings(settings)
+    options, faults = server_of(row.config).options.with_tool_settings(settings)
+    if unseen := {tool: _UNSAFE for tool in row.followed if options.tool(tool).own_effect is None}:
+        options, _ = options.with_tool_settings(unseen)
+    return options, faults

@@ -13,7 +13,7 @@ from starling.core.tools import ServerListing, ToolCall, ToolDefinition
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """A server that may be called, and the current hash of each of its tools."""
+    """A server that may be called, and the approved hash of each of its tools."""
 
     config: ServerConfig
     listing: ServerListing

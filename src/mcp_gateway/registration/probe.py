@@ -1,7 +1,7 @@
 """Starts servers only to list their tools."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
@@ -14,13 +14,15 @@ AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 
 
-async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seconds: float) -> Listed:
+async def list_once(
+    sessions: SessionPool, name: str, config: ServerConfig, seconds: float, approved: Collection[str] = ()
+) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
     await deferred.imported()
     session = sessions.open_new(name, config)
     try:
         async with asyncio.timeout(seconds + _LATER):
-            return await deferred.discovery().list_server(session)
+            return await deferred.discovery().list_server(session, approved)
     except TimeoutError:
         reason = f"it didn't start and list its tools within {seconds:g} s."
         raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None

@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, cast
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import Delete, Row, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from starling.core.json import JsonObject, digest
+from mcp_gateway.registration.listed_tools import definition_hash
+from mcp_gateway.registration.pins import Pin, Pins
+from starling.core.json import JsonObject, digest, storable_text
 from starling.core.principal import SHARED
 from starling.core.tools import ServerSource
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs.call_claims import CallClaims
-from starling.infra.postgres.tables import configs, servers, tools
+from starling.infra.postgres.tables import configs, servers, tool_pins, tools
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
 type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool) -> the definition as listed
@@ -22,10 +24,11 @@ type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool)
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
-    """A server as it is stored. `tools` maps names to definition hashes.
+    """A server as it is stored. `tools` maps the names of its approved tools to definition hashes.
 
     `config` is what its source says; `tool_settings` are those that were set for single tools besides, by tool, and
-    win over it.
+    win over it. `pins` are those that differ from `tools`: of tools that are quarantined or gone, or approved by the
+    policy alone.
     """
 
     name: str
@@ -38,14 +41,26 @@ class ServerRow:
     error: str = ""
     remedy: str = ""
     tool_settings: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    pins: Pins = field(default_factory=dict[str, Pin])
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The tools that the policy alone approved."""
+        return frozenset(tool for tool, pin in self.pins.items() if pin.is_followed)
+
+    @property
+    def quarantined(self) -> dict[str, str]:
+        """The quarantined tools, with the reasons."""
+        return {tool: pin.reason for tool, pin in sorted(self.pins.items()) if pin.state == "quarantined"}
 
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """A server with the definitions that its hashes stand for."""
+    """A server with the definitions that it offers, and its pins; None leaves those that are stored."""
 
     row: ServerRow
     definitions: Mapping[str, JsonObject]
+    pins: Pins | None = None
 
 
 type Changed = Callable[[AsyncConnection, Sequence[ServerRow]], Awaitable[None]]
@@ -54,7 +69,23 @@ type Changed = Callable[[AsyncConnection, Sequence[ServerRow]], Awaitable[None]]
 CACHE_CHANNEL: Final = "starling_tool_cache"  # invalidations of kept results
 _ANNOUNCE = text("SELECT pg_notify(:channel, :notice)")
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.servers'))")
-_FIELDS = ServerRow.__slots__
+_FIELDS = tuple(name for name in ServerRow.__slots__ if name != "pins")
+_PINS = """
+SELECT server, tool, approved_hash, offered_hash, state, reason, by, seen_at FROM tool_pins
+WHERE tenant = :tenant AND {} ORDER BY server, tool"""
+_EXCEPTIONS = text(_PINS.format("(state <> 'approved' OR by = 'policy')"))
+_PINS_OF = text(_PINS.format("server = ANY(:servers)"))
+_SAVE_PINS = text("""
+INSERT INTO tool_pins (tenant, server, tool, approved_hash, offered_hash, state, reason, by)
+SELECT :tenant, :server, * FROM unnest(
+    CAST(:tools AS text[]), CAST(:approved AS text[]), CAST(:offered AS text[]), CAST(:states AS text[]),
+    CAST(:reasons AS text[]), CAST(:by AS text[]))
+ON CONFLICT (tenant, server, tool) DO UPDATE
+SET approved_hash = excluded.approved_hash, offered_hash = excluded.offered_hash, state = excluded.state,
+    reason = excluded.reason, by = coalesce(nullif(excluded.by, ''), tool_pins.by), seen_at = now()
+WHERE (tool_pins.approved_hash, tool_pins.offered_hash, tool_pins.state, tool_pins.reason)
+    IS DISTINCT FROM (excluded.approved_hash, excluded.offered_hash, excluded.state, excluded.reason)
+    OR tool_pins.by <> excluded.by AND excluded.by <> ''""")
 _COLUMNS = tuple(servers.c[name] for name in _FIELDS)
 
 
@@ -89,6 +120,19 @@ class ServerRepository:
                 pins = [(row.name, name, pin) for row in rows for name, pin in row.tools.items()]
                 return rows, await pinned_definitions(connection, pins)
 
+    async def pins(self, names: Collection[str]) -> Mapping[str, Pins]:
+        """Return all pins of these servers, by server, also of servers that were removed."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(_PINS_OF, {"tenant": SHARED, "servers": list(names)})
+                return _by_server(found)
+
+    async def definitions(self, pins: Iterable[tuple[str, str, str]]) -> Definitions:
+        """Return definitions by server and tool; a pin is a server, the name of a tool and a hash."""
+        with translated():
+            async with self._engine.connect() as connection:
+                return await pinned_definitions(connection, pins)
+
     async def configs(self, hashes: Collection[str]) -> Mapping[str, JsonObject]:
         """Return configurations and settings of tools by hash, also of servers that were removed."""
         query = select(configs.c.hash, configs.c.config).where(configs.c.tenant == SHARED, configs.c.hash.in_(hashes))
@@ -97,12 +141,17 @@ class ServerRepository:
                 return {row.hash: row.config for row in await connection.execute(query)}
 
     async def change(
-        self, removed: Collection[str], listed: Iterable[ListedServer], known: Sequence[ServerRow] | None = None
+        self,
+        removed: Collection[str],
+        listed: Iterable[ListedServer],
+        known: Sequence[ServerRow] | None = None,
+        *,
+        forget: bool = False,
     ) -> bool:
         """Remove some servers and store others, in one transaction.
 
         False, with nothing done, where the servers aren't those `known` any more. Definitions and configurations are
-        never removed: epochs pin them.
+        never removed: epochs pin them. What was approved of removed servers is kept too, unless `forget` is set.
         """
         with translated():
             async with self._engine.begin() as connection:
@@ -110,9 +159,13 @@ class ServerRepository:
                 if known is not None and await _servers(connection) != list(known):
                     return False
                 await connection.execute(delete(servers).where(servers.c.tenant == SHARED, servers.c.name.in_(removed)))
+                if forget:
+                    await connection.execute(_delete_pins(removed))
                 for server in listed:
                     await _save_tools(connection, server)
                     await _save_server(connection, server.row)
+                    if server.pins is not None:
+                        await _save_pins(connection, server.row.name, server.pins)
                 if self._changed is not None:
                     await self._changed(connection, await _servers(connection))
                 return True
@@ -125,7 +178,21 @@ def settings_hash(row: ServerRow) -> str:
 
 async def _servers(connection: AsyncConnection) -> list[ServerRow]:
     found = await connection.execute(select(*_COLUMNS).where(servers.c.tenant == SHARED).order_by(servers.c.name))
-    return [ServerRow(*row) for row in found]
+    rows = [ServerRow(*row) for row in found]
+    pins = _by_server(await connection.execute(_EXCEPTIONS, {"tenant": SHARED}))
+    return [replace(row, pins=pins[row.name]) if row.name in pins else row for row in rows]
+
+
+def _by_server(found: Iterable[Row[Any]]) -> dict[str, dict[str, Pin]]:
+    pins: dict[str, dict[str, Pin]] = {}
+    for row in found:
+        server, tool, *values = cast("Sequence[Any]", row)
+        pins.setdefault(server, {})[tool] = Pin(*values)
+    return pins
+
+
+def _delete_pins(names: Collection[str]) -> Delete:
+    return delete(tool_pins).where(tool_pins.c.tenant == SHARED, tool_pins.c.server.in_(names))
 
 
 async def _save_server(connection: AsyncConnection, row: ServerRow) -> None:
@@ -143,10 +210,25 @@ async def _save_tools(connection: AsyncConnection, server: ListedServer) -> None
             "tenant": SHARED,
             "server": server.row.name,
             "name": name,
-            "hash": server.row.tools[name],
+            "hash": definition_hash(definition),
             "definition": definition,
         }
         for name, definition in server.definitions.items()
     ]
     if values:
         await connection.execute(insert(tools).on_conflict_do_nothing(), values)
+
+
+async def _save_pins(connection: AsyncConnection, server: str, pins: Pins) -> None:
+    gone = _delete_pins([server]).where(tool_pins.c.tool.not_in(list(pins)))
+    await connection.execute(gone)
+    values = list(pins.values())
+    parameters = {
+        "tools": list(pins),
+        "approved": [pin.approved_hash for pin in values],
+        "offered": [pin.offered_hash for pin in values],
+        "states": [pin.state for pin in values],
+        "reasons": [storable_text(pin.reason) for pin in values],
+        "by": [pin.by for pin in values],
+    }
+    await connection.execute(_SAVE_PINS, {"tenant": SHARED, "server": server, **parameters})

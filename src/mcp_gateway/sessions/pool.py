@@ -79,15 +79,16 @@ class SessionPool:
             if not session.calls:
                 self._on_idle((server, config.hash), session)
 
-    def warm(self, server: str, config: ServerConfig) -> None:
-        """Begin to open a session unless one is open. A failure is raised by the first call."""
+    def warm(self, server: str, config: ServerConfig) -> "Session | None":
+        """Begin to open a session unless one is open, and return it. A failure is raised by the first call."""
         try:
             session = self._pick(server, config)
         except ServerUnavailableError as error:
             _log.info("no session opened in advance: %s", error)
-        else:
-            if not session.calls and session not in self._idle:
-                self._start_idle_timer((server, config.hash), session)
+            return None
+        if not session.calls and session not in self._idle:
+            self._start_idle_timer((server, config.hash), session)
+        return session
 
     def open_new(self, server: str, config: ServerConfig) -> "Session":
         """Open a session that is not shared; the caller stops it."""

@@ -11,6 +11,7 @@ from starling.core.teams.stars import MemberApproval, ReviewPolicy
 from starling.core.tool_calls import Effect, Observation
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
+CONTINUE: Final = "continue"  # the built-in tool that gives an agent another turn
 READ_RESOURCE: Final = "read_resource"  # the built-in tool that follows links of results
 OVER_LIMIT: Final = "over_limit"
 
@@ -25,7 +26,7 @@ class ToolDefinition:
 
     Description and schemas are what agents see: the admin's own where there are some. `narrowing` is the digest of the
     admin's schemas, empty where both are the server's. `reflect` is the review policy of its results, None where that
-    of the agent holds.
+    of the agent holds. `own_name` is what the server calls it, where agents call it otherwise.
     """
 
     server: str
@@ -37,6 +38,7 @@ class ToolDefinition:
     hash: str
     narrowing: str = ""
     reflect: ReviewPolicy | None = None
+    own_name: str = ""
 
     @property
     def schemas_key(self) -> str:
@@ -53,9 +55,18 @@ class ToolDefinition:
         return replace(self, effect=Effect.READ)
 
 
+def own_name_of(name: str, definition: Mapping[str, Any]) -> str:
+    """Return the `own_name` of a tool that agents call `name`."""
+    listed = definition.get("name")
+    return listed if isinstance(listed, str) and listed != name else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerListing:
-    """A server as it was last listed. `error` and `remedy` are set where `state` isn't `ready`."""
+    """A server as it was last listed. `error` and `remedy` are set where `state` isn't `ready`.
+
+    `tools` are those that were approved; `quarantined` are others, which are offered to nobody, with the reasons.
+    """
 
     name: str
     description: str
@@ -64,6 +75,7 @@ class ServerListing:
     tools: tuple[ToolDefinition, ...] = ()
     error: str = ""
     remedy: str = ""
+    quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +138,12 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
-    `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`,
-    `not_approved`, `not_repeated` (an earlier equal call may have been done), `duplicate` (an equal call hasn't ended),
-    `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
-    the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
-    answered in place of the tool: a `fixture`, or the recorder alone. `events` are to be emitted with the result;
-    `resources` are the addresses that it links to.
+    `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `quarantined` (its
+    definition isn't the approved one), `switched_off`, `not_approved`, `not_repeated` (an earlier equal call may have
+    been done), `duplicate` (an equal call hasn't ended), `no_context` (there is no run to tell the tool), `interrupted`
+    (the process that waited ended). Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an
+    empty id if it couldn't be. `simulated` says what answered in place of the tool: a `fixture`, or the recorder alone.
+    `events` are to be emitted with the result; `resources` are the addresses that it links to.
     """
 
     observation: Observation

@@ -14,10 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.registry.manifest_diff import Names
 from mcp_gateway.configuration.servers import McpConfig, server_of
 from starling.core.agents import LLMAgentConfig
-from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.errors import ConfigurationError, ConflictError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Principal, Scope
 from starling.core.teams.spec import TeamSpec
+from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open
@@ -154,7 +155,9 @@ async def test_plan_names_custom_agents_that_would_lose_their_tools(
     assert done.broken_agents == {"red/looker": red}
 
 
-async def test_new_listing_finds_the_tools_that_a_server_changed(platform: Platform, tmp_path: Path) -> None:
+async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved(
+    platform: Platform, tmp_path: Path
+) -> None:
     registry, words = platform.services.registry, tmp_path / "words"
     config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
     words.write_text("Does it.")
@@ -163,10 +166,72 @@ async def test_new_listing_finds_the_tools_that_a_server_changed(platform: Platf
 
     unnoticed, noticed = await registry.plan(config), await registry.plan(config, relist=True)
     done = await registry.reload(config, ADMIN, relist=True)
+    [pin] = (await platform.services.server_documents.one("a"))["pins"]
+    approved = await registry.approve("a", {"act": pin["offered_hash"]}, ADMIN)
 
     assert not unnoticed.changes
-    assert noticed.changes.tools == {"a": Names(changed=("act",))}
-    assert done.changes == noticed.changes
+    assert noticed.changes.tools == {"a": Names(removed=("act",))}
+    assert noticed.quarantined == {"a": {"act": "Its definition was changed by its server: description."}}
+    assert (done.changes, done.quarantined) == (noticed.changes, noticed.quarantined)
+    assert '-  "description": "Does it.",' in pin["diff"]
+    assert '+  "description": "Does it, says the new version.",' in pin["diff"]
+    assert approved.changes.tools == {"a": Names(added=("act",))}
+    assert approved.quarantined == {}
+
+
+async def test_approval_of_a_definition_that_changed_again_is_refused(platform: Platform, tmp_path: Path) -> None:
+    registry, words = platform.services.registry, tmp_path / "words"
+    config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
+    shown: dict[str, Any] = {}
+    for description in ("Does it.", "Does it well.", "Does it badly."):
+        words.write_text(description)
+        await registry.reload(config, ADMIN, relist=True)
+        if description == "Does it well.":
+            [shown] = (await platform.services.server_documents.one("a"))["pins"]
+
+    with pytest.raises(ConflictError, match="changed again"):
+        await registry.approve("a", {"act": shown["offered_hash"]}, ADMIN)
+    with pytest.raises(NotFoundError, match="no offered tool 'other'"):
+        await registry.approve("a", {"other": shown["offered_hash"]}, ADMIN)
+
+
+async def test_policy_decides_which_changes_are_followed_and_a_server_wide_effect_waits_for_approval(
+    platform: Platform, tmp_path: Path
+) -> None:
+    registry, words = platform.services.registry, tmp_path / "words"
+    config: McpConfig = {
+        policy: python(SERVERS / "misbehaving.py", "changing", str(words), pins=policy, effect="read")
+        for policy in ("strict", "text", "follow")
+    }
+    words.write_text("Does it.")
+    await registry.reload(config, ADMIN)
+    words.write_text("Does it, says the new version.")
+
+    done = await registry.reload(config, ADMIN, relist=True)
+
+    servers = (await platform.services.epochs.get(done.epoch)).manifest.servers
+    effects = {name: [pin.effect for pin in entry.tools.values()] for name, entry in servers.items()}
+    assert effects == {"strict": [], "text": [Effect.READ], "follow": [Effect.UNSAFE]}
+
+    [pin] = (await platform.services.server_documents.one("follow"))["pins"]
+    confirmed = await registry.approve("follow", {"act": pin["offered_hash"]}, ADMIN)
+
+    tools = (await platform.services.epochs.get(confirmed.epoch)).manifest.servers["follow"].tools
+    assert (pin["state"], pin["by"], tools["act"].effect) == ("approved", "policy", Effect.READ)
+
+
+async def test_rollback_approves_what_the_earlier_epoch_had(platform: Platform, tmp_path: Path) -> None:
+    registry, words = platform.services.registry, tmp_path / "words"
+    config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
+    words.write_text("Does it.")
+    first = await registry.reload(config, ADMIN)
+    words.write_text("Does it, says the new version.")
+    await registry.reload(config, ADMIN, relist=True)
+
+    back = await registry.rollback(first.epoch, ADMIN)
+
+    assert back.quarantined == {}
+    assert back.changes.tools == {"a": Names(added=("act",))}
 
 
 async def test_rollback_creates_a_new_epoch_with_the_content_of_an_earlier_one(

@@ -81,6 +81,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/teams/{name}/rollback": {},
     "/v1/teams/{name}/archive": {},
     "/v1/servers/{name}/tools/{tool:path}": {"timeout": 3},
+    "/v1/servers/{name}/approve": {"tools": {"act": "0" * 64}},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},

@@ -49,13 +49,17 @@ async def api(database_url: str, tmp_path: Path) -> AsyncGenerator[LiveApi]:
 async def test_team_of_a_whole_server_calls_a_tool_that_came_later_only_after_its_next_activation(api: LiveApi) -> None:
     await send(api, "/v1/teams/readers/versions", {"spec": spec("readers")}, status=201)
     first = await send(api, "/v1/teams/readers/activate", {})
-    await send(api, "/v1/registry/reload", {"mcpServers": {"library": library("books", "maps", "films")}})
+    changed = await send(api, "/v1/registry/reload", {"mcpServers": {"library": library("books", "maps", "films")}})
+    async with api.client.get("/v1/servers/library") as response:
+        [pin] = (await response.json())["pins"]
+    await send(api, "/v1/servers/library/approve", {"tools": {pin["tool"]: pin["offered_hash"]}})
 
     before = await api.ask("Use readers: show the films")
     known = await api.ask("Use readers: show the books")
     again = await send(api, "/v1/teams/readers/activate", {})
     after = await api.ask("Use readers: show the films")
 
+    assert changed["quarantined"] == {"library": {"show_films": "It appeared after its server was approved."}}
     assert first["tools"] == ["library.show_books", "library.show_maps"]
     assert (called(before), before[-1].data["status"]) == ([], "failed")
     assert (called(known), known[-1].data["status"]) == (["library.show_books"], "succeeded")

@@ -171,7 +171,7 @@ async def test_call_without_time_left_is_not_made(harness: GatewayHarness) -> No
 async def test_tool_changed_since_it_was_pinned_is_not_called(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         granted = await listed(gateway, harness.misbehaving("promising"))
-        await listed(gateway, harness.misbehaving("well"))
+        await listed(gateway, harness.misbehaving("well", pins="follow"))
         outcome = await call(gateway, granted, "act")
 
     assert outcome.code == "removed"

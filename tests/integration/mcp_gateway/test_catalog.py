@@ -63,7 +63,7 @@ async def test_configured_description_overrides_that_of_the_server(harness: Gate
 async def test_server_with_a_changed_configuration_is_listed_again(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         before = await listed(gateway, harness.misbehaving("promising"))
-        after = await listed(gateway, harness.misbehaving("well"))
+        after = await listed(gateway, harness.misbehaving("well", pins="follow"))
 
     assert before.tools[0].output_schema is not None
     assert after.tools[0].output_schema is None
@@ -74,7 +74,7 @@ async def test_tool_hash_changes_with_its_definition(harness: GatewayHarness) ->
     async with harness.gateway() as gateway:
         for number, words in enumerate(("Does it.", "Does it, says the new version.")):
             harness.record.write_text(words)
-            config = harness.misbehaving("changing", description=str(number))
+            config = harness.misbehaving("changing", description=str(number), pins="text")
             pins.add((await listed(gateway, config)).tools[0].hash)
         async with harness.engine.connect() as connection:
             kept = (await connection.execute(select(tools.c.hash).where(tools.c.name == "act"))).scalars().all()
@@ -152,7 +152,7 @@ async def test_server_that_cannot_be_started_is_degraded_with_the_reason(harness
         ("garbage", "didn't answer within 1 s; it wrote "),
         ("flood", "it wrote 10001 lines to stdout that are no MCP messages"),
         ("endless", "doesn't end (100 tools so far)"),
-        ("same-names", "lists the tool 'act' twice"),
+        ("same-names", "none of its tools can be used: 'act': its name is listed twice."),
         ("no-list", "is not what MCP defines"),
         ("huge-list", "too big (2500 tools"),
         ("long-line", "a message longer than 16 MiB"),

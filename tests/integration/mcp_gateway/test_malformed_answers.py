@@ -111,7 +111,7 @@ async def test_answer_that_can_not_be_read_is_reported_at_once(
     assert other.status == "succeeded"
 
 
-async def test_answer_in_invalid_utf8_to_the_first_call_is_an_error_at_once(harness: GatewayHarness) -> None:
+async def test_answer_in_invalid_utf8_is_an_error_at_once(harness: GatewayHarness) -> None:
     rows = [row for row in corpus() if row["name"] == "invalid-utf8-b64"]
     async with opened(harness, rows, "stdio") as (gateway, listing):
         outcome = await call(gateway, listing, "invalid-utf8-b64")

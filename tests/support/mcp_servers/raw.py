@@ -45,7 +45,7 @@ def tool(name: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def raw(row: dict[str, Any], number: int) -> bytes:
     if "base64" in row:
-        return base64.b64decode(row["base64"])
+        return base64.b64decode(row["base64"]).replace(b'"id":1,', b'"id":%d,' % number)
     if "python" in row:
         return eval(row["python"], {"ID": str(number).encode()})  # noqa: S307 - written by the test
     return row["raw"].replace("$ID", str(number)).encode()

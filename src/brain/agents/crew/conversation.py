@@ -9,9 +9,10 @@ from brain.agents.resource_tool import reading_tools
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tool_finder import offered
-from brain.agents.toolbox import CONTINUE, Toolbox
+from brain.agents.toolbox import Toolbox
 from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import Message, ModelReply, ModelRequest, ToolSpec
+from starling.core.tools import CONTINUE
 
 _FIRST_MESSAGES = 1  # index of the journal's entry beside the context that they were made from
 _LAST_REQUEST = Message("user", "You can call no more tools. Write out the result now, from what you have found.")

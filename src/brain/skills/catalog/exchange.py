@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 
 from brain.registry.cards import AgentKind
 from brain.skills.repository import MOST_MERGED
-from brain.skills.screening import suspicion
 from brain.skills.skill import (
     MOST_CALLS,
     OUTCOME_CHARS,
@@ -21,6 +20,7 @@ from brain.skills.skill import (
 )
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, JsonObject, storable
+from starling.core.text_screening import suspicion
 from starling.core.validation_errors import fault_list
 
 _LINES: Final = 5_000

@@ -108,7 +108,7 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
 
 def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({name: report[name] for name in _REPORT})
+        print_json({name: report[name] for name in _REPORT} | {"quarantined": report.get("quarantined", {})})
         return
     found = list(_lines(report["changes"]))
     print_line(headline if found else f"Nothing to change: epoch {report['epoch']} says the same.")
@@ -116,6 +116,11 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
         print_line(f"  {line}")
     for server, why in report["warnings"].items():
         print_line(f"  ! {server}: {why}", "yellow")
+    for server, tools in report.get("quarantined", {}).items():
+        for tool, why in tools.items():
+            print_line(
+                f"  ! {server}.{tool} is quarantined: {why} `starling server approve {server}` shows it.", "yellow"
+            )
     for agent, why in report["broken_agents"].items():
         print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
     for team, why in report["broken_teams"].items():

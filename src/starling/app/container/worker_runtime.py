@@ -86,6 +86,7 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
         models = await stack.enter_async_context(open_models(settings))
         board = KillSwitchCache(services.switches)
         await stack.enter_async_context(board.listening(services.hub))
+        observer = EpochPublisher(services.epochs, Actor.local("session"), "server.observe")
         opening = open_gateway(
             servers,
             settings.limits,
@@ -94,6 +95,7 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
             services.artifacts,
             settings.approval,
             _secrets(settings, services),
+            ServerRepository(services.engine, observer),
         )
         gateway = await stack.enter_async_context(opening)
         stack.enter_context(services.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results))

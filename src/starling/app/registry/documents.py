@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mcp_gateway.registration.definition_diff import definition_diff
 from mcp_gateway.registration.effective_config import effective, row_faults, tool_values
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import NotFoundError
@@ -16,7 +17,7 @@ class ServerDocuments:
     servers: ServerRepository
 
     async def every(self) -> Sequence[Mapping[str, Any]]:
-        """Return name, state, description and error of each server."""
+        """Return name, state, description, error and quarantined tools of each server."""
         return [_summary(row) | {"description": row.description} for row in await self.servers.servers()]
 
     async def one(self, name: str) -> Mapping[str, Any]:
@@ -36,7 +37,30 @@ class ServerDocuments:
             }
             for tool, pin in sorted(row.tools.items())
         ]
-        return _summary(row) | {"description": row.description, "config": row.config, "tools": tools}
+        details = {"description": row.description, "config": row.config, "tools": tools}
+        return _summary(row) | details | {"pins": await self._pins(row)}
+
+    async def _pins(self, row: ServerRow) -> list[dict[str, Any]]:
+        """Return what isn't plainly approved, with the difference to what was."""
+        approved = await self._definitions(row, {tool: pin.approved_hash for tool, pin in row.pins.items()})
+        offered = await self._definitions(row, {tool: pin.offered_hash for tool, pin in row.pins.items()})
+        return [
+            {
+                "tool": tool,
+                "state": pin.state,
+                "reason": pin.reason,
+                "by": pin.by,
+                "seen_at": pin.seen_at,
+                "approved_hash": pin.approved_hash,
+                "offered_hash": pin.offered_hash,
+                "diff": definition_diff(None if pin.is_followed else approved.get(tool), offered.get(tool)),
+            }
+            for tool, pin in sorted(row.pins.items())
+        ]
+
+    async def _definitions(self, row: ServerRow, hashes: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
+        found = await self.servers.definitions((row.name, tool, pin) for tool, pin in hashes.items() if pin)
+        return {tool: definition for (_, tool), definition in found.items()}
 
     async def tool(self, name: str, tool: str) -> Mapping[str, Any]:
         """Return the settings of a tool that are in effect, each with its source. Raises NotFoundError."""
@@ -63,4 +87,5 @@ def _summary(row: ServerRow) -> dict[str, Any]:
         "source": row.source,
         "error": error,
         "remedy": remedy,
+        "quarantined": row.quarantined,
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from brain.registry.custom_agents.broken_agents import broken_agents
@@ -16,12 +16,14 @@ from brain.registry.teams.repository import StarRepository
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer, server_of
 from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
 from mcp_gateway.gateway import Gateway
+from mcp_gateway.registration.approved_tools import rolled_back, stored_row, with_approved
 from mcp_gateway.registration.catalog import Trial
 from mcp_gateway.registration.effective_config import row_faults
 from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
-from starling.core.errors import InvalidRequestError
+from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.tools import ServerListing, ServerSource
 from starling.infra.postgres.audit import Actor, AuditedChange
@@ -37,6 +39,7 @@ class Report:
     `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
     work after the change, `broken_teams` which members of teams can't, or only without some of their tools.
     `tool_settings` names the settings of tools, by full name, that win over the configuration and stay.
+    `quarantined` are the tools of each server that are offered to nobody, with the reasons.
     """
 
     epoch: int
@@ -45,6 +48,7 @@ class Report:
     broken_agents: Mapping[str, str]
     broken_teams: Mapping[str, str]
     tool_settings: Mapping[str, tuple[str, ...]]
+    quarantined: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,24 @@ class RegistryService:
             await gateway.configure_tool(name, tool, document)
         return await self._applied(publisher.activation)
 
+    async def approve(self, name: str, hashes: Mapping[str, str], actor: Actor) -> Report:
+        """Approve definitions that a server offers, by tool as hashes: runs accepted from now on can use them.
+
+        Raises NotFoundError for a server, or a tool that it doesn't offer, ConflictError for one that changed again.
+        """
+        change = AuditedChange("server.approve", name, {"tools": dict(hashes)})
+        publisher = EpochPublisher(self.epochs, actor, "registry.approve", change)
+        servers = self.servers(publisher)
+        while True:
+            known = await servers.servers()
+            row = next((row for row in known if row.name == name), None)
+            if row is None:
+                raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in known) or 'none'}.")
+            pins = with_approved((await servers.pins([name])).get(name, {}), hashes, actor.name)
+            approved = ListedServer(stored_row(row, pins) if row.state == "ready" else row, {}, pins)
+            if await servers.change((), [approved], known):
+                return await self._applied(publisher.activation)
+
     async def remove(self, name: str, actor: Actor) -> Report:
         """Remove one server, also for running runs. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
@@ -147,8 +169,10 @@ class RegistryService:
         while True:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
-            rows = [_with_reason(_vouched_for(row, source), known) for row in wanted.values()]
-            if await servers.change(removed, [ListedServer(row, {}) for row in rows], known):
+            pins = await servers.pins(wanted)
+            restored = [_with_reason(_vouched_for(row, source), known) for row in wanted.values()]
+            rows = [_rolled_back(row, pins.get(row.name, {}), actor) for row in restored]
+            if await servers.change(removed, rows, known):
                 return await self._applied(publisher.activation)
 
     async def _checked(self, config: McpConfig) -> tuple[str, ...]:
@@ -171,7 +195,8 @@ class RegistryService:
         teams = await broken_teams(self.stars, after)
         named = changes.model_copy(update={"broken_teams": tuple(teams)})
         broken = await broken_agents(self.agents, after)
-        return Report(epoch, named, _warnings(rows), broken, teams, _tool_settings(rows))
+        quarantined = {row.name: row.quarantined for row in rows if row.quarantined}
+        return Report(epoch, named, _warnings(rows), broken, teams, _tool_settings(rows), quarantined)
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
@@ -198,6 +223,11 @@ def _vouched_for(row: ServerRow, source: ServerSource) -> ServerRow:
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
     """Return a server with its current error, if it is otherwise unchanged."""
     return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
+
+
+def _rolled_back(row: ServerRow, pins: Pins, actor: Actor) -> ListedServer:
+    restored = rolled_back(pins, row.tools, actor.name)
+    return ListedServer(stored_row(row, restored) if row.state == "ready" else row, {}, restored)
 
 
 def _row(name: str, entry: ServerEntry, stored: Mapping[str, JsonObject]) -> ServerRow:

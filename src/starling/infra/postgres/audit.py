@@ -21,7 +21,7 @@ LOCAL: Final = "local"
 class Actor:
     """The author of a change. `name` is the id of a key, or `local` for a caller without a key.
 
-    `origin` is the address of a client, or one of `cli`, `start`, `file`.
+    `origin` is the address of a client, or one of `cli`, `start`, `file`, `session`.
     """
 
     tenant: str

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.agents.toolbox import CONTINUE, Toolbox
+from brain.agents.toolbox import Toolbox
 from starling.core.tool_calls import Effect
-from starling.core.tools import ToolDefinition
+from starling.core.tools import CONTINUE, ToolDefinition
 
 
 def tool(name: str) -> ToolDefinition:

@@ -12,6 +12,7 @@ from mcp_gateway.path.recorder import NOT_EXECUTED
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
@@ -71,8 +72,8 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready", (call.tool,))])
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
     stored = StoredResults(DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed()))
-    nothing = cast("Any", None)
-    ports = PathPorts(directory, sessions, NO_HALTS, stored, nothing, nothing)
+    nothing, live = cast("Any", None), cast("LiveCheck", NothingUsed())
+    ports = PathPorts(directory, sessions, live, NO_HALTS, stored, nothing, nothing)
     path = build_path(ports, Limits(tool_result_chars=chars), "never")
     return await path(call, Deadline(SystemClock(), 1), record)
 

@@ -14,6 +14,7 @@ _COMMANDS = {
         "starling.app.cli.server.tool_settings",
         "Show the settings of one tool and where they come from, or change them.",
     ),
+    "approve": Lazy("starling.app.cli.server.approval", "Approve tools that are new or were changed by their server."),
     "add": Lazy(_CHANGING, "Add a server and its specialist agent."),
     "remove": Lazy(_CHANGING, "Remove a server and its specialist agent."),
 }

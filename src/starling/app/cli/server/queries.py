@@ -1,5 +1,6 @@
 """`starling server list` and `show`: what is stored about servers."""
 
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Annotated
 
@@ -22,7 +23,12 @@ def list_servers(
     """List the servers and their state."""
     found = connection_of(context).source().servers()
     if as_json:
-        print_json([{name: server[name] for name in _FIELDS} for server in found])
+        print_json(
+            [
+                {name: server[name] for name in _FIELDS} | {"quarantined": server.get("quarantined", {})}
+                for server in found
+            ]
+        )
     elif found:
         print_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [_cells(server) for server in found])
     else:
@@ -53,9 +59,21 @@ def show(
         if tool.get("settings"):
             names = ", ".join(sorted(tool["settings"]))
             print_line(f"{tool['name']} has settings of its own, which win over the configuration: {names}")
+    if document.get("pins"):
+        print_table(
+            ("TOOL", "STATE", "BY", "REASON"),
+            [(pin["tool"], pin["state"], pin["by"], pin["reason"]) for pin in document["pins"]],
+        )
 
 
 def _cells(server: Document) -> tuple[str, ...]:
     error = f"{server['error']} {server['remedy']}" if server["error"] else ""
-    said = error or shorten(server["description"], _DESCRIPTION_CHARS, placeholder=" …")
+    waiting = _quarantined(server["name"], server.get("quarantined", {}))
+    said = f"{error} {waiting}".strip() or shorten(server["description"], _DESCRIPTION_CHARS, placeholder=" …")
     return server["name"], server["state"], str(server["tools"]), server["source"], said
+
+
+def _quarantined(name: str, tools: Mapping[str, str]) -> str:
+    if not tools:
+        return ""
+    return f"Quarantined: {', '.join(tools)}. `starling server approve {name}` shows why."

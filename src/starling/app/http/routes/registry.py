@@ -33,6 +33,7 @@ _REPORT: dict[str, Any] = {
     "changes": _CHANGES,
     "warnings": {"git": "'git-mcp' isn't installed or not on PATH."},
     "broken_agents": {},
+    "quarantined": {"time": {"convert_time": "Its definition was changed by its server: description."}},
     "broken_teams": {"default/researcher": "historian: Its server 'git' was removed."},
     "tool_settings": {"time.get_current_time": ["cache_ttl"]},
 }
@@ -95,6 +96,7 @@ class Report(BaseModel):
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
     `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
     `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
+    `quarantined` are tools of servers that are offered to nobody until they are approved, with the reasons.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_REPORT]})
@@ -106,6 +108,7 @@ class Report(BaseModel):
     broken_agents: dict[str, str]
     broken_teams: dict[str, str] = {}
     tool_settings: dict[str, tuple[str, ...]] = {}
+    quarantined: dict[str, dict[str, str]] = {}
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
@@ -118,6 +121,7 @@ class Report(BaseModel):
             broken_agents=dict(report.broken_agents),
             broken_teams=dict(report.broken_teams),
             tool_settings=dict(report.tool_settings),
+            quarantined={server: dict(tools) for server, tools in report.quarantined.items()},
         )
 
 

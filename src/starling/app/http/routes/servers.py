@@ -1,9 +1,10 @@
 """The stored MCP servers."""
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
@@ -18,6 +19,7 @@ _SERVER: dict[str, Any] = {
     "description": "Tells the time in any time zone.",
     "error": "",
     "remedy": "",
+    "quarantined": {"convert_time": "Its definition was changed by its server: description."},
 }
 _TOOL: dict[str, Any] = {
     "name": "get_current_time",
@@ -26,7 +28,6 @@ _TOOL: dict[str, Any] = {
     "hash": "9b3f0d3c7f0b1f0e6b1f0e9d4f7c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b3",
     "settings": {"cache_ttl": 30.0},
 }
-_DETAILS: dict[str, Any] = _SERVER | {"config": {"command": "mcp-server-time"}, "tools": [_TOOL]}
 _SETTINGS: dict[str, Any] = {
     "server": "time",
     "tool": "get_current_time",
@@ -37,10 +38,25 @@ _SETTINGS: dict[str, Any] = {
         "cache_ttl": {"value": 30.0, "source": "tool_settings"},
     },
 }
+_OFFERED = "4f1c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b39b3f0d3c7f0b1f0e6b1f0e9d"
+_PIN: dict[str, Any] = {
+    "tool": "convert_time",
+    "state": "quarantined",
+    "reason": "Its definition was changed by its server: description.",
+    "by": "file",
+    "seen_at": "2026-11-20T11:12:01.250000Z",
+    "approved_hash": "9b3f0d3c7f0b1f0e6b1f0e9d4f7c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b3",
+    "offered_hash": _OFFERED,
+    "diff": '--- approved\n+++ offered\n@@ -1 +1 @@\n-  "description": "Convert."\n+  "description": "Convert!"',
+}
+_DETAILS: dict[str, Any] = _SERVER | {"config": {"command": "mcp-server-time"}, "tools": [_TOOL], "pins": [_PIN]}
 
 
 class ListedServer(BaseModel):
-    """A server at its last listing; `tools` is the number of its tools."""
+    """A server at its last listing; `tools` is the number of its tools in use.
+
+    `quarantined` are tools that are offered to nobody until they are approved, with the reasons.
+    """
 
     name: str
     state: str
@@ -49,6 +65,7 @@ class ListedServer(BaseModel):
     description: str
     error: str
     remedy: str
+    quarantined: dict[str, str] = {}
 
 
 class ListedServers(BaseModel):
@@ -106,6 +123,43 @@ class ConfiguredTool(ToolSettings):
     epoch: int
 
 
+class ToolPin(BaseModel):
+    """A tool that isn't plainly approved: `quarantined`, `gone`, or `approved` by the server's policy alone.
+
+    `diff` compares the approved definition with the offered one. `by` made its state so: `file`, `host`, `policy`,
+    `migration`, or the id of a key.
+    """
+
+    tool: str
+    state: Literal["approved", "quarantined", "gone"]
+    reason: str
+    by: str
+    seen_at: datetime
+    approved_hash: str | None
+    offered_hash: str | None
+    diff: str
+
+
+class Approval(BaseModel):
+    """The definitions to approve: by tool, the `offered_hash` that was looked at."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"tools": {"convert_time": _OFFERED}}]}
+    )
+
+    tools: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=2_000)]
+
+
+class ApprovedTools(BaseModel):
+    """The approved tools, and the first epoch that has them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "time", "tools": ["convert_time"], "epoch": 5}]})
+
+    name: str
+    tools: list[str]
+    epoch: int
+
+
 class ServerDetails(BaseModel):
     """A server with its configuration, as written, and its tools."""
 
@@ -117,8 +171,10 @@ class ServerDetails(BaseModel):
     description: str
     error: str
     remedy: str
+    quarantined: dict[str, str] = {}
     config: dict[str, Any]
     tools: list[ServerTool]
+    pins: list[ToolPin] = []
 
 
 @router.get("", summary="List servers")
@@ -155,3 +211,17 @@ async def configure_tool(
     report = await services.registry.configure_tool(name, tool, settings.root, actor)
     found = await services.server_documents.tool(name, tool)
     return ConfiguredTool.model_validate({**found, "epoch": report.epoch})
+
+
+@router.post(
+    "/{name}/approve",
+    summary="Approve tools of a server",
+    responses={404: {"model": Problem}, 409: {"model": Problem}},
+)
+async def approve(
+    name: str, wanted: Approval, request: Request, caller: Admin, services: FromServices
+) -> ApprovedTools:
+    """Approve definitions that a server offers, for runs accepted from now on. 409 if one changed again."""
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    report = await services.registry.approve(name, wanted.tools, actor)
+    return ApprovedTools(name=name, tools=sorted(wanted.tools), epoch=report.epoch)

@@ -8,7 +8,16 @@ from starling.infra.postgres.tables.access import keys, switches
 from starling.infra.postgres.tables.audit_log import audit, audit_events
 from starling.infra.postgres.tables.columns import metadata
 from starling.infra.postgres.tables.conversations import branches, states, threads
-from starling.infra.postgres.tables.registry import agents, configs, epochs, servers, stars, tools, workflows
+from starling.infra.postgres.tables.registry import (
+    agents,
+    configs,
+    epochs,
+    servers,
+    stars,
+    tool_pins,
+    tools,
+    workflows,
+)
 from starling.infra.postgres.tables.run_records import (
     call_claims,
     events,
@@ -48,6 +57,7 @@ __all__ = [
     "steps",
     "switches",
     "threads",
+    "tool_pins",
     "tools",
     "workflows",
 ]

@@ -33,6 +33,20 @@ tools = Table(
     moment_column("created_at"),
 )
 
+tool_pins = Table(
+    "tool_pins",
+    metadata,
+    tenant_column(),
+    Column("server", Text, primary_key=True),
+    Column("tool", Text, primary_key=True),
+    Column("approved_hash", Text),
+    Column("offered_hash", Text),
+    Column("state", Text, nullable=False),  # approved, quarantined or gone
+    Column("reason", Text, nullable=False, server_default=""),
+    moment_column("seen_at"),
+    Column("by", Text, nullable=False, server_default=""),  # file, host, policy, or who approved it
+)
+
 configs = Table(
     "configs",
     metadata,

@@ -1,7 +1,8 @@
-"""Finds texts that try to instruct an agent: a skill that they had a part in is kept in quarantine. Pure.
+"""Finds texts that try to instruct an agent: skills and tools that have one are kept in quarantine. Pure.
 
 It looks for what addresses an agent, not for single words: “always”, “remember” and “you must” stand in ordinary mails
-and documentation. It is one of several protections: whatever a skill says, it is data in a prompt and widens no grant.
+and documentation. It is one of several protections: whatever such a text says, it is data in a prompt and widens no
+grant.
 """
 
 import re
@@ -52,17 +53,42 @@ _INSTRUCTIONS: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_IN_DEFINITIONS: Final = re.compile(
+    r"""
+    </?[ ]?(?i:important|tools?|functions?|admin|hidden|secret|developer|rules?)[ ]?>
+    | \b(?:SYSTEM|DEVELOPER|ASSISTANT|ADMIN)[ ]?:\s{0,5}\w
+    | (?i:\b(?:read|open|send|include|pass|copy|attach|upload)\b[^.\n]{0,40}
+        (?:~/\.\w+|\bid_(?:rsa|ed25519)\b|/etc/(?:passwd|shadow)\b|\.aws/credentials\b))
+    | (?i:\b(?:also|always|silently|secretly)\s+(?:bcc|cc|forward|copy|send|upload|post|report)\b[^.\n]{0,60}
+        \b(?:[\w.+-]{1,40}@[\w.-]+|https?://))
+    """,
+    re.VERBOSE,
+)
+_PIECE: Final = 16_384  # characters that are searched at once: other threads wait meanwhile, about 16 ms
+_OVERLAP: Final = 1_024
 _SPACES: Final = re.compile(r"[^\S\n]+")
 _LINES: Final = re.compile(r"\n[\n ]*")
-_HIDDEN: Final = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f]")
+_HIDDEN: Final = re.compile(
+    "[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+)
 
 
 def suspicion(texts: Iterable[str]) -> str:
     """Return what in a text tries to instruct its reader, empty if nothing does."""
-    for text in texts:
-        if _HIDDEN.search(text):
+    return next(filter(None, (_suspicion(text, _INSTRUCTIONS) for text in texts)), "")
+
+
+def suspicion_of_definition(texts: Iterable[str]) -> str:
+    """Return what `suspicion` does for the texts of a tool's definition, which are read where instructions stand."""
+    return suspicion(texts := [*texts]) or next(filter(None, (_suspicion(text, _IN_DEFINITIONS) for text in texts)), "")
+
+
+def _suspicion(text: str, instructions: re.Pattern[str]) -> str:
+    for start in range(0, len(text) or 1, _PIECE):
+        piece = text[max(0, start - _OVERLAP) : start + _PIECE]
+        if _HIDDEN.search(piece):
             return "A text has characters that aren't shown."
-        if found := _INSTRUCTIONS.search(_plain(text)):
+        if found := instructions.search(_plain(piece)):
             return f"A text tries to instruct: “{found[0].strip()[:200]}”."
     return ""
 

@@ -1,0 +1,121 @@
+"""The tools of an open session: listed before its first call, and again when its server says that they changed."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from mcp_gateway import deferred
+from mcp_gateway.registration.known_servers import KnownServer
+from mcp_gateway.registration.listed_tools import Listed, definition_hash
+from mcp_gateway.registration.live_review import LiveReview
+from starling.core.errors import ServerUnavailableError
+
+if TYPE_CHECKING:
+    from mcp_gateway.sessions.session import Session
+
+DEBOUNCE_SECONDS: Final = 1.0  # after the first of several notifications
+AGAIN_SECONDS: Final = 10.0  # between two listings on one session
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTools:
+    """The hashes of what is offered on a session, and approved hashes that its server's policy lets change, by tool."""
+
+    offered: Mapping[str, str]
+    followed: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def refusal(self, server: str, tool: str, approved: str) -> str:
+        """Return why a tool can't be called by its approved definition, empty if it can."""
+        offered = self.offered.get(tool)
+        if offered is None:
+            return "Its server doesn't offer it any more."
+        if approved in (offered, self.followed.get(tool)):
+            return ""
+        return f"Its server changed it. `starling server approve {server} {tool}` shows how."
+
+
+@dataclass(slots=True)
+class _Listings:
+    """The present or last listing of a session, and the timer of the next."""
+
+    task: asyncio.Task[LiveTools]
+    begun: float
+    timer: asyncio.TimerHandle | None = None
+
+
+class LiveCheck:
+    """Lists the tools of each session before its first call. `seconds` bounds one listing."""
+
+    def __init__(self, review: LiveReview, seconds: float) -> None:
+        self._review = review
+        self._seconds = seconds
+        self._listings: WeakKeyDictionary[Session, _Listings] = WeakKeyDictionary()
+        self._tasks: set[asyncio.Task[LiveTools]] = set()
+
+    def begin(self, session: "Session", server: KnownServer) -> _Listings:
+        """Begin to list the tools of a session unless that was done. A failure is raised by `tools`."""
+        if (known := self._listings.get(session)) is not None:
+            return known
+        listings = _Listings(self._listing(session, server), asyncio.get_running_loop().time())
+        self._listings[session] = listings
+        session.on_tools_changed = lambda: self._list_soon(session, server)
+        return listings
+
+    async def tools(self, session: "Session", server: KnownServer) -> LiveTools:
+        """Return what is offered on a session. Raises ServerUnavailableError if it can't be listed."""
+        task = self.begin(session, server).task
+        return task.result() if task.done() else await asyncio.shield(task)
+
+    async def stop(self) -> None:
+        """Stop listing."""
+        for listings in self._listings.values():
+            if listings.timer is not None:
+                listings.timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._review.stop()
+
+    def _list_soon(self, session: "Session", server: KnownServer) -> None:
+        listings = self._listings[session]
+        if listings.timer is None:
+            loop = asyncio.get_running_loop()
+            delay = max(DEBOUNCE_SECONDS, listings.begun + AGAIN_SECONDS - loop.time())
+            listings.timer = loop.call_later(delay, self._list_again, session, server)
+
+    def _list_again(self, session: "Session", server: KnownServer) -> None:
+        if session.usable:
+            self._listings[session] = _Listings(self._listing(session, server), asyncio.get_running_loop().time())
+
+    def _listing(self, session: "Session", server: KnownServer) -> asyncio.Task[LiveTools]:
+        task = asyncio.get_running_loop().create_task(self._listed(session, server), name=f"list {session.server}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[LiveTools]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # read here, for a session on which nothing is called
+
+    async def _listed(self, session: "Session", server: KnownServer) -> LiveTools:
+        try:
+            async with asyncio.timeout(self._seconds):
+                listed = await deferred.discovery().list_server(session, server.tools)
+        except TimeoutError:
+            session.stop()
+            reason = f"it didn't list its tools within {self._seconds:g} s."
+            raise ServerUnavailableError(
+                session.server, reason, "Read its own log to see what takes it so long."
+            ) from None
+        offered = await asyncio.to_thread(_hashes, listed)
+        if offered == server.tools:
+            return LiveTools(offered)
+        return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
+
+
+def _hashes(listed: Listed) -> dict[str, str]:
+    return {tool: definition_hash(definition) for tool, definition in listed.tools.items()}

@@ -1,0 +1,143 @@
+"""What a server offers against what was approved: one decision for each tool. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal, cast
+
+from mcp_gateway.configuration.options import PinPolicy
+from mcp_gateway.registration.listed_tools import definition_hash
+from starling.core.json import JsonObject
+from starling.core.text_screening import suspicion_of_definition
+
+BY_POLICY: Final = "policy"
+"""Who approved what the policy `follow` let in: nobody who has seen it, so that a server-wide effect doesn't hold."""
+
+_TEXTS: Final = frozenset({"description", "title"})
+_SCHEMA_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES: Final = frozenset({"enum", "const", "default", "examples", "required"})
+_GONE: Final = "Its server doesn't offer it any more."
+_NEW: Final = "It appeared after its server was approved."
+_WAITS: Final = "Its server was added over the API: nobody has approved it yet."
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What was approved of a tool and what is offered, as hashes of definitions, None where there is none.
+
+    Calls reach `approved` tools only. `by` is who or what made that so; `seen_at` when the row last changed.
+    """
+
+    approved_hash: str | None
+    offered_hash: str | None
+    state: Literal["approved", "quarantined", "gone"]
+    reason: str = ""
+    by: str = ""
+    seen_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the policy alone approved it."""
+        return self.state == "approved" and self.by == BY_POLICY
+
+
+type Pins = Mapping[str, Pin]
+"""By the name of a tool, as agents and models see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """How a listing came about: at `first` sight of the server, from which `source`, or on an open session (`live`).
+
+    On an open session a quarantine stays, whatever the server offers next: only a person, or a listing that one asked
+    for, ends it.
+    """
+
+    policy: PinPolicy
+    source: str
+    first: bool = False
+    live: bool = False
+
+
+def judged(
+    pins: Pins, offered: Mapping[str, JsonObject], approved: Mapping[str, JsonObject], occasion: Occasion
+) -> dict[str, Pin]:
+    """Return the pins after a server has offered these definitions; `approved` are those that pins approve."""
+    found = {
+        name: _judged(pins.get(name), definition, approved.get(name), occasion) for name, definition in offered.items()
+    }
+    return found | {
+        name: replace(pin, offered_hash=None, state="gone", reason=_GONE)
+        for name, pin in pins.items()
+        if name not in offered and pin.approved_hash
+    }
+
+
+def _judged(pin: Pin | None, offered: JsonObject, approved: JsonObject | None, occasion: Occasion) -> Pin:
+    offered_hash = definition_hash(offered)
+    if pin is None:
+        return _at_first_sight(offered, offered_hash, occasion)
+    if pin.approved_hash == offered_hash:
+        stays = occasion.live and pin.state == "quarantined"
+        return pin if stays else Pin(offered_hash, offered_hash, "approved", by=pin.by)
+    if pin.state == "quarantined" and pin.offered_hash == offered_hash:
+        return pin
+    if reason := suspicion_of_definition(texts_of(offered)):
+        return Pin(pin.approved_hash, offered_hash, "quarantined", reason)
+    if occasion.policy == "text" and approved is not None and shape_of(approved) == shape_of(offered):
+        return Pin(offered_hash, offered_hash, "approved", by=pin.by)
+    if occasion.policy == "follow":
+        return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
+    return Pin(pin.approved_hash, offered_hash, "quarantined", _changed(approved, offered) if approved else _NEW)
+
+
+def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) -> Pin:
+    if reason := suspicion_of_definition(texts_of(offered)):
+        return Pin(None, offered_hash, "quarantined", reason)
+    if occasion.first and occasion.source == "api":
+        return Pin(None, offered_hash, "quarantined", _WAITS)
+    if occasion.first:
+        return Pin(offered_hash, offered_hash, "approved", by=occasion.source)
+    if occasion.policy == "follow":
+        return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
+    return Pin(None, offered_hash, "quarantined", _NEW)
+
+
+def _changed(approved: JsonObject, offered: JsonObject) -> str:
+    keys = sorted(key for key in approved.keys() | offered.keys() if approved.get(key) != offered.get(key))
+    return f"Its definition was changed by its server: {', '.join(keys)}."
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Yield every text of a definition, names of members included. Raises RecursionError."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, member in cast("Mapping[str, Any]", value).items():
+            yield key
+            yield from texts_of(member)
+    elif isinstance(value, Iterable):
+        for member in cast("Iterable[Any]", value):
+            yield from texts_of(member)
+
+
+def shape_of(definition: Mapping[str, Any]) -> Any:
+    """Return a definition without the descriptions and titles in it and in its schemas."""
+    return _without_texts("", definition)
+
+
+def _without_texts(key: str, value: Any) -> Any:
+    if key in _VALUES:
+        return value
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        if key in _SCHEMA_MAPS:
+            return {name: _without_texts("", member) for name, member in members.items()}
+        return {
+            name: _without_texts(name, member)
+            for name, member in members.items()
+            if name not in _TEXTS or not isinstance(member, str)
+        }
+    if isinstance(value, list):
+        return [_without_texts("", member) for member in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,104 @@
+"""Names of tools: which are usable, what agents and models call them, and which are refused. Pure."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from mcp_gateway import deferred
+from starling.core.artifacts import READ_ARTIFACT
+from starling.core.json import storable_text
+from starling.core.tools import CONTINUE, FIND_TOOLS, READ_RESOURCE
+
+MAX_CHARS: Final = 128
+_SHOWN_CHARS: Final = 60
+_HANDOFF: Final = "transfer_to_"
+_RESERVED: Final = frozenset({CONTINUE, FIND_TOOLS, READ_ARTIFACT, READ_RESOURCE})
+_REPLACED: Final = re.compile(r"[ !]+")
+_ALLOWED_MARKS: Final = "_-./:@+"
+_LOOK_ALIKES: Final = str.maketrans({"I": "l", "1": "l", "0": "o", "O": "o"})
+
+
+def alias_of(name: str) -> str:
+    """Return what agents and models call a tool: its name, with spaces and `!` as `_`, none at the ends."""
+    return _REPLACED.sub("_", name.strip(" !"))
+
+
+def name_fault(name: object) -> str:
+    """Return why a tool can't have this name, whatever else its server lists; empty if it can."""
+    if not isinstance(name, str) or not name or storable_text(name) != name:
+        return "it has no usable name"
+    if len(name) > MAX_CHARS:
+        return f"its name has {len(name)} characters; the longest may have {MAX_CHARS}"
+    alias = alias_of(name)
+    if refused := sorted({one for one in alias if not _is_allowed(one)}):
+        return f"its name has characters that are refused: {', '.join(map(_shown_character, refused))}"
+    if not any(one.isalnum() for one in alias):
+        return "its name has no letter and no digit"
+    if alias.casefold() in _RESERVED or alias.casefold().startswith(_HANDOFF):
+        return f"the name {alias} is reserved for the platform"
+    if not alias.isascii() and _glyphs(alias).isascii():
+        return "its name has letters that only look like Latin ones"
+    return ""
+
+
+def collisions(names: Sequence[str], approved: Collection[str] = ()) -> Mapping[int, str]:
+    """Return why names of one list are refused, by position: they equal or look like others.
+
+    Of names that look alike, one that is `approved` is kept, else one in plain letters, else the first; of equal ones
+    none, since nobody knows which of them a call would reach.
+    """
+    found: dict[int, str] = {}
+    kept: dict[str, str] = {}
+    equal = {name for name, times in Counter(names).items() if times > 1}
+    for position in sorted(range(len(names)), key=lambda position: _precedence(names[position], position, approved)):
+        name = names[position]
+        if name in equal:
+            found[position] = "its name is listed twice"
+            continue
+        alias = alias_of(name)
+        forms = {f"alias {alias}", f"case {alias.casefold()}", f"glyphs {_glyphs(alias)}"}
+        other = next((kept[form] for form in forms if form in kept), None)
+        if other is not None:
+            found[position] = f"its name can't be told from {other}"
+        else:
+            kept |= dict.fromkeys(forms, alias)
+    return found
+
+
+def shown(name: object) -> str:
+    """Return a name for messages: shortened and quoted, with all that isn't printable escaped."""
+    return ascii(storable_text(str(name)[:_SHOWN_CHARS]))
+
+
+def _precedence(name: str, position: int, approved: Collection[str]) -> tuple[bool, bool, bool, int]:
+    return alias_of(name) not in approved, alias_of(name) != name, not name.isascii(), position
+
+
+def _is_allowed(character: str) -> bool:
+    return character.isalnum() or character in _ALLOWED_MARKS or unicodedata.category(character) in ("Mn", "Mc")
+
+
+def _shown_character(character: str) -> str:
+    return character if character.isascii() and character.isprintable() else f"U+{ord(character):04X}"
+
+
+def _glyphs(name: str) -> str:
+    """Return what a name looks like: letters of other scripts as the Latin ones that they can't be told from."""
+    plain = unicodedata.normalize("NFKC", name)
+    return "".join(_latin(plain)).translate(_LOOK_ALIKES).casefold()
+
+
+def _latin(name: str) -> Iterable[str]:
+    if name.isascii():
+        return name
+    look_alikes = deferred.confusables().confusables_data
+    return (_latin_of(one, look_alikes) for one in name)
+
+
+def _latin_of(character: str, look_alikes: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+    if character.isascii():
+        return character
+    found = (one["c"] for one in look_alikes.get(character, ()))
+    return next((one for one in found if len(one) == 1 and one.isascii() and one.isalnum()), character)
