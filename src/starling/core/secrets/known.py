@@ -75,12 +75,17 @@ class KnownSecrets:
                 await asyncio.sleep(0)
         if not spans:
             return list(texts)
-        found, begin = list[str](), 0
+        found, begin, first = list[str](), 0, 0
+        merged = _merged(spans)
         for text in texts:
             end = begin + len(text)
-            found.append(
-                _masked(text, [(max(a, begin) - begin, min(b, end) - begin) for a, b in spans if a < end and b > begin])
-            )
+            while first < len(merged) and merged[first][1] <= begin:
+                first += 1
+            last = first
+            while last < len(merged) and merged[last][0] < end:
+                last += 1
+            own = [(max(a, begin) - begin, min(b, end) - begin) for a, b in merged[first:last]]
+            found.append(_masked(text, own))
             begin = end + 1
         return found
 
@@ -165,6 +170,17 @@ def _positions(text: str) -> list[int]:
         begin = gap.end()
     found += range(begin, len(text))
     return found
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, as one where they overlap."""
+    merged: list[Span] = []
+    for begin, end in sorted(spans):
+        if merged and begin < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
 
 
 def _masked(text: str, spans: Iterable[Span]) -> str:
