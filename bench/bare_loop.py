@@ -20,6 +20,8 @@ from mcp_gateway.configuration.servers import McpConfig, read_config
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings.schema import Limits, environment, load_settings
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolDefinition
 from starling.infra.llm.factory import open_models
 
 SERVER_OF = {"tide_level": "tides", "find_shelf": "library"}
@@ -109,7 +111,9 @@ class Loop:
         for call in reply.tool_calls:
             server = SERVER_OF[call.name]
             async with self.sessions.use(server, self.servers[server]) as session:
-                await session.call(call.name, dict(call.arguments or {}), {})
+                arguments = dict(call.arguments or {})
+                tool = ToolDefinition(server, call.name, "", {}, None, Effect.READ, "")
+                await session.call(ToolCall("", "", "", tool, arguments), arguments, {})
         await told("review", await self.models.respond(review))
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
@@ -13,12 +14,12 @@ from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
 from brain.interrupts.approvals import NOT_APPROVED
 from starling.core.errors import OutcomeUnknownError
-from starling.core.events import ToolEvent, ToolResult, ToolStart
+from starling.core.events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
-from starling.core.tools import FIND_TOOLS, READ_RESOURCE, ToolGateway, ToolOutcome
+from starling.core.tools import FIND_TOOLS, READ_RESOURCE, ToolGateway, ToolNotice, ToolOutcome
 
 _STEP_CHARS = 300
 _REPEATED_CHARS = 500
@@ -151,8 +152,20 @@ class ToolCallBatch:
             return await self.access.gateway.call(read, context.budget.deadline, context.ledger)
         if item.call is None:
             return await self.access.artifact_tool.call(self.execution, item.asked.arguments)
-        outcome = await self.access.gateway.call(item.call, context.budget.deadline, context.ledger)
+        call = replace(item.call, on_notice=partial(self._notice, item))
+        outcome = await self.access.gateway.call(call, context.budget.deadline, context.ledger)
         return await context.ledger.conclude(item.call, outcome) if item.effectful else outcome
+
+    def _notice(self, item: RequestedCall, notice: ToolNotice) -> None:
+        """Report what the server says while it answers a call."""
+        execution = self.execution
+        shared: dict[str, Any] = {"task_id": execution.task_id, "path": execution.path, "message": notice.message}
+        if notice.progress is not None:
+            said, total = notice.progress, notice.total
+            event = ToolProgress(name=item.name, call_id=item.id, progress=said, total=total, **shared)
+        else:
+            event = ToolLog(name=item.name, call_id=item.id, level=notice.level, logger=notice.logger, **shared)
+        execution.context.recorder.emit(event)
 
     def _given_up(self, item: RequestedCall) -> bool:
         call = item.effectful

@@ -107,6 +107,7 @@ class ServerOptions(BaseModel):
     plain: tuple[str, ...] = ()  # variables in `env`, `headers` and `url` whose values are no secrets
     approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds
     pins: PinPolicy = "strict"
+    roots: tuple[Annotated[str, Field(pattern="^file:///")], ...] = ()  # told to a server that asks; else it is refused
 
     @field_validator("tools")
     @classmethod

@@ -55,7 +55,7 @@ class Dispatch:
                     return stopped
                 if record is not None and call.tool.effect is not Effect.READ:
                     await record.leave(call)
-                result = await session.call(call.tool.own_name or call.tool.name, arguments, _meta(call))
+                result = await session.call(call, arguments, _meta(call))
         except ServerUnavailableError as error:
             return self._unavailable(call, error, sent=opened and not isinstance(error, SessionForgottenError))
         except McpError as error:

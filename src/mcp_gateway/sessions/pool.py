@@ -95,7 +95,9 @@ class SessionPool:
         resolved = resolve(server, config, self._environment)
         transport = deferred.transport().transport_for(server, resolved)
         seconds, spawn = self._limits.server_start_seconds, self._tasks.create_task
-        session = deferred.session().Session(server, transport, seconds, spawn, resolved.mask)
+        session = deferred.session().Session(
+            server, transport, seconds, spawn, resolved.mask, resolved.config.options.roots
+        )
         owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
@@ -13,12 +13,14 @@ import httpx
 import mcp.types as wire
 from mcp import ClientSession, McpError
 from mcp.shared.session import RequestResponder
-from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, FileUrl, RootModel, ValidationError
 
 from mcp_gateway.sessions.inbox import Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
+from mcp_gateway.sessions.notices import CallNotices, SessionNotices
 from mcp_gateway.sessions.transport import ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
+from starling.core.tools import ToolCall
 
 type _Result = LargeResult | Mapping[str, Any]
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -56,17 +58,32 @@ class Session:
     """A session, opened and closed by `run` in one task; it can't be opened again.
 
     `start_seconds` bounds the time until the server has answered `initialize`; `spawn` starts tasks in the background;
-    `mask` removes secrets from error messages.
+    `mask` removes secrets from error messages. `roots` are told to a server that asks for them; without any it is
+    refused at once, as where it asks for the answer of a model or of a person.
     """
 
-    def __init__(self, server: str, transport: Transport, start_seconds: float, spawn: Spawn, mask: Mask) -> None:
+    def __init__(
+        self,
+        server: str,
+        transport: Transport,
+        start_seconds: float,
+        spawn: Spawn,
+        mask: Mask,
+        roots: Sequence[str] = (),
+    ) -> None:
         self.server = server
         self.calls = 0  # in flight
         self.info: wire.InitializeResult | None = None
         self.on_tools_changed: Callable[[], None] = _ignored  # called when the server says that its tools changed
         self._transport = transport
-        self._inbox = Inbox(self._on_notice)
-        self._client = partial(ClientSession, client_info=_CLIENT, message_handler=self._on_message)
+        self._notices = SessionNotices()
+        self._inbox = Inbox(self._notices.take)
+        self._client = partial(
+            ClientSession,
+            client_info=_CLIENT,
+            message_handler=self._on_message,
+            list_roots_callback=partial(_roots, roots) if roots else None,
+        )
         self._start_seconds = start_seconds
         self._spawn = spawn
         self._mask = mask
@@ -107,15 +124,23 @@ class Session:
         return self._session
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]
+        self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]
     ) -> wire.CallToolResult | LargeResult:
         """Call a tool and return the server's answer, unvalidated; `meta` is sent beside the arguments.
 
+        What the server says meanwhile goes to `call.on_notice`.
+
         Raises ServerUnavailableError, McpError where the server refused, ValidationError if the answer is malformed.
         """
-        request_meta = wire.RequestParams.Meta(**meta) if meta else None
-        params = wire.CallToolRequestParams(name=tool, arguments=arguments, _meta=request_meta)
-        result = await self._request(wire.CallToolRequest(params=params))
+        notices = CallNotices(call, self._mask)
+        token = self._notices.begin(notices)
+        request_meta: dict[str, Any] = {**meta, **({"progressToken": token} if notices.wanted else {})}
+        sent = wire.RequestParams.Meta(**request_meta) if request_meta else None
+        params = wire.CallToolRequestParams(name=call.tool.own_name or call.tool.name, arguments=arguments, _meta=sent)
+        try:
+            result = await self._request(wire.CallToolRequest(params=params))
+        finally:
+            self._notices.end(token)
         return result if isinstance(result, LargeResult) else wire.CallToolResult.model_validate(result)
 
     async def read_resource(self, uri: str) -> list[wire.TextResourceContents | wire.BlobResourceContents]:
@@ -139,9 +164,6 @@ class Session:
     async def closed(self) -> None:
         """Wait until the session is closed."""
         await self._ended.wait()
-
-    def _on_notice(self, method: str, params: Mapping[str, Any]) -> None:
-        """Take note of progress, or of a log message."""
 
     async def _on_message(self, message: IncomingMessage) -> None:
         """Take note of what the server sends unasked."""
@@ -262,6 +284,12 @@ class Session:
             known, remedy = "", _REACH_REMEDY
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
         return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
+
+
+async def _roots(uris: Sequence[str], context: object) -> wire.ListRootsResult:
+    """Answer a server that asks for its roots."""
+    del context
+    return wire.ListRootsResult(roots=[wire.Root(uri=FileUrl(uri)) for uri in uris])
 
 
 def _ignored() -> None:

@@ -144,6 +144,32 @@ class ToolEvent(Event):
     path: str
 
 
+class ToolProgress(Event):
+    """A server reports how far a tool call is, of `total` where it says so. At most one a second, and 100 of a call."""
+
+    type: Literal["tool_progress"] = "tool_progress"
+    name: str
+    task_id: str
+    path: str
+    call_id: str
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+
+class ToolLog(Event):
+    """A server writes to its log during a tool call. As rare as `tool_progress`."""
+
+    type: Literal["tool_log"] = "tool_log"
+    name: str
+    task_id: str
+    path: str
+    call_id: str
+    level: str
+    logger: str = ""
+    message: str
+
+
 class Reflection(Event):
     """The verdict on one attempt. `path` is that of its task."""
 
@@ -379,6 +405,8 @@ type AnyEvent = Annotated[
     | Thinking
     | ToolStart
     | ToolResult
+    | ToolProgress
+    | ToolLog
     | ToolEvent
     | Reflection
     | Design

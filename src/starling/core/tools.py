@@ -95,6 +95,17 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolNotice:
+    """What a server says while it answers a call: its progress, or a message of its log, which has a `level`."""
+
+    message: str
+    progress: float | None = None
+    total: float | None = None
+    level: str = ""
+    logger: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
 
@@ -124,6 +135,7 @@ class ToolCall:
     trial: Trial | None = None
     thread_id: str = ""
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
+    on_notice: Callable[[ToolNotice], None] | None = field(default=None, compare=False, repr=False)
     resource: str = ""
 
     @property
