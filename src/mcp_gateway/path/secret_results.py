@@ -13,7 +13,10 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class SecretResults:
-    """Replaces known secrets in text and structured content, also encoded ones; it comes before the size limit."""
+    """Replaces known secrets in text and structured content, also encoded ones; it comes before the size limit.
+
+    A link to a resource whose address contains a secret can't be followed.
+    """
 
     directory: Directory
     inner: Stage
@@ -21,6 +24,8 @@ class SecretResults:
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         outcome = await self.inner(call, deadline, record)
         secrets = self.directory.secrets
+        links = tuple(uri for uri in outcome.resources if not secrets.names_in(uri))
+        outcome = outcome if links == outcome.resources else replace(outcome, resources=links)
         [text] = await secrets.mask_all([outcome.text])
         if outcome.data is None:
             return outcome if text == outcome.text else replace(outcome, text=text)

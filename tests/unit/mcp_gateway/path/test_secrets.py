@@ -52,6 +52,15 @@ async def test_known_secrets_are_taken_out_of_text_and_data_of_every_outcome(obs
     assert outcome.data == {"env": {"***": ["***", 1]}, "parts": ["***", "***"]}
 
 
+async def test_links_whose_address_has_a_secret_are_left_out() -> None:
+    plain = "https://shop.example/1"
+    answer = ToolOutcome(Observation.COMPLETED, "two", resources=(plain, f"https://shop.example/?key={KEY}"))
+
+    outcome = await called(SecretResults(directory(), Tool(answer)))
+
+    assert outcome.resources == (plain,)
+
+
 async def test_result_without_secrets_is_unchanged() -> None:
     answer = ToolOutcome(Observation.COMPLETED, "fine", {"a": 1})
 
