@@ -184,6 +184,7 @@ def _environment(
         "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {planted['of the collector']}",
         "STARLING_REQUIRE_KEYS": "true",
         "STARLING_RATE_PER_MINUTE": "1000000",
+        "STARLING_WRONG_KEYS_PER_MINUTE": "1000000",
         "STARLING_LIMITS": json.dumps(_LIMITS),
         "LOG_LEVEL": "INFO",
         "LOG_FORMAT": "json",

@@ -163,7 +163,9 @@ def declared_by(dependant: Dependant) -> tuple[bool, frozenset[Scope]]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def town(module_database_url: str) -> AsyncGenerator[Town]:
     """Nobody works here, so that nothing changes by itself."""
-    settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
+    settings = Settings(
+        database_url=SecretStr(module_database_url), rate_per_minute=100_000, wrong_keys_per_minute=100_000
+    )
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
         open_access_control(settings, services.keys, TOKEN) as access,

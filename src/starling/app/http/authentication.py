@@ -60,7 +60,8 @@ async def open_access_control(settings: Settings, keys: KeyService, token: str =
     Raises ConfigurationError where other machines could reach the API and no key is active.
     """
     await refuse_open_binding(settings.host, keys)
-    rate, wrong_keys = RateLimit(settings.rate_per_minute, SystemClock()), WrongKeyLimit(SystemClock())
+    rate = RateLimit(settings.rate_per_minute, SystemClock())
+    wrong_keys = WrongKeyLimit(settings.wrong_keys_per_minute, SystemClock())
     async with watch_revocations(keys) as revocations:
         keyless = not settings.require_keys and is_loopback(settings.host)
         yield AccessControl(keys, revocations, rate, wrong_keys, keyless, "" if settings.require_keys else token)

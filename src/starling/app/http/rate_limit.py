@@ -7,7 +7,6 @@ from typing import Final
 from starling.core.clock import Clock
 from starling.core.errors import RateLimitedError, TooManyWrongKeysError
 
-_WRONG_KEYS_PER_MINUTE: Final = 20
 _REMEMBERED_ADDRESSES: Final = 10_000
 _NETWORK_BITS: Final = 64  # of an IPv6 address: one host may use all others
 
@@ -31,13 +30,14 @@ class RateLimit:
 
 
 class WrongKeyLimit:
-    """Allows 20 wrong keys at once from each address, and then as many a minute.
+    """Allows `per_minute` wrong keys at once from each address, and then as many a minute.
 
     Of the addresses that sent wrong keys the last 10,000 are remembered. All addresses of an IPv6 network (/64) count
     as one.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, per_minute: int, clock: Clock) -> None:
+        self._per_minute = per_minute
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
 
@@ -45,7 +45,7 @@ class WrongKeyLimit:
         """Raise TooManyWrongKeysError where the address may send no further wrong key now."""
         left, _ = self._tokens(_network(address))
         if left < 1:
-            raise TooManyWrongKeysError((1 - left) * 60 / _WRONG_KEYS_PER_MINUTE)
+            raise TooManyWrongKeysError((1 - left) * 60 / self._per_minute)
 
     def count(self, address: str) -> None:
         """Count a wrong key. Raises TooManyWrongKeysError, and counts nothing, where there have been too many."""
@@ -59,8 +59,8 @@ class WrongKeyLimit:
 
     def _tokens(self, network: str) -> tuple[float, float]:
         now = self._clock.monotonic()
-        left, counted = self._left.get(network, (float(_WRONG_KEYS_PER_MINUTE), now))
-        return min(float(_WRONG_KEYS_PER_MINUTE), left + (now - counted) * _WRONG_KEYS_PER_MINUTE / 60), now
+        left, counted = self._left.get(network, (float(self._per_minute), now))
+        return min(float(self._per_minute), left + (now - counted) * self._per_minute / 60), now
 
 
 def _network(address: str) -> str:

@@ -129,6 +129,11 @@ class Settings(BaseSettings):
     rate_per_minute: int = Field(  # requests with one key, per API process
         default=600, ge=1, validation_alias=AliasChoices("STARLING_RATE_PER_MINUTE", "rate_per_minute")
     )
+    wrong_keys_per_minute: int = Field(  # from one address, per API process
+        default=20,
+        ge=1,
+        validation_alias=AliasChoices("STARLING_WRONG_KEYS_PER_MINUTE", "wrong_keys_per_minute"),
+    )
     url: str | None = Field(  # where commands look for the API if none runs on their data folder
         default=None, validation_alias=AliasChoices("STARLING_URL", "url")
     )

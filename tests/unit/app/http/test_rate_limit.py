@@ -70,7 +70,7 @@ def test_a_key_that_rested_for_long_has_no_more_than_a_minutes_requests() -> Non
 
 def wrong_keys(clock: Hands, *addresses: str, times: int = 20) -> WrongKeyLimit:
     """A limit that has counted so many wrong keys from each address."""
-    limit = WrongKeyLimit(clock)
+    limit = WrongKeyLimit(20, clock)
     for address in addresses:
         for _ in range(times):
             limit.count(address)
