@@ -15,6 +15,7 @@ from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable
+from starling.core.json_schemas.references import reference_fault
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
@@ -93,10 +94,12 @@ def _sorted_out(
 def _fault(document: Mapping[str, Any]) -> str | None:
     if not isinstance(document.get("description", ""), str):
         return "its description is no text"
-    if (fault := schema_fault(document.get("inputSchema"))) is not None:
-        return f"its inputSchema {fault}"
-    if (output := document.get("outputSchema")) is not None and (fault := schema_fault(output)) is not None:
-        return f"its outputSchema {fault}"
+    for name in ("inputSchema", "outputSchema"):
+        schema = document.get(name)
+        if schema is None and name == "outputSchema":
+            continue
+        if fault := schema_fault(schema) or reference_fault(cast("JsonObject", schema)):
+            return f"its {name} {fault}"
     return None
 
 

@@ -10,6 +10,7 @@ UNRESOLVED: Final = "refers to something that can't be resolved"
 
 _META_SCHEMAS: Final = ("http://json-schema.org/", "https://json-schema.org/")  # known to the validator, and small
 _ANYTHING: Final[Schema] = {}
+_SHOWN_CHARS: Final = 100
 
 
 class Targets:
@@ -34,6 +35,24 @@ class Targets:
         if base is not None and fragment.startswith("/"):
             return at_pointer(base, fragment)
         return self._named.get(f"#{fragment}") if fragment else base
+
+
+def reference_fault(schema: Schema) -> str:
+    """Return which reference of a schema leaves the document, or leads to itself; empty if none does."""
+    targets, stack = Targets(schema), [schema]
+    while stack:
+        part = stack.pop()
+        stack += all_of(part)
+        seen: list[Schema] = []
+        while isinstance(reference := part.get("$ref"), str):
+            if any(part is one for one in seen):
+                return f"refers to itself without end: {reference[:_SHOWN_CHARS]}"
+            seen.append(part)
+            target = targets.get(reference)
+            if target is None and not reference.startswith("#"):
+                return f"refers to another document: {reference[:_SHOWN_CHARS]}"
+            part = target or _ANYTHING
+    return ""
 
 
 def at_pointer(base: Schema, pointer: str) -> Schema | None:
