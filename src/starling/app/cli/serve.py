@@ -23,6 +23,7 @@ from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.app.runtime.local_token import local_token
+from starling.app.runtime.process_privacy import forbid_inspection
 from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
@@ -39,6 +40,7 @@ def serve(
 
     Uses the database of DATABASE_URL, else that of the `starling up` that runs on this data folder.
     """
+    forbid_inspection()
     settings = service_settings_of(context, host=host, port=port)
     patience = settings.limits.stream_write_seconds
     with treat_sigterm_as_success(), bind(settings.host, settings.port, write_seconds=patience) as listener:

@@ -31,6 +31,7 @@ from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, open_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects, pause_collection
 from starling.app.runtime.local_token import local_token
+from starling.app.runtime.process_privacy import forbid_inspection
 from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
@@ -76,6 +77,7 @@ def up(
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     times = StartTimes()
     pause_collection()
+    forbid_inspection()
     settings = with_servers_found_here(service_settings_of(context, **given))
     check_configuration(settings)
     patience = settings.limits.stream_write_seconds

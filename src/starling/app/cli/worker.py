@@ -16,6 +16,7 @@ from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
+from starling.app.runtime.process_privacy import forbid_inspection
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 
@@ -32,6 +33,7 @@ def worker(
     Uses the database of DATABASE_URL, else that of the `starling up` that runs on this data folder. On SIGTERM each run
     finishes its current step; on Ctrl-C or a second signal it does not. Other workers continue unfinished runs.
     """
+    forbid_inspection()
     settings = service_settings_of(context)
     check_configuration(settings)
     with treat_sigterm_as_success():
