@@ -21,6 +21,7 @@ from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.pool import SessionPool
+from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
@@ -166,15 +167,17 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
     approval: ApprovalPolicy = "never",
     secrets: Mapping[str, str] = MappingProxyType({}),
     observed: ServerRepository | None = None,
+    private: PrivateFiles = NO_PRIVATE_FILES,
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
 
     `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
-    goes to `artifacts`; `approval` is the policy of servers without one; `secrets` are those of the platform, by name.
+    goes to `artifacts`; `approval` is the policy of servers without one; `secrets` are those of the platform, by name;
+    `private` are its files, which servers don't see.
     What servers offer otherwise on open sessions is stored by `observed`, by default by `repository`.
     """
     directory, cache = Directory(secrets, environment), ResultCache()
-    async with SessionPool(limits, environment) as sessions:
+    async with SessionPool(limits, environment, private) as sessions:
         catalog = Catalog(repository, sessions, limits)
         live = LiveCheck(LiveReview(observed or repository), limits.server_start_seconds)
 

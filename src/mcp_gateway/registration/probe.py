@@ -7,6 +7,7 @@ from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.sessions.pool import SessionPool
+from mcp_gateway.sessions.private_files import PrivateFiles
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
@@ -31,7 +32,7 @@ async def list_once(
 
 
 async def try_servers(
-    config: McpConfig, limits: Limits, environment: Mapping[str, str]
+    config: McpConfig, limits: Limits, environment: Mapping[str, str], private: PrivateFiles
 ) -> Mapping[str, Listed | ServerUnavailableError]:
     """Return what each server offers, or why it can't be used. Nothing is stored, and nothing is left running."""
     slots = asyncio.Semaphore(AT_ONCE)
@@ -43,5 +44,5 @@ async def try_servers(
         except ServerUnavailableError as error:
             return error
 
-    async with SessionPool(limits, environment) as sessions:
+    async with SessionPool(limits, environment, private) as sessions:
         return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

@@ -11,6 +11,7 @@ from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
 from mcp_gateway.sessions.backoff import RestartBackoff
+from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
@@ -31,9 +32,12 @@ class SessionPool:
     (`max_sessions`), another one is opened when all are busy. An async context manager: its end closes all sessions.
     """
 
-    def __init__(self, limits: Limits, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, limits: Limits, environment: Mapping[str, str], private: PrivateFiles = NO_PRIVATE_FILES
+    ) -> None:
         self._limits = limits
         self._environment = environment
+        self._private = private
         self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
@@ -93,7 +97,7 @@ class SessionPool:
     def open_new(self, server: str, config: ServerConfig) -> "Session":
         """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
-        transport = deferred.transport().transport_for(server, resolved)
+        transport = deferred.transport().transport_for(server, resolved, self._private)
         seconds, spawn = self._limits.server_start_seconds, self._tasks.create_task
         session = deferred.session().Session(
             server, transport, seconds, spawn, resolved.mask, resolved.config.options.roots

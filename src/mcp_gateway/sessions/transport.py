@@ -29,6 +29,7 @@ from mcp_gateway.sessions import shim
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
+from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
@@ -124,7 +125,8 @@ class ShimTransport:
 
     issued_session_id = False
 
-    def __init__(self, server: StdioServer) -> None:
+    def __init__(self, server: StdioServer, private: PrivateFiles = NO_PRIVATE_FILES) -> None:
+        self._private = private
         self.server = server
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.garbage = 0  # lines on stdout since the last message that are no messages
@@ -161,6 +163,14 @@ class ShimTransport:
         parts += [f"its last line on stderr: {self.stderr[-1]}"] if self.stderr else []
         return "; ".join(parts)
 
+    def _hidden(self) -> list[str]:
+        """Return what the server doesn't see of the platform's files."""
+        config = self.server
+        command = shutil.which(config.command, path=config.env.get("PATH")) or config.command
+        return paths_to_hide(
+            self._private, (command, *config.args, *config.env.values(), config.cwd or str(Path.cwd()))
+        )
+
     async def _start(self) -> Process:
         command = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), self.server.command, *self.server.args)
         return await asyncio.create_subprocess_exec(
@@ -168,7 +178,7 @@ class ShimTransport:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env=self.server.env,
+            env=self.server.env | ({shim.HIDDEN: os.pathsep.join(hidden)} if (hidden := self._hidden()) else {}),
             cwd=self.server.cwd,
             start_new_session=True,
         )
@@ -265,12 +275,12 @@ def _stderr_text(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
 
 
-def transport_for(server: str, resolved: Resolved) -> Transport:
+def transport_for(server: str, resolved: Resolved, private: PrivateFiles) -> Transport:
     """Return the transport for a configuration. Raises ServerUnavailableError if it is unusable."""
     match config := resolved.config:
         case StdioServer():
             _check_command(server, config, resolved.mask)
-            return ShimTransport(config)
+            return ShimTransport(config, private)
         case RemoteServer(type="sse"):
             url, headers = _checked_url(server, config.url, resolved.mask), _checked_headers(server, config.headers)
             return SseTransport(url, headers)

@@ -21,6 +21,7 @@ from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
+from starling.app.runtime.private_files import private_files
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.settings.schema import Limits, Settings, environment, secret_variables
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
@@ -135,7 +136,9 @@ def build_registry(engine: Engine, settings: Settings) -> RegistryService:
         agents=AgentRepository(engine),
         stars=StarRepository(engine),
         servers=partial(ServerRepository, engine),
-        gateway=partial(open_gateway, limits=settings.limits, environment=environment()),
+        gateway=partial(
+            open_gateway, limits=settings.limits, environment=environment(), private=private_files(settings)
+        ),
         stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )
 

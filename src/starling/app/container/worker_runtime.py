@@ -22,6 +22,7 @@ from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database
 from starling.app.runtime.local_token import read_token
 from starling.app.runtime.outbox_relay import relay_outbox
+from starling.app.runtime.private_files import private_files
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.isolation import IsolatedRuns
@@ -96,6 +97,7 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
             settings.approval,
             _secrets(settings, services),
             ServerRepository(services.engine, observer),
+            private_files(settings),
         )
         gateway = await stack.enter_async_context(opening)
         stack.enter_context(services.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results))

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from mcp_gateway.configuration.options import ServerOptions
-from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
+from mcp_gateway.configuration.servers import McpConfig, StdioServer, read_config, server_of
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.probe import try_servers
+from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY, unhidden_reason
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.runtime.private_files import private_files
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 
@@ -17,8 +19,11 @@ async def check(settings: Settings) -> Sequence[Finding]:
     config = await _known(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
         return [Finding("servers", "warning", "There are no MCP servers.", "Add one with `starling server add`.")]
-    answers = await try_servers(config, settings.limits, environment())
-    return [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
+    answers = await try_servers(config, settings.limits, environment(), private_files(settings))
+    found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
+    if any(isinstance(server, StdioServer) for server in config.values()) and (reason := await unhidden_reason()):
+        found.append(Finding("isolation", "warning", VISIBLE.format(reason), VISIBLE_REMEDY))
+    return found
 
 
 def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailableError) -> Finding:

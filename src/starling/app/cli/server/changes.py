@@ -16,6 +16,7 @@ from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
 from starling.app.runtime.database import find_database
+from starling.app.runtime.private_files import private_files
 from starling.core.errors import InvalidRequestError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect
@@ -107,7 +108,7 @@ def try_out(
 
 
 async def _list(settings: Settings, name: str, config: ServerConfig) -> Listed:
-    found = (await try_servers({name: config}, settings.limits, environment()))[name]
+    found = (await try_servers({name: config}, settings.limits, environment(), private_files(settings)))[name]
     if isinstance(found, ServerUnavailableError):
         raise found
     return found
