@@ -131,7 +131,7 @@ async def test_worker_killed_between_steps_is_replaced(town: Town) -> None:
     assert stream.status == "succeeded"
     assert both_done(town)
     assert len(town.model.requests) == 4 + 3  # what was out is asked again, then a review and the final answer
-    assert (await town.standing(key))[:2] == (2, 1)
+    assert (await town.standing(key))[:2] == (2, 0)
 
 
 async def test_worker_stopped_past_its_lease_writes_and_calls_nothing(town: Town) -> None:

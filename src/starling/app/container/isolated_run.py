@@ -1,4 +1,4 @@
-"""The process of one suspected run: `python -m starling.app.container.isolated_run <parent pid>`.
+"""The process of one suspected run; its first argument is the id of its parent process.
 
 It reads its work from stdin. On stdout it writes a line when the execution begins, and then the outcome, one JSON
 object. Its parent keeps the lease. It ends with
@@ -93,7 +93,3 @@ async def _brain(settings: Settings, services: Services) -> AsyncGenerator[_Exec
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, brain.drain)
         async with follower.listening(services.hub):
             yield _Execution(brain, follower)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,12 @@ from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.leases import Leases
 
-ISOLATED_RUN: Final = "starling.app.container.isolated_run"  # the module that the process runs
+# The process imports from where this one does, whatever its environment says.
+_PROGRAM: Final = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from starling.app.container.isolated_run import main
+main()"""
 _RESTART_SECONDS = 2.0  # after a process that ended before it began
 _log = logging.getLogger(__name__)
 
@@ -63,7 +68,7 @@ class IsolatedRuns:
 
     async def _outcome(self, claim: Claim) -> dict[str, Any] | None:
         """Return the outcome that a process reported, None if it ended without one. Cancelling it kills the process."""
-        command = (sys.executable, "-P", "-m", ISOLATED_RUN, str(os.getpid()))
+        command = (sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), json.dumps(sys.path))
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._processes.add(process)
         try:
