@@ -92,7 +92,7 @@ def _sorted_out(
 
 
 def _fault(document: Mapping[str, Any]) -> str | None:
-    if not isinstance(document.get("description", ""), str):
+    if not isinstance(document.get("description") or "", str):
         return "its description is no text"
     for name in ("inputSchema", "outputSchema"):
         schema = document.get(name)

@@ -77,3 +77,7 @@ async def test_annotations_of_a_server_decide_no_effect() -> None:
 
     assert await verdict(row["tool"]) == "approved"
     assert ServerOptions().effect_of(row["tool"]["name"]) is Effect.UNSAFE
+
+
+async def test_tool_whose_description_is_null_is_offered() -> None:
+    assert await verdict({"name": "!mysql", "description": None, "inputSchema": {"type": "object"}}) == "approved"
