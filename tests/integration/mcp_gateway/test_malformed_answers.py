@@ -14,7 +14,17 @@ import pytest
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.gateway import Gateway
 from starling.core.tools import ServerListing
-from tests.support.gateway_harness import SERVERS, GatewayHarness, call, free_port, listed, python, wait_for_port
+from tests.support.gateway_harness import (
+    SERVERS,
+    GatewayHarness,
+    call,
+    free_port,
+    listed,
+    python,
+    running_shims,
+    wait_for,
+    wait_for_port,
+)
 
 CORPUS = Path(__file__).parents[2] / "data/security/malformed_jsonrpc.jsonl"
 SILENT = {"number", "wrong-id", "server-request-elicit", "progress-flood"}  # of a process: nothing answers the call
@@ -117,3 +127,47 @@ async def test_answer_in_invalid_utf8_is_an_error_at_once(harness: GatewayHarnes
         outcome = await call(gateway, listing, "invalid-utf8-b64")
 
     assert "is unreadable: it is no JSON that can be read: invalid unicode" in outcome.text
+
+
+async def test_late_answer_is_not_that_of_the_next_call(harness: GatewayHarness) -> None:
+    late = {"name": "late", "python": f"__import__('time').sleep(0.5) or {CONTENT!r} % (ID, b'{{}}')"}
+    async with opened(harness, [late], "stdio") as (gateway, listing):
+        gateway.warm("a")
+        await call(gateway, listing, "good")
+        slow = await call(gateway, listing, "late", seconds=0.2)
+        following = await call(gateway, listing, "good")
+
+    assert (slow.code, following.status) == ("timeout", "succeeded")
+    assert following.text.startswith("good")
+
+
+async def test_abandoned_call_does_not_keep_its_server_alive(harness: GatewayHarness) -> None:
+    endless = {"name": "endless", "python": "__import__('time').sleep(60)"}
+    with scripted(harness.folder, [endless], "stdio") as config:
+        async with harness.gateway(session_idle_seconds=0.2) as gateway:
+            listing = await listed(gateway, config)
+            await call(gateway, listing, "good")
+            abandoned = await call(gateway, listing, "endless", seconds=0.3)
+            await wait_for(lambda: not running_shims(), seconds=20)
+
+    assert abandoned.code == "timeout"
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
+async def test_request_of_a_server_is_refused_at_once(harness: GatewayHarness, method: str) -> None:
+    wishes: dict[str, Any] = {
+        "sampling/createMessage": {"messages": [], "maxTokens": 5},
+        "elicitation/create": {"message": "Your key?", "requestedSchema": {"type": "object", "properties": {}}},
+        "roots/list": {},
+    }
+    asked = json.dumps({"jsonrpc": "2.0", "id": 8, "method": method, "params": wishes[method]})
+    row = {
+        "name": "act",
+        "python": f"print({asked!r}, flush=True) or {CONTENT!r} % "
+        "(ID, __import__('json').dumps({'said': __import__('sys').stdin.readline()}).encode())",
+    }
+    async with opened(harness, [row], "stdio") as (gateway, listing):
+        outcome = await call(gateway, listing, "act")
+
+    said = json.loads(str((outcome.data or {})["said"]))
+    assert (said["id"], said["error"]["code"]) == (8, -32600)

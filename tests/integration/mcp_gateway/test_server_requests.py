@@ -33,7 +33,7 @@ async def test_server_is_told_only_configured_roots(harness: GatewayHarness) -> 
     async with harness.gateway() as gateway:
         without = await listed(gateway, everything(effect="read"))
         offered = {tool.name for tool in without.tools}
-        listing = await listed(gateway, everything(effect="read", roots=["file:///srv/data"]))
+        listing = await listed(gateway, everything(effect="read", roots=["file:///srv/data"]), "b")
         told = await call(gateway, listing, "get-roots-list")
 
     assert "file:///srv/data" in told.text
