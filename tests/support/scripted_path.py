@@ -48,7 +48,8 @@ class ScriptedServer:
     async def opened(self) -> None:
         pass
 
-    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+    async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+        tool = call.tool.own_name or call.tool.name
         self.calls.append((tool, arguments, dict(meta)))
         return self.script(tool, arguments)
 

@@ -33,7 +33,7 @@ class Library(ScriptedServer):
     lost: bool = False  # once
     text: str = "own words"
 
-    async def call(self, tool: str, arguments: dict[str, Any], meta: Any) -> CallToolResult:
+    async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Any) -> CallToolResult:
         links = [ResourceLink(type="resource_link", uri=AnyUrl(uri), name="one") for uri in (FILE, "book://1", FILE)]
         return CallToolResult(content=[*links])
 

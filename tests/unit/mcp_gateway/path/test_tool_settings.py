@@ -11,6 +11,7 @@ from mcp import McpError
 from mcp.types import INTERNAL_ERROR, CallToolResult, ErrorData
 
 from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import ToolCall
 from tests.support.scripted_path import ScriptedPath, ScriptedServer, always, answer
 
 
@@ -23,10 +24,10 @@ def configured(tool: str, /, server: ScriptedServer | None = None, **settings: A
 
 async def test_timeout_of_a_tool_ends_its_calls_alone() -> None:
     class Slow(ScriptedServer):
-        async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
-            if tool == "find":
+        async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+            if call.tool.name == "find":
                 await asyncio.Event().wait()
-            return await super().call(tool, arguments, meta)
+            return await super().call(call, arguments, meta)
 
     path = ScriptedPath({"timeout": 9, "tools": {"find": {"effect": "read", "timeout": 0.01}}}, server=Slow())
 
