@@ -24,6 +24,7 @@ from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
 from starling.app.cli.terminal.output import diagnostics, print_line, progress, results, write
 from starling.app.cli.terminal.prompts import Answer, FixedAnswers
 from starling.app.cli.terminal.run_display import RunDisplay
+from starling.app.runtime.local_token import read_token
 from starling.core.errors import StarlingError
 
 HERE = Path(__file__).resolve().parent
@@ -131,7 +132,7 @@ def archive_teams(api: ApiRequests) -> None:
 def build(api: ApiRequests) -> tuple[RunDisplay, str]:
     """Have a team built, show its proof, and return its name, which is empty where there is none."""
     print_line(f"\n> team build: {GOAL}\n", "bold")
-    client, display = ApiClient(api.url), RunDisplay(results())
+    client, display = ApiClient(api.url, api.key), RunDisplay(results())
     talk = Conversation(ApiSource(api, lambda: client), display, Approving(approve=True))
     talk.run_id = str(client.start("/v1/teams", {"goal": GOAL})["run_id"])
     name, number = "", 0
@@ -147,7 +148,7 @@ def build(api: ApiRequests) -> tuple[RunDisplay, str]:
 
 def tour(address: str) -> bool:
     """Show requests to specialists, then a team from its goal to a request. Return whether all succeeded."""
-    api = ApiRequests(address)
+    api = ApiRequests(address, read_token(CACHE / "starling"))  # of its data folder, as commands send it
     archive_teams(api)
     asked = [ask(address, text) for text in (REQUEST, SIMILAR)]
     built, team = build(api)
