@@ -1,4 +1,4 @@
-"""Secrets of the platform are taken out of results before anyone sees them."""
+"""Secrets of the platform are taken out of results, and of what a server says meanwhile, before anyone sees them."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -7,8 +7,8 @@ from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
-from starling.core.secrets.known import strings_in, with_strings
-from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+from starling.core.secrets.known import KnownSecrets, strings_in, with_strings
+from starling.core.tools import CallRecord, ToolCall, ToolNotice, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,11 @@ class SecretResults:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        outcome = await self.inner(call, deadline, record)
         secrets = self.directory.secrets
+        if (hand_on := call.on_notice) is not None:
+            call = replace(call, on_notice=lambda notice: hand_on(_without(secrets, notice)))
+        outcome = await self.inner(call, deadline, record)
+        secrets = self.directory.secrets  # servers may have been replaced meanwhile
         links = tuple(uri for uri in outcome.resources if not secrets.names_in(uri))
         outcome = outcome if links == outcome.resources else replace(outcome, resources=links)
         [text] = await secrets.mask_all([outcome.text])
@@ -34,3 +37,8 @@ class SecretResults:
         if (text, masked) == (outcome.text, strings):
             return outcome
         return replace(outcome, text=text, data=cast("JsonObject", with_strings(outcome.data, iter(masked))))
+
+
+def _without(secrets: KnownSecrets, notice: ToolNotice) -> ToolNotice:
+    message, logger = secrets.mask_beginning(notice.message), secrets.mask_beginning(notice.logger)
+    return replace(notice, message=message, logger=logger)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from starling.app.worker import isolation
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Process, Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
@@ -117,6 +118,19 @@ async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
         assert killed_processes[0] == str(first.pid)
         assert len(set(killed_processes)) == 1 + CRASHES
         assert second.poll() is None
+
+
+async def test_process_of_a_suspected_run_that_cannot_start_counts_as_a_crash(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_PROGRAM", "import no_such_module")
+    monkeypatch.setattr(isolation, "_RESTART_SECONDS", 0)
+    key = await platform.accept("Look.")
+    claim = await platform.claim(key)
+
+    done = await isolation.IsolatedRuns(platform.services.leases, lambda _: b"", at_once=1).execute(claim)
+
+    assert (done, await crashes(platform, key)) == (None, 1)
 
 
 async def test_run_with_unreadable_data_is_parked(platform: Platform) -> None:

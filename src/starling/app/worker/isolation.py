@@ -33,7 +33,8 @@ class IsolatedRuns:
     """Executes claimed runs in processes of their own, `at_once` at a time; the others wait.
 
     This process keeps the leases and ends a process whose run it has lost. A process that ends without an outcome
-    counts as a crash of its run. `work_of` returns what a process reads from stdin.
+    counts as a crash of its run, also one that can't start: else such a run would never end. `work_of` returns what a
+    process reads from stdin.
     """
 
     def __init__(self, leases: Leases, work_of: Callable[[Claim], bytes], at_once: int) -> None:
@@ -95,7 +96,7 @@ class IsolatedRuns:
         _log.error("the process of run %s ended with code %s", claim.run.id, process.returncode)
         if not begun:
             await asyncio.sleep(_RESTART_SECONDS)
-        await self._requeue(claim.run, crashed=begun and not self._draining)
+        await self._requeue(claim.run, crashed=not self._draining)
         return None
 
     async def _requeue(self, run: Run, *, crashed: bool) -> None:

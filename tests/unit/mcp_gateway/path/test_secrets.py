@@ -13,7 +13,7 @@ from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json, JsonObject
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolNotice, ToolOutcome
 
 KEY, PASSWORD = "tavily-4711-key", "inThePool1"
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "hash")
@@ -50,6 +50,18 @@ async def test_known_secrets_are_taken_out_of_text_and_data_of_every_outcome(obs
 
     assert (outcome.text, outcome.observation) == ("*** ***", observation)
     assert outcome.data == {"env": {"***": ["***", 1]}, "parts": ["***", "***"]}
+
+
+async def test_known_secrets_are_taken_out_of_notices_also_where_they_are_cut_off() -> None:
+    heard: list[ToolNotice] = []
+    tool = Tool()
+    call = ToolCall("t1.0.0", "run", "t1", TOOL, {}, on_notice=heard.append)
+
+    await SecretResults(directory(), tool)(call, Deadline(SystemClock(), 1), None)
+    assert tool.calls[0].on_notice is not None
+    tool.calls[0].on_notice(ToolNotice(f"with {PASSWORD}", progress=1, logger=f"log {PASSWORD[:9]}"))
+
+    assert heard == [ToolNotice("with ***", progress=1, logger="log ***")]
 
 
 async def test_links_whose_address_has_a_secret_are_left_out() -> None:
