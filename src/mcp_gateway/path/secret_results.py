@@ -1,6 +1,8 @@
 """Secrets of the platform are taken out of results, and of what a server says meanwhile, before anyone sees them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from mcp_gateway.path.stage import Stage
@@ -23,9 +25,10 @@ class SecretResults:
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         secrets = self.directory.secrets
-        if (hand_on := call.on_notice) is not None:
-            call = replace(call, on_notice=lambda notice: hand_on(_without(secrets, notice)))
-        outcome = await self.inner(call, deadline, record)
+        masked_call = call
+        if call.on_notice is not None:
+            masked_call = replace(call, on_notice=partial(_hand_on, call.on_notice, secrets))
+        outcome = await self.inner(masked_call, deadline, record)
         secrets = self.directory.secrets  # servers may have been replaced meanwhile
         links = tuple(uri for uri in outcome.resources if not secrets.names_in(uri))
         outcome = outcome if links == outcome.resources else replace(outcome, resources=links)
@@ -39,6 +42,6 @@ class SecretResults:
         return replace(outcome, text=text, data=cast("JsonObject", with_strings(outcome.data, iter(masked))))
 
 
-def _without(secrets: KnownSecrets, notice: ToolNotice) -> ToolNotice:
+def _hand_on(take: Callable[[ToolNotice], None], secrets: KnownSecrets, notice: ToolNotice) -> None:
     message, logger = secrets.mask_beginning(notice.message), secrets.mask_beginning(notice.logger)
-    return replace(notice, message=message, logger=logger)
+    take(replace(notice, message=message, logger=logger))

@@ -1,10 +1,14 @@
 """What a server listed: its description of itself and its tools, with their pins."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mcp_gateway.configuration.options import ServerOptions
 from starling.core.json import JsonObject, digest
+from starling.core.tool_calls import Effect
+
+_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,27 @@ class Listed:
         if misnamed := sorted(options.named_tools - self.tools.keys()):
             said = f"Its configuration names tools that it doesn't have: {', '.join(misnamed)}."
             found.append((said, "Correct the names under `x-starling`: their settings apply to no tool."))
+        if doubted := sorted(name for name, one in self.tools.items() if _contradicts(one, options.effect_of(name))):
+            said = (
+                f"It says itself that these tools may change something, the configuration says `read`: {_few(doubted)}."
+            )
+            found.append(
+                (said, "Look at what they do; `x-starling.tools` gives a tool the effect `unsafe` or `idempotent`.")
+            )
         return found
+
+
+def _contradicts(definition: JsonObject, effect: Effect) -> bool:
+    """Whether a server's own hints say more effects of a tool than its configuration; missing hints say nothing."""
+    hints = definition.get("annotations")
+    if effect is not Effect.READ or not isinstance(hints, dict):
+        return False
+    return hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def definition_hash(definition: JsonObject) -> str:

@@ -9,9 +9,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.pins import Pin
+from mcp_gateway.registration.repository import ListedServer
 from starling.app.doctor import mcp_servers as doctor_servers
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
@@ -130,6 +133,20 @@ async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tm
     assert "within 3 s" in problems["silent"].message
     assert all(finding.remedy for finding in problems.values())
     assert len(found) == 20
+
+
+async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path) -> None:
+    async with platform(database_url, tmp_path, ScriptedModel()) as opened:
+        repository = opened.services.servers
+        row = next(one for one in await repository.servers() if one.state == "ready")
+        pin = Pin(None, "offered", "quarantined", "It is new.")
+        await repository.change((), [ListedServer(row, {}, {"steal": pin})])
+
+        settings = opened.settings.model_copy(update={"database_url": SecretStr(database_url)})
+        found = await doctor_servers.check(settings)
+
+    (finding,) = (one for one in found if "steal: It is new." in one.message)
+    assert (finding.state, f"server approve {row.name}" in finding.remedy) == ("warning", True)
 
 
 async def readiness(opened: Platform) -> dict[str, Any]:

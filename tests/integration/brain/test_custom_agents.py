@@ -142,7 +142,7 @@ async def test_same_configuration_keeps_version_and_epoch(api: Api) -> None:
 
 
 async def test_custom_agent_is_visible_to_its_tenant_only(api: Api) -> None:
-    ours, theirs = await api.key("ours"), await api.key("theirs")
+    ours, theirs, others = await api.key("ours"), await api.key("theirs"), await api.key("others")
     await api.create(POET, ours)
     await api.create(POET | {"behavior_template": "You write limericks."}, theirs)
     await api.send("DELETE", "/v1/agents/poet", headers=theirs)
@@ -151,8 +151,8 @@ async def test_custom_agent_is_visible_to_its_tenant_only(api: Api) -> None:
 
     assert shown["agent"]["state"] == "ready"
     assert "poet" not in await api.listed(theirs)
-    assert "poet" not in await api.listed()
-    assert (await api.send("GET", "/v1/agents/poet"))[0] == 404
+    assert "poet" not in await api.listed(others)
+    assert (await api.send("GET", "/v1/agents/poet", headers=others))[0] == 404
 
 
 async def test_created_agent_gets_only_tools_that_the_key_is_granted(api: Api) -> None:

@@ -90,8 +90,8 @@ async def test_file_changed_during_startup_is_reloaded_afterwards(
 ) -> None:
     follower, config = str(SERVERS / "misbehaving.py"), tmp_path / "mcp.json"
     later = json.dumps({"mcpServers": {"extra": workbench.as_server("read")}})
-    change = f"import os, sys; open({str(config)!r}, 'w').write({later!r}); os.execv(sys.argv[1], sys.argv[1:])"
-    server = {"command": sys.executable, "args": ["-c", change, sys.executable, follower, "well"]}
+    change = f"import os, sys; open(sys.argv[1], 'w').write({later!r}); os.execv(sys.argv[2], sys.argv[2:])"
+    server = {"command": sys.executable, "args": ["-c", change, str(config), sys.executable, follower, "well"]}
 
     async with open_platform(
         database_url, model, {"bench": server}, tmp_path, tracing={"watch_mcp_config": True}

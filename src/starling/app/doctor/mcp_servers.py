@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from mcp_gateway.configuration.options import ServerOptions
-from mcp_gateway.configuration.servers import McpConfig, StdioServer, read_config, server_of
+from mcp_gateway.configuration.servers import StdioServer, read_config, server_of
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.probe import try_servers
+from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY, unhidden_reason
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
@@ -16,11 +17,14 @@ from starling.core.settings.schema import Settings, environment
 
 async def check(settings: Settings) -> Sequence[Finding]:
     """Start and list every server of the file, and those that were added otherwise. Raises ConfigurationError."""
-    config = await _known(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
+    rows = await _known(settings)
+    known = {row.name: server_of(row.config) for row in rows}
+    config = known | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
         return [Finding("servers", "warning", "There are no MCP servers.", "Add one with `starling server add`.")]
     answers = await try_servers(config, settings.limits, environment(), private_files(settings))
     found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
+    found += [_waiting(row) for row in rows if row.quarantined]
     if any(isinstance(server, StdioServer) for server in config.values()) and (reason := await unhidden_reason()):
         found.append(Finding("isolation", "warning", VISIBLE.format(reason), VISIBLE_REMEDY))
     return found
@@ -37,9 +41,15 @@ def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailab
     return ok(subject, said)
 
 
-async def _known(settings: Settings) -> McpConfig:
+def _waiting(row: ServerRow) -> Finding:
+    tools = "; ".join(f"{tool}: {reason}" for tool, reason in row.quarantined.items())
+    remedy = f"`starling server approve {row.name}` shows what changed, and approves it."
+    return Finding(f"server {row.name}", "warning", f"Quarantined, and offered to nobody: {tools}", remedy)
+
+
+async def _known(settings: Settings) -> Sequence[ServerRow]:
     try:
         async with open_admin(settings) as admin:
-            return {row.name: server_of(row.config) for row in await admin.servers.servers()}
+            return await admin.servers.servers()
     except (DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
-        return {}
+        return ()
