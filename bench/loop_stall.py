@@ -61,14 +61,14 @@ _ROWS: Final = {
     "15 MB of text": _content("b'\"' + b'x' * 15 * 2**20 + b'\"'"),
     "15 MB of numbers": _content("b'[' + b','.join([b'1'] * 7_500_000) + b']'"),
     "10 MB of objects": _content("b'[' + b','.join([b'{\"n\":[1,\"a\"]}'] * 700_000) + b']'"),
-    "5,000 levels": _content("b'[' * 5000 + b']' * 5000"),
+    "5000 levels": _content("b'[' * 5000 + b']' * 5000"),
     "5 million levels": _content("b'[' * 5_000_000 + b']' * 5_000_000"),
-    "5,000 digits": _content("b'9' * 5000"),
+    "5000 digits": _content("b'9' * 5000"),
     "250 KiB of numbers": _content("b'[' + b','.join([b'1'] * 125_000) + b']'"),
-    "50,000 notifications": f"{_NOTE!r} % b'progress' * 50_000 + {_content('b"1"')}",
-    "50,000 messages of its log": f"{_NOTE!r} % b'message' * 50_000 + {_content('b"1"')}",
-    "50,000 lists that changed": f"{_NOTE!r} % b'tools/list_changed' * 50_000 + {_content('b"1"')}",
-    "100,000 lines of another kind": f"b'y\\n' * 9_000 + {_content('b"1"')}",
+    "50000 notifications": f"{_NOTE!r} % b'progress' * 50_000 + {_content('b"1"')}",
+    "50000 messages of its log": f"{_NOTE!r} % b'message' * 50_000 + {_content('b"1"')}",
+    "50000 lists that changed": f"{_NOTE!r} % b'tools/list_changed' * 50_000 + {_content('b"1"')}",
+    "100000 lines of another kind": f"b'y\\n' * 9_000 + {_content('b"1"')}",
     "50 MB on stderr": f"__import__('sys').stderr.write('e\\n' * 25_000_000) and {_content('b"1"')}",
 }
 _PATTERN: Final = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -115,7 +115,7 @@ def _rows() -> list[dict[str, Any]]:
     rows = [{"name": row["name"], "raw": row["raw"]} for row in corpus if not row["name"].endswith("b64")]
     rows += [{"name": name, "python": program} for name, program in _ROWS.items()]
     rows += [
-        {"name": f"{name}, compressed", "python": _ROWS[name], "gzip": True} for name in ("80 MB", "10 MB of objects")
+        {"name": f"{name} compressed", "python": _ROWS[name], "gzip": True} for name in ("80 MB", "10 MB of objects")
     ]
     return rows + [
         {"name": name, "python": program, "outputSchema": schema} for name, (program, schema) in _COSTLY.items()
@@ -136,15 +136,18 @@ async def _server(rows: Path, path: str) -> AsyncGenerator[Callable[[str], Await
             if process is not None:
                 await _listening(port)
             listed = await list_once(sessions, "a", config, limits.server_start_seconds)
-            tools = tuple(_tool(definition) for definition in listed.tools.values())
+            tools = tuple(_tool(name, definition) for name, definition in listed.tools.items())
             directory.replace({"a": config}, [ServerListing("a", "", config.hash, "ready", tools)])
             stage = _stage(directory, sessions, limits)
             by_name = {tool.name: tool for tool in tools}
 
             async def ask(name: str) -> object:
-                call = ToolCall(new_id(), "run", "t1", by_name[name], {})
+                call = ToolCall(new_id(), "run", "t1", by_name[name.replace(" ", "_")], {})
                 seconds = _SECONDS if name in _SILENT else _LONGEST
-                return await stage(call, Deadline(SystemClock(), seconds), None)
+                outcome = await stage(call, Deadline(SystemClock(), seconds), None)
+                if outcome.code == "server_unavailable" or (name == "good" and outcome.status != "succeeded"):
+                    raise RuntimeError(f"nothing to measure, {name} gave no answer: {outcome.text}")
+                return outcome
 
             yield ask
         finally:
@@ -156,10 +159,21 @@ async def _server(rows: Path, path: str) -> AsyncGenerator[Callable[[str], Await
 def _stage(directory: Directory, sessions: SessionPool, limits: Limits) -> Stage:
     """Return the stages of a call's path that see what the server sends."""
     validators = Validators()
-    live = LiveCheck(cast("LiveReview", None), limits.server_start_seconds)  # nothing differs from what is approved
+    live = LiveCheck(cast("LiveReview", _AllApproved(directory)), limits.server_start_seconds)
     sent = Dispatch(directory, sessions, validators, NO_HALTS, live)
     stage: Stage = Timeout(directory, limits.tool_call_seconds, sent)
     return SchemaCheck(validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
+
+
+class _AllApproved:
+    """Takes whatever a server offers for what was approved."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def followed(self, name: str, *_: object) -> Mapping[str, str]:
+        server = self._directory.server(name)
+        return server.tools if server is not None else {}
 
 
 async def _listening(port: int) -> None:
@@ -173,9 +187,9 @@ async def _listening(port: int) -> None:
             return
 
 
-def _tool(definition: Mapping[str, Any]) -> ToolDefinition:
+def _tool(name: str, definition: Mapping[str, Any]) -> ToolDefinition:
     schemas = definition["inputSchema"], definition.get("outputSchema")
-    return ToolDefinition("a", definition["name"], "", *schemas, Effect.READ, definition_hash(definition))
+    return ToolDefinition("a", name, "", *schemas, Effect.READ, definition_hash(definition))
 
 
 async def _stall(act: Callable[[], Awaitable[object]]) -> float:
