@@ -57,25 +57,25 @@ def _content(value: str) -> str:
 
 
 _ROWS: Final = {
-    "80 MB": _content("b'\"' + b'x' * 80 * 2**20 + b'\"'"),
-    "15 MB of text": _content("b'\"' + b'x' * 15 * 2**20 + b'\"'"),
-    "15 MB of numbers": _content("b'[' + b','.join([b'1'] * 7_500_000) + b']'"),
-    "10 MB of objects": _content("b'[' + b','.join([b'{\"n\":[1,\"a\"]}'] * 700_000) + b']'"),
-    "5000 levels": _content("b'[' * 5000 + b']' * 5000"),
-    "5 million levels": _content("b'[' * 5_000_000 + b']' * 5_000_000"),
-    "5000 digits": _content("b'9' * 5000"),
-    "250 KiB of numbers": _content("b'[' + b','.join([b'1'] * 125_000) + b']'"),
-    "50000 notifications": f"{_NOTE!r} % b'progress' * 50_000 + {_content('b"1"')}",
-    "50000 messages of its log": f"{_NOTE!r} % b'message' * 50_000 + {_content('b"1"')}",
-    "50000 lists that changed": f"{_NOTE!r} % b'tools/list_changed' * 50_000 + {_content('b"1"')}",
-    "100000 lines of another kind": f"b'y\\n' * 9_000 + {_content('b"1"')}",
-    "50 MB on stderr": f"__import__('sys').stderr.write('e\\n' * 25_000_000) and {_content('b"1"')}",
+    "80_MB": _content("b'\"' + b'x' * 80 * 2**20 + b'\"'"),
+    "15_MB_of_text": _content("b'\"' + b'x' * 15 * 2**20 + b'\"'"),
+    "15_MB_of_numbers": _content("b'[' + b','.join([b'1'] * 7_500_000) + b']'"),
+    "10_MB_of_objects": _content("b'[' + b','.join([b'{\"n\":[1,\"a\"]}'] * 700_000) + b']'"),
+    "5000_levels": _content("b'[' * 5000 + b']' * 5000"),
+    "5_million_levels": _content("b'[' * 5_000_000 + b']' * 5_000_000"),
+    "5000_digits": _content("b'9' * 5000"),
+    "250_KiB_of_numbers": _content("b'[' + b','.join([b'1'] * 125_000) + b']'"),
+    "50000_notifications": f"{_NOTE!r} % b'progress' * 50_000 + {_content('b"1"')}",
+    "50000_messages_of_its_log": f"{_NOTE!r} % b'message' * 50_000 + {_content('b"1"')}",
+    "50000_lists_that_changed": f"{_NOTE!r} % b'tools/list_changed' * 50_000 + {_content('b"1"')}",
+    "100000_lines_of_another_kind": f"b'y\\n' * 9_000 + {_content('b"1"')}",
+    "50_MB_on_stderr": f"__import__('sys').stderr.write('e\\n' * 25_000_000) and {_content('b"1"')}",
 }
 _PATTERN: Final = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
 _COSTLY: Final = {  # rows that promise what takes long to check
-    "a pattern": (_content("b'\"' + b'a' * 200_000 + b'!\"'"), _PATTERN),
-    "a pattern for 10 MB": (_content("b'\"' + b'a' * 10_000_000 + b'!\"'"), _PATTERN),
-    "wrong items": (
+    "a_pattern": (_content("b'\"' + b'a' * 200_000 + b'!\"'"), _PATTERN),
+    "a_pattern_for_10_MB": (_content("b'\"' + b'a' * 10_000_000 + b'!\"'"), _PATTERN),
+    "wrong_items": (
         _content("b'[' + b','.join([b'1'] * 100_000) + b']'"),
         {"type": "object", "properties": {"a": {"items": {"type": "string"}}}},
     ),
@@ -115,7 +115,7 @@ def _rows() -> list[dict[str, Any]]:
     rows = [{"name": row["name"], "raw": row["raw"]} for row in corpus if not row["name"].endswith("b64")]
     rows += [{"name": name, "python": program} for name, program in _ROWS.items()]
     rows += [
-        {"name": f"{name} compressed", "python": _ROWS[name], "gzip": True} for name in ("80 MB", "10 MB of objects")
+        {"name": f"{name}_compressed", "python": _ROWS[name], "gzip": True} for name in ("80_MB", "10_MB_of_objects")
     ]
     return rows + [
         {"name": name, "python": program, "outputSchema": schema} for name, (program, schema) in _COSTLY.items()
@@ -142,7 +142,7 @@ async def _server(rows: Path, path: str) -> AsyncGenerator[Callable[[str], Await
             by_name = {tool.name: tool for tool in tools}
 
             async def ask(name: str) -> object:
-                call = ToolCall(new_id(), "run", "t1", by_name[name.replace(" ", "_")], {})
+                call = ToolCall(new_id(), "run", "t1", by_name[name], {})
                 seconds = _SECONDS if name in _SILENT else _LONGEST
                 outcome = await stage(call, Deadline(SystemClock(), seconds), None)
                 if outcome.code == "server_unavailable" or (name == "good" and outcome.status != "succeeded"):
