@@ -1,9 +1,12 @@
 """Fixtures for all tests: a real Postgres, and a database of its own for each test."""
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from psycopg import Connection
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -18,6 +22,7 @@ from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
 from tests.support.open_folder import new_open_folder
+from tests.support.work_order import dealt
 
 _TEMPLATE = "starling_template"
 _TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
@@ -31,6 +36,18 @@ hypothesis_settings.load_profile("starling")
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that start, or for timeouts."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(trylast=True)  # after tests were deselected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each of several worker processes begin with long tests and end with short ones."""
+    if workers := getattr(config, "workerinput", {}).get("workercount"):
+        items[:] = dealt(items, workers, lambda item: item.nodeid.partition("::")[0])
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what was imported and collected from garbage collection: it would be looked through again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -56,39 +73,63 @@ def postgres_server() -> Generator[EmbeddedPostgres]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def template_database(postgres_server: EmbeddedPostgres) -> str:
-    """The name of a migrated database that test databases are copied from."""
-    _execute(postgres_server.url, f"CREATE DATABASE {_TEMPLATE}")
-    asyncio.run(upgrade(_on_database(postgres_server.url, _TEMPLATE)))
-    return _TEMPLATE
+@dataclass(frozen=True, slots=True)
+class DatabaseServer:
+    """Creates and drops databases, over one connection: a new one for each would cost as much as the database."""
+
+    url: str
+    connection: Connection
+    numbers: Iterator[int]
+
+    @contextmanager
+    def database(self, how: str = "") -> Generator[str]:
+        """Create a database; yield its address; drop it."""
+        name = f"test_{next(self.numbers)}"
+        self.connection.execute(f"CREATE DATABASE {name} {how}".encode())
+        yield _on_database(self.url, name)
+        self.connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 @pytest.fixture(scope="session")
-def database_names() -> Iterator[str]:
-    return (f"test_{number}" for number in count(1))
+def database_server(postgres_server: EmbeddedPostgres) -> Generator[DatabaseServer]:
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        yield DatabaseServer(postgres_server.url, connection, count(1))
+
+
+@pytest.fixture(scope="session")
+def database_copy(database_server: DatabaseServer) -> str:
+    """What creates a copy of a migrated database."""
+    database_server.connection.execute(f"CREATE DATABASE {_TEMPLATE}")
+    asyncio.run(upgrade(_on_database(database_server.url, _TEMPLATE)))
+    return f"TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY"
 
 
 @pytest.fixture
-def database_url(
-    postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
-) -> Generator[str]:
+def database_url(database_server: DatabaseServer, database_copy: str) -> Generator[str]:
     """The address of a migrated database that this test alone uses."""
-    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database} STRATEGY FILE_COPY")
+    with database_server.database(database_copy) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
-def module_database_url(
-    postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
-) -> Generator[str]:
+def module_database_url(database_server: DatabaseServer, database_copy: str) -> Generator[str]:
     """The address of a migrated database that the tests of one module share."""
-    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database} STRATEGY FILE_COPY")
+    with database_server.database(database_copy) as url:
+        yield url
 
 
 @pytest.fixture
-def empty_database_url(postgres_server: EmbeddedPostgres, database_names: Iterator[str]) -> Generator[str]:
+def empty_database_url(database_server: DatabaseServer) -> Generator[str]:
     """The address of an empty database that this test alone uses."""
-    yield from _database(postgres_server.url, next(database_names), "")
+    with database_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def restored_database_url(database_server: DatabaseServer) -> Generator[str]:
+    """The address of a second empty database of this test, to restore a dump to."""
+    with database_server.database() as url:
+        yield url
 
 
 @pytest.fixture
@@ -97,17 +138,6 @@ async def engine(database_url: str) -> AsyncGenerator[AsyncEngine]:
     engine = open_engine(database_url)
     yield engine
     await engine.dispose()
-
-
-def _database(server: str, name: str, how: str) -> Generator[str]:
-    _execute(server, f"CREATE DATABASE {name} {how}")
-    yield _on_database(server, name)
-    _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _execute(url: str, statement: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement.encode())
 
 
 def _on_database(url: str, name: str) -> str:

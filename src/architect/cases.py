@@ -10,7 +10,8 @@ from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criteri
 from architect.checks.examples import named_tools
 from architect.team_world import TeamWorld
 from starling.core.teams.building import BuildCase
-from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
+from starling.core.teams.findings import MOST_FINDINGS, Finding
+from starling.core.teams.spec import Criterion, Example, TeamMember, TeamSpec
 
 CASES: Final = "cases"
 """What paths of findings in the caller's cases begin with."""

@@ -6,16 +6,8 @@ from typing import Any, Final, cast
 from pydantic import BaseModel, ValidationError
 
 from architect.near_names import did_you_mean
-from starling.core.teams.spec import (
-    Criterion,
-    Example,
-    Finding,
-    Fixture,
-    TeamGrants,
-    TeamLimits,
-    TeamMember,
-    TeamSpec,
-)
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import Criterion, Example, Fixture, TeamGrants, TeamLimits, TeamMember, TeamSpec
 from starling.core.validation_errors import fault_text
 
 _SHOWN: Final = 60  # characters of a wrong value or key

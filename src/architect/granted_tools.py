@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from architect.team_world import TeamWorld, nested, permits
 from starling.core.principal import Grant
-from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 type Grants = Sequence[Grant | None]

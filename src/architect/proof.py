@@ -7,7 +7,7 @@ from typing import Final
 from architect.cases import with_cases
 from architect.checks.few_cases import FEWEST
 from architect.judgement import judged
-from starling.core.events import MetCriterion, Proof
+from starling.core.events.build_events import MetCriterion, Proof
 from starling.core.teams.building import BuildCase, BuildRun
 from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialRecord, share_met
 from starling.core.teams.spec import Criterion, Example, TeamSpec

@@ -6,9 +6,11 @@ from typing import Final, get_args
 from architect.cases import CASES
 from architect.checks.few_cases import FEWEST
 from architect.team_store import PublishedVersion
-from starling.core.events import MissingPart
-from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport
-from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.events.build_events import MissingPart
+from starling.core.teams.findings import Finding
+from starling.core.teams.proofs import CaseReport, ProofReport
+from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.tool_calls import AnswerSource
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
 _SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from architect.format_findings import format_findings
 from architect.yaml_subset import DEEPEST, DIGITS, load_yaml
 from starling.core.teams.building import BuildCase
-from starling.core.teams.spec import MOST_FINDINGS, Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.findings import MOST_FINDINGS, Finding, TeamInvalidError
+from starling.core.teams.spec import TeamSpec
 
 MAX_CHARS: Final = 200_000
 """The longest document that is read, as text and as JSON; the slowest one takes a second of processor time."""

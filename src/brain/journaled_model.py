@@ -113,7 +113,7 @@ class JournaledModel:
         return ModelAnswer(reply, replayed=False)
 
     def _failed_attempts(self, path: str, request: ModelRequest) -> FailedAttempts:
-        return FailedAttempts(path, request.role, self.budget.meter, self.recorder)
+        return FailedAttempts(path, request, self.budget.meter, self.recorder)
 
     def _within_budget(self, request: ModelRequest, failed: FailedAttempts) -> ModelRequest:
         self.budget.check(failed.path)
@@ -140,6 +140,9 @@ class JournaledModel:
                     "input_tokens": reply.usage.input_tokens,
                     "output_tokens": reply.usage.output_tokens,
                     "path": failed.path,
+                    "is_error": bool(fault),
+                    "duration_ms": failed.elapsed_ms(),
+                    **request.prompt_named(),
                 },
             )
         )

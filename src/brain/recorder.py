@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
-from starling.core.events import AnyEvent, Plan, Route, Thinking, Warn
+from starling.core.events.run_events import Plan, Route, Thinking, Warn
+from starling.core.events.stream import AnyEvent
 from starling.core.runs import Step
 
 

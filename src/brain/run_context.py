@@ -10,6 +10,7 @@ from brain.governance import Allowance
 from brain.interrupts.budget import RunBudget
 from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
+from brain.prompts import PROGRAM_PROMPTS, PromptSet
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
@@ -54,6 +55,7 @@ class RunContext:
     ledger: Ledger
     skills: RunSkills
     checkpoints: Checkpoints
+    prompts: PromptSet = PROGRAM_PROMPTS
     path: str = ""
     teams: tuple[str, ...] = ()
     trial: Trial | None = None

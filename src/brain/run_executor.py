@@ -33,7 +33,6 @@ from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
-from brain.prompts import prompt
 from brain.recorder import RunRecorder
 from brain.registry.cards import ARCHITECT, Roster
 from brain.retrieval.search import AgentSearch
@@ -51,13 +50,13 @@ from starling.core.errors import (
     StarlingError,
     SuspendedError,
 )
-from starling.core.events import Failure, Warn
+from starling.core.events.run_events import Failure, Warn
 from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
 from starling.core.teams.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
-from starling.core.tracing import NOOP_TRACER, Span
+from starling.core.tracing import NOOP_TRACER, RUN_FAILURE, RUN_STATUS, Span
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.writer import RunWriter
@@ -81,7 +80,10 @@ class Brain:
     async def park(self, claim: Claim) -> RunResult:
         """End a claimed run that crashed its workers too often. Raises what `execute` raises."""
         again = claim.run.crashes > self._parts.limits.crashes_per_run  # parking failed the last time
-        return await self._terminator.park(claim, blind=again)
+        with self._parts.tracer.segment(claim.run) as segment:
+            result = await self._terminator.park(claim, blind=again)
+            self._describe(segment, result)
+        return result
 
     async def execute(self, claim: Claim) -> RunResult | None:
         """Execute a claimed run to its end, or to the end of a step once this process drains.
@@ -90,7 +92,7 @@ class Brain:
         if another worker took the run over, DatabaseUnavailableError if Postgres was away for too long: the run is
         continued by another worker, or later.
         """
-        writer = RunWriter(self._parts.engine, claim, self._parts.broadcast)
+        writer = RunWriter(self._parts.engine, claim, self._parts.broadcast, span_id=self._parts.tracer.span_id)
         with self._parts.broadcast.local_writer(claim.run.id):
             try:
                 with (
@@ -98,7 +100,7 @@ class Brain:
                     self._parts.active_runs.track(claim.run) as active,
                 ):
                     result = await self._execute(claim.run, writer, active)
-                    _describe(segment, result)
+                    self._describe(segment, result)
             finally:
                 await writer.close()
         return result
@@ -135,6 +137,18 @@ class Brain:
         if failure:
             state, failure = await self._state_at_failure(writer, failure)
         return await self._parts.finalizer.end(writer, state, meter, failure)
+
+    def _describe(self, segment: Span, result: RunResult | None) -> None:
+        """Add what a claim came to, and the scores of the run if it has ended: its status, and why it failed."""
+        if result is None:
+            segment.set(lambda: {"starling.status": "waiting"})
+            return
+        segment.set(lambda: {"starling.status": result.status, "output": result.reply})
+        tracer = self._parts.tracer
+        tracer.score(RUN_STATUS, result.status, "", of_trace=True)
+        if result.status != "succeeded":
+            segment.fail(result.reply)
+            tracer.score(RUN_FAILURE, result.code or result.status, result.reply, of_trace=True)
 
     async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
         """Let the run wait for the answers to its interrupts; no worker holds it."""
@@ -173,6 +187,7 @@ class Brain:
             ledger=ledger,
             skills=RunSkills(writer),
             checkpoints=RunCheckpoints(self._parts.engine, writer),
+            prompts=await self._parts.registry.prompts(run.epoch),
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
         )
 
@@ -230,8 +245,8 @@ class Brain:
 def _stars(parts: Collaborators) -> StarRunner:
     limits, tracer = parts.limits, parts.tracer
     shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
-    supervisor = Supervisor(prompt("supervisor"), limits, shortlister, parts.gateway, tracer)
-    return StarRunner(supervisor, Qa(prompt("qa")), partial(_pipeline, parts), limits.graph_steps)
+    supervisor = Supervisor(limits, shortlister, parts.gateway, tracer)
+    return StarRunner(supervisor, Qa(), partial(_pipeline, parts), limits.graph_steps)
 
 
 def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
@@ -242,7 +257,7 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
     return Pipeline(
         tool_runtime=NativeRuntime(access),
         text_runtime=TextRuntime(),
-        reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
+        reviewer=Reviewer(tracer),
         tracer=tracer,
         history_messages=limits.worker_context_messages,
         memory=parts.memory,
@@ -263,15 +278,6 @@ def _traced(parts: Collaborators) -> Collaborators:
         return parts
     models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
     return replace(parts, models=models, gateway=gateway)
-
-
-def _describe(segment: Span, result: RunResult | None) -> None:
-    if result is None:
-        segment.set(lambda: {"starling.status": "waiting"})
-        return
-    segment.set(lambda: {"starling.status": result.status, "output": result.reply})
-    if result.status != "succeeded":
-        segment.fail(result.reply)
 
 
 def _working_seconds(seconds: float) -> float:

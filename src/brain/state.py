@@ -4,7 +4,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
-from starling.core.teams.proofs import AnswerSource
+from starling.core.tool_calls import AnswerSource
 
 GRAPH_VERSION = 1
 """Names of nodes and keys of the state are append-only; a run records the version that it began with."""

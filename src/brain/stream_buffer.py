@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from brain.recorder import RunRecorder
-from starling.core.events import Thinking
+from starling.core.events.run_events import Thinking
 from starling.core.secrets.look_alikes import StreamedText
 
 _GROUP_SECONDS = 0.05

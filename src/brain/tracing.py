@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from starling.core.clock import Deadline
-from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, PromptVersion, TextDelta
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.core.tracing import Attributes, Span, SpanKind, Tracer
 
@@ -73,8 +73,19 @@ def _request(request: ModelRequest, model: str) -> Attributes:
         "gen_ai.request.max_tokens": request.max_tokens,
         "starling.model_role": request.role.value,
         "starling.prompt.name": request.prompt and request.prompt.name,
-        "starling.prompt.version": request.prompt and request.prompt.version,
+        "starling.prompt.version": request.prompt and request.prompt.hash,
+        **(_langfuse_prompt(request.prompt) if request.prompt else {}),
         "input": [{"role": message.role, "content": message.content} for message in request.messages],
+    }
+
+
+def _langfuse_prompt(prompt: PromptVersion) -> Attributes:
+    """Return the attributes that link a generation to its prompt in Langfuse; none for a text that isn't there."""
+    if prompt.source != "langfuse":
+        return {}
+    return {
+        "langfuse.observation.prompt.name": prompt.remote_name,
+        "langfuse.observation.prompt.version": prompt.version,
     }
 
 
@@ -101,6 +112,8 @@ def _call(call: ToolCall) -> Attributes:
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.tool.full_name,
         "gen_ai.tool.call.id": call.id,
+        "tool_usage": [call.tool.full_name],
+        "tags": [f"tool_usage:{call.tool.full_name}"],
         "starling.server": call.tool.server,
         "starling.effect": call.tool.effect.value,
         "input": call.arguments,

@@ -20,6 +20,13 @@ def transport():
     return transport
 
 
+def process_memory():
+    """Return the module that measures processes. Imports psutil."""
+    from mcp_gateway.sessions import process_memory
+
+    return process_memory
+
+
 def discovery():
     """Return the module that lists tools. Imports MCP's SDK and jsonschema-rs."""
     from mcp_gateway.registration import discovery

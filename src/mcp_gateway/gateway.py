@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
-from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.path.results.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.registration.known_servers import Directory
@@ -20,11 +20,13 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions.breaker_reports import BreakerReports
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
+from starling.core.ids import process_name
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy, Observation
 from starling.core.tools import (
@@ -92,12 +94,22 @@ class Gateway(ToolGateway):
 
     def listing(self, server: str) -> ServerListing | None:
         known = self._directory.server(server)
-        return known.listing if known is not None else None
+        if known is None:
+            return None
+        key = server, known.config.hash
+        breakers = self._sessions.breakers
+        state = breakers.state(key) if breakers.refuses(key) else None
+        return known.listing if state is None else replace(known.listing, state="degraded", error=state.text)
 
     @property
     def open_sessions(self) -> int:
         """How many sessions for calls are open or opening."""
         return self._sessions.count
+
+    @property
+    def server_memory(self) -> int:
+        """How many bytes the processes of servers used when they were measured last."""
+        return self._sessions.memory
 
     async def sync(
         self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
@@ -178,6 +190,8 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
     """
     directory, cache = Directory(secrets, environment), ResultCache()
     async with SessionPool(limits, environment, private) as sessions:
+        breakers = sessions.breakers
+        reports = BreakerReports(repository.breakers, process_name(), breakers)
         catalog = Catalog(repository, sessions, limits)
         live = LiveCheck(LiveReview(observed or repository), limits.server_start_seconds)
 
@@ -198,7 +212,7 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
             def relist(server: str) -> None:
                 catalog.relist_later(server, refreshed)
 
-            ports = wiring.PathPorts(directory, sessions, live, halts, stored, invalidate, relist)
+            ports = wiring.PathPorts(directory, sessions, breakers, live, halts, stored, invalidate, relist)
             return wiring.build_path(ports, limits, approval)
 
         gateway = Gateway(catalog, sessions, directory, live, cache, build_path)
@@ -208,3 +222,4 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
         finally:
             await catalog.stop()
             await live.stop()
+            await reports.stop()

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.experiment import ExperimentPlan, run_experiment
-from tests.chaos.nemesis import KINDS
+from tests.chaos.nemesis import REPLICATED_KINDS
 from tests.chaos.report import report
 
 
@@ -22,8 +22,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--keep", action="store_true", help="keep logs and data, as after a violation")
-    parser.add_argument("--only", action="append", choices=list(KINDS), default=[], help="a kind of faults; repeat it")
+    parser.add_argument(
+        "--only", action="append", choices=list(REPLICATED_KINDS), default=[], help="a kind of faults; repeat it"
+    )
     parser.add_argument("--crewai", action="store_true", help="members of teams are executed by CrewAI")
+    parser.add_argument("--replicated", action="store_true", help="Postgres has a replica; primaries are killed, too")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.faults} faults in {options.minutes:g} minutes", flush=True)
     logging.getLogger("aiohttp.server").setLevel(
@@ -35,8 +38,9 @@ def main() -> int:
         options.seed,
         options.faults,
         options.minutes * 60,
-        only=options.only,
+        only=options.only or (list(REPLICATED_KINDS) if options.replicated else ()),
         team_runtime="crewai" if options.crewai else "native",
+        replicated=options.replicated,
         verbose=True,
     )
     result = asyncio.run(run_experiment(plan, folder))

@@ -67,11 +67,10 @@ class ApiClient:
     ) -> AsyncGenerator[ClientResponse | None]:
         """Open a stream and record its start and end; None: retry it. Raises the errors in `LOST`."""
         key = self.cluster.keys[self.tenant]
-        stream = OpenStream(key.id, time())
+        api = self.address("")
+        stream = OpenStream(key.id, time(), address=api)
         try:
-            async with self.client.request(
-                method, self.address(path), headers=_shown(key, headers), **what
-            ) as response:
+            async with self.client.request(method, api + path, headers=_shown(key, headers), **what) as response:
                 self.history.guarantees.streams.append(stream)
                 yield response if self._is_possible(response, key) else None
         finally:

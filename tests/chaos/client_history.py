@@ -30,6 +30,7 @@ class Reading:
     who: str
     events: list[Event] = field(default_factory=list[Event])
     connections: int = 0
+    resumed: int = 0  # connections that went on after an event of an earlier one
 
     @property
     def last(self) -> int:

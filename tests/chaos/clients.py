@@ -174,6 +174,7 @@ class Clients:
         headers = {"Last-Event-ID": str(reading.last)}
         async with self.api.stream("GET", f"/v1/runs/{reading.run_id}/events", headers) as response:
             if response is not None and response.status == 200:
+                reading.resumed += reading.last > 0
                 async for event in read_events(response):
                     self.api.history.record_event(reading, event)
                 return

@@ -33,6 +33,8 @@ from tests.chaos.workload import EFFECTS, HOSTILE, answer
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
+from tests.support.postgres_servers import ReplicatedPostgres
+from tests.support.versions import THIS, Version
 
 TENANTS = ("alpha", "beta")
 EFFECT_SERVERS = ("till", "vault")  # servers whose effects are counted; unsafe tools of the vault need approval
@@ -67,7 +69,7 @@ class Cluster:
     """The running system. `keys` are those in use, `planted` the secrets that must not appear anywhere."""
 
     folder: Path
-    postgres: EmbeddedPostgres
+    postgres: EmbeddedPostgres | ReplicatedPostgres
     model: ModelServer
     collector: Collector
     apis: Sequence[ManagedService]
@@ -108,25 +110,36 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(folder: Path, team_runtime: str) -> AsyncGenerator[Cluster]:
+async def open_cluster(
+    folder: Path,
+    team_runtime: str,
+    versions: Sequence[Version] = (THIS, THIS),
+    *,
+    started: int = 2,
+    replicated: bool = False,
+) -> AsyncGenerator[Cluster]:
     """Start everything in `folder`, which every user may enter; stop it at the end of the block.
 
-    `team_runtime` executes the members of teams.
+    `team_runtime` executes the members of teams. There is an API and a worker of each of `versions`; only the first
+    `started` of each are started. The first version sets the database up. `replicated`: Postgres has a synchronous
+    replica.
     """
     planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers", "collector")}
     async with AsyncExitStack() as stack:
-        postgres = EmbeddedPostgres(folder / "database")
-        postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
-        stack.enter_context(postgres)
-        await upgrade(postgres.url)
+        postgres = stack.enter_context(_postgres(folder, replicated=replicated))
+        await (upgrade(postgres.url) if versions[0] is THIS else versions[0].upgrade(postgres.url, folder))
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute(_WITNESS.read_bytes())
         keys = await _keys(postgres.url, *CLIENT_SCOPES)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
-        ports = [_free_port(), _free_port()]
+        ports = [_free_port() for _ in versions]
         common = _environment(folder, planted, model, collector)
-        apis, workers = _services(folder, postgres, common, ports)
+        pairs = [
+            _services(folder, postgres, {**common, **version.variables}, port, number)
+            for number, (version, port) in enumerate(zip(versions, ports, strict=True), 1)
+        ]
+        apis, workers = zip(*pairs, strict=True)
         cluster = Cluster(
             folder=folder,
             postgres=postgres,
@@ -140,12 +153,21 @@ async def open_cluster(folder: Path, team_runtime: str) -> AsyncGenerator[Cluste
         )
         keeper = asyncio.get_running_loop().create_task(_open_gates(cluster.effects_file), name="gates")
         stack.callback(keeper.cancel)
-        await stack.enter_async_context(supervised(cluster.services))
-        await all_ready(cluster.services)
+        first = [service for pair in pairs[:started] for service in pair]
+        await stack.enter_async_context(supervised(first))
+        await all_ready(first)
         for tenant, key in (await _keys(postgres.url, Scope.TEAMS, Scope.ADMIN)).items():
             cluster.planted[f"key of the team administrator of {tenant}"] = key.secret
             await activate_teams(cluster.addresses[0], key.secret, team_runtime)
         yield cluster
+
+
+def _postgres(folder: Path, *, replicated: bool) -> EmbeddedPostgres | ReplicatedPostgres:
+    if replicated:
+        return ReplicatedPostgres(folder, ports=(_free_port(), _free_port()))
+    postgres = EmbeddedPostgres(folder / "database")
+    postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
+    return postgres
 
 
 async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
@@ -158,7 +180,7 @@ async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
     return {row.tenant: TenantKey(row.id, secret) for row, secret in made}
 
 
-def _password(postgres: EmbeddedPostgres) -> Mapping[str, str]:
+def _password(postgres: EmbeddedPostgres | ReplicatedPostgres) -> Mapping[str, str]:
     return {"password of Postgres": urlsplit(postgres.tcp_url).password or ""}
 
 
@@ -170,7 +192,7 @@ def _environment(
     (folder / "effects" / "record").touch()
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": _servers(folder)}))
-    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     return {
         **inherited,
         "HOME": str(folder),
@@ -192,16 +214,17 @@ def _environment(
 
 
 def _services(
-    folder: Path, postgres: EmbeddedPostgres, common: Mapping[str, str], ports: Sequence[int]
-) -> tuple[Sequence[ManagedService], Sequence[ManagedService]]:
+    folder: Path, postgres: EmbeddedPostgres | ReplicatedPostgres, common: Mapping[str, str], port: int, number: int
+) -> tuple[ManagedService, ManagedService]:
+    """Return an API and a worker."""
+
     def service(name: str, *command: str) -> ManagedService:
         def environment(life: int) -> Mapping[str, str]:
             return {**common, "DATABASE_URL": f"{postgres.url}&application_name={name}.{life}"}
 
         return ManagedService(name, (*command, "--json"), environment, folder)
 
-    apis = [service(f"api-{n}", "serve", "--port", str(port)) for n, port in enumerate(ports, 1)]
-    return apis, [service(f"worker-{n}", "worker") for n in (1, 2)]
+    return service(f"api-{number}", "serve", "--port", str(port)), service(f"worker-{number}", "worker")
 
 
 def _servers(folder: Path) -> dict[str, Any]:
@@ -214,11 +237,9 @@ def _servers(folder: Path) -> dict[str, Any]:
             "tools": {tool: {"effect": effect} for tool, effect in EFFECTS.items()},
         },
     }
-    health = {"command": sys.executable, "args": ["-m", "mcp_gateway.servers.system_health"]}
     vault = effects | {"x-starling": effects["x-starling"] | {"approval": "unsafe"}}
     return {
         **dict(zip(EFFECT_SERVERS, (effects, vault), strict=True)),
-        "health": health | {"x-starling": {"effect": "read"}},
         **{name: _hostile_server(name) for name in HOSTILE},
     }
 

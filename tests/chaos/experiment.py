@@ -36,6 +36,7 @@ class ExperimentPlan:
     callers: int = 5  # of each tenant
     only: Sequence[str] = ()  # kinds of faults; empty: all
     team_runtime: str = "native"
+    replicated: bool = False  # Postgres has a synchronous replica, which is promoted when the primary is killed
     verbose: bool = False  # print faults as they happen
     healing_seconds: float = 180.0
     prune_age: float = (
@@ -73,7 +74,7 @@ async def run_experiment(plan: ExperimentPlan, folder: Path) -> ExperimentResult
     """Run an experiment in `folder`, which every user may enter."""
     history = ClientHistory(guarantees=TimingGuarantees(prune_age=plan.prune_age))
     watch = Stopwatch()
-    async with open_cluster(folder, plan.team_runtime) as cluster:
+    async with open_cluster(folder, plan.team_runtime, replicated=plan.replicated) as cluster:
         watch.lap("start")
         admin = Administrator.of(cluster, history)
         nemesis = Nemesis(cluster, admin, history.guarantees, plan.verbose)

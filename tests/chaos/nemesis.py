@@ -22,6 +22,7 @@ from tests.chaos.cluster import EFFECT_SERVERS, LEASE_SECONDS, TENANTS, Cluster
 from tests.chaos.processes import ManagedService
 from tests.chaos.timing_guarantees import TimingGuarantees
 from tests.chaos.workload import ARCHITECT, CLERKS, DESK, TILL, VAULT
+from tests.support.postgres_servers import ReplicatedPostgres
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -81,7 +82,7 @@ class Nemesis:
                 group.create_task(self._do(fault), name=fault.kind)
 
     async def _do(self, fault: Fault) -> None:
-        await KINDS[fault.kind](self, fault)
+        await REPLICATED_KINDS[fault.kind](self, fault)
         self.done[fault.kind] += 1
 
     def _log(self, what: str) -> None:
@@ -165,6 +166,17 @@ class Nemesis:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim["pid"], signal.SIGKILL)
                     await self._noticed()
+
+    async def fail_over(self, _: Fault) -> None:
+        """Kill the primary and promote its replica; then the former primary becomes the replica of the new one."""
+        postgres = self.cluster.postgres
+        assert isinstance(postgres, ReplicatedPostgres)
+        async with self._postgres():
+            self._log("kill -9 of the primary, and promotion of its replica")
+            await asyncio.to_thread(postgres.fail_over)
+            await asyncio.to_thread(postgres.rewind)
+            postgres.follow()
+            self._log("the former primary is the replica")
 
     async def _noticed(self) -> None:
         """Wait until Postgres has ended all backends, including ours, and accepts connections again."""
@@ -272,6 +284,9 @@ KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "key revoked": Nemesis.revoke_key,
     "pruned": Nemesis.prune,
 }
+FAILOVER = "primary killed"
+REPLICATED_KINDS = {**KINDS, FAILOVER: Nemesis.fail_over}
+"""The kinds of faults of a replicated Postgres."""
 
 
 def _one(names: Sequence[str], rng: float) -> str:

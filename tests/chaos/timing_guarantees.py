@@ -43,11 +43,12 @@ class SwitchedOff:
 
 @dataclass(slots=True)
 class OpenStream:
-    """A stream and the key that opened it."""
+    """A stream, the key that opened it, and the address of the API that it was opened at."""
 
     key_id: str
     opened: float
     closed: float = math.inf
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,10 @@ class TimingGuarantees:
     def open_with(self, key_id: str) -> int:
         """Return the number of open streams of a key."""
         return sum(stream.key_id == key_id and math.isinf(stream.closed) for stream in self.streams)
+
+    def streams_at(self, address: str) -> int:
+        """Return the number of open streams of an API."""
+        return sum(stream.address == address and math.isinf(stream.closed) for stream in self.streams)
 
     def due(self, since: float, seconds: float) -> float:
         """Return the time limit: `seconds` without a disturbance after `since`."""

@@ -16,6 +16,7 @@ from tests.support.model_server import ModelServer, offline_rules
 from tests.support.otlp_collector import Collector
 
 _DATABASE = "postgresql://user:password@host:5432/starling"
+_RESTORED = "postgresql://user:password@new-host:5432/starling"
 _TRACES = "docs/guides/reading-a-trace.md"
 
 pytestmark = pytest.mark.timeout(300)  # most commands are a process that imports everything
@@ -66,8 +67,8 @@ def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator
 
 
 @pytest.fixture
-def reader(everywhere: GuideRunner, empty_database_url: str) -> GuideRunner:
-    everywhere.stand_ins[_DATABASE] = empty_database_url
+def reader(everywhere: GuideRunner, empty_database_url: str, restored_database_url: str) -> GuideRunner:
+    everywhere.stand_ins |= {_DATABASE: empty_database_url, _RESTORED: restored_database_url}
     return everywhere
 
 

@@ -73,11 +73,13 @@ def test_reload_of_an_invalid_file_changes_nothing(workspace: CliWorkspace) -> N
     assert workspace.json("registry", "list") == []
 
 
-def test_reload_without_a_file_says_how_to_name_one(workspace: CliWorkspace) -> None:
+def test_plan_without_a_file_says_how_to_name_one_and_keeps_the_servers(workspace: CliWorkspace) -> None:
+    workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, health=SYSTEM_HEALTH))
+
     done = workspace.starling("registry", "plan")
 
-    assert done.returncode == 2
-    assert "--mcp-config" in done.stderr
+    assert done.returncode == 0
+    assert "(--mcp-config): servers stay as they are." in done.stderr
 
 
 @pytest.mark.timeout(180)

@@ -27,6 +27,7 @@ from tests.support.gateway_harness import call, named, wait_for
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import Workbench, calls, decision, running_workbench, task, verdict
+from tests.support.soak import rounds
 from tests.support.sse import Event, ask
 
 pytestmark = pytest.mark.timeout(300)  # twenty seconds where nothing else runs
@@ -54,7 +55,6 @@ SCRIPT = Script(
     Rule(calls(("wait", {"place": "here"})), When(contains='<task id="t1">')),
     Rule(calls(("look", {"thing": "sky"})), When(contains='<task id="t2">')),
 )
-ASKED = ("Stay.",) * 14 + ("Be caught.",) * 3 + ("Come late.",) * 3
 OBSERVED: Mapping[str, Sequence[str]] = {  # what their calls of `leaving` come to, the first time
     "Stay.": [],
     "Be caught.": ["The server leaving was removed while it was called."],
@@ -94,7 +94,9 @@ class Town:
 
     async def _asked(self, api: str) -> int:
         async with self.client.get(f"{api}/ready") as response:
-            return (await response.json())["epoch"]
+            body = await response.json()
+            assert response.status == 200, body
+            return body["epoch"]
 
     async def _since(self, worker: str, epoch: int) -> float:
         """Wait until a worker's tools are those of an epoch; return when that began."""
@@ -138,8 +140,8 @@ def workbench(tmp_path: Path) -> Generator[Workbench]:
         yield workbench
 
 
-def shapes(workbench: Workbench) -> list[dict[str, Any]]:
-    """Return 30 documents, each unlike the one before: others come and go, `steady` changes, `leaving` goes."""
+def shapes(workbench: Workbench, reloads: int) -> list[dict[str, Any]]:
+    """Return as many documents, each unlike the one before: others come and go, `steady` changes, `leaving` goes."""
     dice = random.Random(0)
 
     def server(number: int, **options: object) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def shapes(workbench: Workbench) -> list[dict[str, Any]]:
         {name: server(0, description=f"Ours since {dice.randint(0, 2)}.") for name in dice.sample("abcd", 2)}
         | {"steady": server(number, description=dice.choice(["Ours.", "Theirs."]))}
         | ({"leaving": server(0)} if number < REMOVED_BY else {})
-        for number in range(1, 31)
+        for number in range(1, reloads + 1)
     ]
 
 
@@ -171,10 +173,13 @@ async def missing(engine: AsyncEngine, stream: Sequence[Event]) -> dict[str, str
     return {part["part"]: part["reason"] for part in result["degraded"]}
 
 
+@rounds(8, soak=30, name="reloads")
 async def test_reloads_affect_only_runs_that_use_a_removed_server(
-    town: Town, model: ModelServer, engine: AsyncEngine, workbench: Workbench
+    town: Town, model: ModelServer, engine: AsyncEngine, workbench: Workbench, reloads: int
 ) -> None:
-    documents = iter(shapes(workbench))
+    documents = iter(shapes(workbench, reloads))
+    staying, others = reloads // 2 - 1, reloads // 10 + 1
+    requests = ("Stay.",) * staying + ("Be caught.",) * others + ("Come late.",) * others
     first = await town.reload({name: workbench.as_server("read") for name in ("steady", "leaving")})
     await town.agree_on(first)
 
@@ -182,20 +187,20 @@ async def test_reloads_affect_only_runs_that_use_a_removed_server(
         return [await town.agree_on(await town.reload(next(documents))) for _ in range(times)]
 
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(ask(next(town.turns), text, f"t{number}")) for number, text in enumerate(ASKED)]
-        await wait_for(lambda: workbench.done().count("wait here") == len(ASKED), seconds=120)
-        seconds = await reload(10)  # while they all wait for a tool
+        asked = [group.create_task(ask(next(town.turns), text, f"t{number}")) for number, text in enumerate(requests)]
+        await wait_for(lambda: workbench.done().count("wait here") == len(requests), seconds=120)
+        seconds = await reload(REMOVED_BY + 1)  # while they all wait for a tool
         await pass_by(engine)
-        seconds += await reload(20)  # while they go on, up to the middle of their answers
+        seconds += await reload(reloads - len(seconds))  # while they go on, up to the middle of their answers
         model.release("the end")
     told = [stream.result() for stream in asked]
     print(f"all four agreed after {median(seconds):.3f} s in the median, {max(seconds):.3f} s at most")
 
-    assert len(seconds) == 30
+    assert len(seconds) == reloads
     assert max(seconds) <= AT_MOST
-    assert [stream[-1].data["status"] for stream in told] == ["succeeded"] * len(ASKED)
+    assert [stream[-1].data["status"] for stream in told] == ["succeeded"] * len(requests)
     assert {stream[0].data["epoch"] for stream in told} == {first}
-    for text, stream in zip(ASKED, told, strict=True):
+    for text, stream in zip(requests, told, strict=True):
         assert [event.id for event in stream] == list(range(1, len(stream) + 1))
         assert of(stream, "warning") == of(stream, "error") == []
         failed = [data["result"] for data in of(stream, "tool_result") if data["status"] == "failed"]

@@ -5,7 +5,8 @@ import json
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import ANY_EVENT, AnyEvent, Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
+from starling.core.events.stream import ANY_EVENT, AnyEvent
 from starling.core.runs import RunResult
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast

@@ -10,20 +10,24 @@ from pathlib import Path
 
 import psutil
 import pytest
+from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.interrupted_runs import HOLD_DISPATCH
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import CALLER, RunStream, ScriptedModel, calls, decision, task, verdict
+from tests.support.run_factories import wait_for_lock_waiter
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -150,6 +154,34 @@ async def test_worker_stopped_past_its_lease_writes_and_calls_nothing(town: Town
     assert (stream.status, again.status) == ("succeeded", "succeeded")
     assert await town.written(key) == stream.events
     assert town.effects.done() == ["put this", "charge that"] * 2
+
+
+async def test_worker_stopped_after_the_record_that_its_call_left_does_not_make_it_once_another_took_over(
+    town: Town, database_url: str
+) -> None:
+    key = await town.between_steps()
+    holder, other = await town.holder(key)
+    stopped = psutil.Process(holder.process.pid)
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(HOLD_DISPATCH)
+        await connection.execute("SELECT pg_advisory_lock(7)")
+        town.model.release("t2")
+        await wait_for_lock_waiter(database_url)
+        stopped.suspend()
+    async with asyncio.timeout(60):  # "dispatched" is durable, and the call has not left
+        while not (asked := await town.services.interrupts.waiting(key.tenant, run=key.id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    answers = [InterruptAnswer(question.id, "resolved", {"resolution": "not_done"}) for question in asked]
+    await town.services.interrupts.answer(key, answers, "somebody")
+    stream = await town.stream(key)
+    other.process.send_signal(signal.SIGTERM)
+    await ended(other)
+    stopped.resume()
+    again = await town.stream(await town.accept("another"))  # by the worker that was stopped
+
+    assert (stream.status, again.status) == ("succeeded", "succeeded")
+    assert town.effects.done() == ["put this", "charge that"] * 2
+    assert [line["what"] for line in town.effects.lines("arrived")] == ["this", "that"] * 2
 
 
 async def test_terminated_worker_finishes_its_step_and_another_continues(town: Town) -> None:

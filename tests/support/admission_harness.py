@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import Done, Usage
+from starling.core.events.run_events import Done, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.runs.acceptance import Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast

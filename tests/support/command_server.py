@@ -39,6 +39,9 @@ _START_SECONDS: Final = 60
 _REQUEST_BYTES: Final = 1 << 20
 _STREAMS: Final = 3  # stdin, stdout, stderr
 _NUMBER: Final = struct.Struct("!i")
+_PACKAGES: Final = ("starling", "brain", "architect", "mcp_gateway")
+_NOT_IMPORTED: Final = ("brain.agents.crew.", "mcp_gateway.servers.")
+_LATE_LIBRARIES: Final = ("alembic.command", "alembic.config", "httpcore", "typer.rich_utils")
 
 
 class CommandServer:
@@ -48,7 +51,10 @@ class CommandServer:
         self._folder = tempfile.TemporaryDirectory(prefix="starling-commands-")
         self._address = f"{self._folder.name}/socket"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._address], cwd=_ROOT, stdin=subprocess.PIPE
+            [sys.executable, "-m", __name__, self._address],
+            cwd=_ROOT,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # numpy would start a thread
+            stdin=subprocess.PIPE,
         )
         atexit.register(self.stop)
 
@@ -289,17 +295,19 @@ def _prepared(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[]
     return importlib.import_module("starling.app.cli").main
 
 
-def _import_commands() -> None:
-    """Import the command line with the modules of all its commands, and what services import later."""
-    package = importlib.import_module("starling.app.cli")
-    importlib.import_module("brain.run_executor")
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+def _import_platform() -> None:
+    """Import all modules of the platform, so those that commands and services import later too, but for CrewAI."""
+    for package in map(importlib.import_module, _PACKAGES):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(_NOT_IMPORTED):
+                importlib.import_module(module.name)
+    for library in _LATE_LIBRARIES:
+        importlib.import_module(library)
     assert threading.active_count() == 1, "a process with threads can't be forked safely"
     gc.freeze()
 
 
 if __name__ == "__main__":
-    _import_commands()
+    _import_platform()
     if command := _Forks(sys.argv[1]).serve():
         command()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolOu
 SERVERS = Path(__file__).parent / "mcp_servers"
 SOURCE = Path(__file__).parents[2] / "src"
 TOOLS = Path(__file__).parents[2] / ".tools/servers"
+_FIRST_PORT, _PORTS = 10_000, 22_000
+_ports = (_FIRST_PORT + number % _PORTS for number in count(os.getpid() * 101))
 
 
 @dataclass
@@ -109,9 +112,16 @@ def wait_for_port(port: int, process: subprocess.Popen[Any]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port that nothing listens on, for a server that is told its port.
+
+    It is none of those that the system chooses for others from 32768 on, so that no other server or connection takes it
+    before the server listens; each process of tests goes through these ports from a place of its own.
+    """
+    for port in _ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is always a next port")
 
 
 def named(listings: tuple[ServerListing, ...], name: str) -> ServerListing:

@@ -14,6 +14,7 @@ from tests.support import command_client
 from tests.support.command_line import CliWorkspace
 from tests.support.command_server import command_server
 from tests.support.documented_commands import ROOT, Block, blocks, reason_not_to_run
+from tests.support.postgres_servers import program_path
 
 _OWN = re.compile(
     r"sk-starling-[\w-]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|http://(?:127\.0\.0\.1|0\.0\.0\.0):\d+"
@@ -189,12 +190,14 @@ class GuideRunner:
 
 
 def _link_environment(environment: Path) -> None:
-    """Link to the Python environment, with the client of the command server as its `starling`."""
+    """Link to the Python environment and Postgres' programs; its `starling` is the client of the command server."""
     (environment / "bin").mkdir(parents=True)
     for place in (Path(sys.prefix), Path(sys.prefix, "bin")):
         for file in place.iterdir():
             if file.name not in ("bin", "starling"):
                 (environment / file.relative_to(sys.prefix)).symlink_to(file)
+    for program in ("pg_dump", "pg_restore"):
+        (environment / "bin" / program).symlink_to(program_path(program))
     client, address = Path(command_client.__file__), command_server().address()
     program = environment / "bin" / "starling"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client}" "{address}" "$@"\n')

@@ -23,7 +23,7 @@ from brain.run_context import RunContext
 from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
-from starling.core.events import AnyEvent
+from starling.core.events.stream import AnyEvent
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
 from starling.core.settings.schema import Limits

@@ -11,6 +11,13 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInter
 from tests.support.platform import Platform
 
 ANSWERER = "somebody"
+
+# Whoever lets a call leave waits at an advisory lock first.
+HOLD_DISPATCH = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
+CREATE TRIGGER hold BEFORE INSERT ON ledger FOR EACH ROW WHEN (NEW.state = 'dispatched') EXECUTE FUNCTION hold()"""
+
 _TAKE_JOB = text("DELETE FROM procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'")
 
 

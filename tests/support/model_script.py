@@ -21,7 +21,7 @@ class Answer:
     tool_calls: Sequence[Mapping[str, Any]] = ()  # {"name", "arguments": object or text, "id"?}
     reasoning: str = ""  # sent as `reasoning_content`, in a stream before the text
     finish_reason: str = ""
-    usage: Sequence[int] = (11, 7)  # tokens in, tokens out
+    usage: Sequence[int] = (11, 7)  # tokens in, tokens out; empty: the endpoint reports none
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: str | None = None  # sent as it is, instead of a completion
@@ -124,7 +124,7 @@ def completion(body: Body, answer: Answer) -> Body:
     choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
     return {
         "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": body["model"],
-        "choices": [choice], "usage": _usage(answer),
+        "choices": [choice], **({"usage": _usage(answer)} if answer.usage else {}),
     }  # fmt: skip
 
 
@@ -146,5 +146,5 @@ def parts(body: Body, answer: Answer) -> Iterator[Body]:
         for piece in (arguments[:half], arguments[half:]):
             yield part({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield part({}, _finish(answer))
-    if body.get("stream_options", {}).get("include_usage"):
+    if answer.usage and body.get("stream_options", {}).get("include_usage"):
         yield {**frame, "choices": [], "usage": _usage(answer)}

@@ -1,4 +1,7 @@
-"""A collector for tests: takes OTLP over HTTP in its real encoding, and Langfuse's scores, and keeps what it got."""
+"""A collector for tests: takes OTLP over HTTP in its real encoding, and Langfuse's scores, and keeps what it got.
+
+What comes to Langfuse's addresses is checked against its schemas; what doesn't fit them is answered with HTTP 400.
+"""
 
 import asyncio
 import gzip
@@ -15,6 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from tests.support import http_server
+from tests.support.langfuse_schemas import attribute_errors, score_errors
 
 type Attributes = Mapping[str, Any]
 
@@ -46,11 +50,13 @@ class Collector:
         self.headers: list[Mapping[str, str]] = []
         self.bodies: list[bytes] = []
         self.paths: set[str] = set()
+        self.refused: list[str] = []
+        self.score_answers: list[tuple[int, object]] = []  # to the next requests, instead of taking the scores
         self._news = asyncio.Condition()
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_post("/v1/traces", self._take_traces)
         app.router.add_post("/api/public/otel/v1/traces", self._take_traces)
-        app.router.add_post("/api/public/scores", self._take_score)
+        app.router.add_post("/api/public/scores", self._take_scores)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
@@ -81,21 +87,36 @@ class Collector:
         return [span for span in self.spans if span.parent == parent.id]
 
     async def _take_traces(self, request: web.Request) -> web.Response:
-        body = await self._body(request)
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            service = _attributes(resource.resource.attributes)["service.name"]
+        found: list[ReceivedSpan] = []
+        for resource in ExportTraceServiceRequest.FromString(await self._body(request)).resource_spans:
+            service = decoded_attributes(resource.resource.attributes)["service.name"]
             for scope in resource.scope_spans:
-                self.spans += [_span(span, service) for span in scope.spans]
+                found += [_span(span, service) for span in scope.spans]
+        if request.path.startswith("/api/public/"):
+            wrong = [f"{span.name}: {text}" for span in found for text in attribute_errors(span.attributes)]
+            if wrong:
+                return self._refuse(wrong)
+        self.spans += found
         await self._tell()
         return web.Response(
             body=ExportTraceServiceResponse().SerializeToString(), content_type="application/x-protobuf"
         )
 
-    async def _take_score(self, request: web.Request) -> web.Response:
+    async def _take_scores(self, request: web.Request) -> web.Response:
         await self._body(request)
-        self.scores.append(await request.json())
+        body = await request.json()
+        if self.score_answers:
+            status, answer = self.score_answers.pop(0)
+            return web.json_response(answer, status=status)
+        if wrong := score_errors(body):
+            return self._refuse(wrong)
+        self.scores += body
         await self._tell()
-        return web.json_response({"id": self.scores[-1]["id"]})
+        return web.json_response({"message": "Accepted"}, status=202)
+
+    def _refuse(self, wrong: Sequence[str]) -> web.Response:
+        self.refused += wrong
+        return web.json_response({"message": "Invalid request data", "error": list(wrong)}, status=400)
 
     async def _body(self, request: web.Request) -> bytes:
         """Return the body; aiohttp has taken its compression off already."""
@@ -116,15 +137,16 @@ def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
         trace_id=span.trace_id.hex(),
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
-        attributes=_attributes(span.attributes),
+        attributes=decoded_attributes(span.attributes),
         links=[link.span_id.hex() for link in span.links],
-        events={event.name: _attributes(event.attributes) for event in span.events},
+        events={event.name: decoded_attributes(event.attributes) for event in span.events},
         failed=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         service=service,
     )
 
 
-def _attributes(pairs: Sequence[KeyValue]) -> Attributes:
+def decoded_attributes(pairs: Sequence[KeyValue]) -> Attributes:
+    """Return attributes by name."""
     return {pair.key: _value(pair.value) for pair in pairs}
 
 

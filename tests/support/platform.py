@@ -23,7 +23,7 @@ from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunConfig, RunResult
 from starling.core.settings.schema import Limits, ProviderSettings, Settings

@@ -34,5 +34,8 @@ class RecordingTracer:
         finally:
             _CURRENT.reset(token)
 
-    def score(self, name: str, value: float, comment: str) -> None:
-        del name, value, comment
+    def span_id(self) -> str:
+        return ""
+
+    def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
+        del name, value, comment, of_trace

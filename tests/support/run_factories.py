@@ -3,20 +3,37 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
 
 from starling.core.clock import SystemClock
-from starling.core.events import Clarification
+from starling.core.events.run_events import Clarification
 from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.runs import RunConfig
+from starling.core.runs import Run, RunConfig
 from starling.infra.postgres.runs.acceptance import Claim, Connection, NewRun, RunKey
 from starling.infra.postgres.runs.interrupts import InterruptRepository, StoredInterrupt, insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
+
+CLAIMED_RUN = Run(
+    tenant="default",
+    id="run",
+    thread_id="thread",
+    branch_id="branch",
+    epoch=1,
+    graph_version=1,
+    input="How is the disk?",
+    config=RunConfig(),
+    correlation_id="correlation",
+    trace_id="1" * 32,
+    fence=1,
+    crashes=0,
+    remaining_seconds=60,
+    claimed_at=datetime(2026, 11, 20, tzinfo=UTC),
+)
 
 
 async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:

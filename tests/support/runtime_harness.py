@@ -11,7 +11,6 @@ from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona, RuntimeName
@@ -63,7 +62,7 @@ class RuntimeHarness:
         return Pipeline(
             tool_runtime=NativeRuntime(access),
             text_runtime=TextRuntime(),
-            reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), self.tracer),
+            reviewer=Reviewer(self.tracer),
             tracer=self.tracer,
             history_messages=5,
             crewai_runtime=CrewAIRuntime.with_threads(access),

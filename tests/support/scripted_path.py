@@ -1,5 +1,6 @@
 """The whole path of a call with a scripted server at its end, for unit tests of its stages."""
 
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,10 +10,12 @@ from mcp.types import CallToolResult, TextContent
 
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
-from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.path.results.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.live_check import LiveCheck, LiveTools
+from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.large_messages import LOOP_BYTES, LargeResult
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline, SystemClock
@@ -28,10 +31,17 @@ def answer(data: dict[str, Any] | None = None, text: str = "", *, error: bool = 
     return CallToolResult(content=[TextContent(type="text", text=text)], structuredContent=data, isError=error)
 
 
-type Script = Callable[[str, dict[str, Any]], CallToolResult]
+def large_answer(**data: Any) -> LargeResult:
+    """Return a result whose structured content is too large to be handled as data."""
+    content = json.dumps({**data, "rows": "x" * LOOP_BYTES}).encode()
+    return LargeResult("", content, is_error=False)
 
 
-def always(result: CallToolResult) -> Script:
+type Result = CallToolResult | LargeResult
+type Script = Callable[[str, dict[str, Any]], Result]
+
+
+def always(result: Result) -> Script:
     """Answer every call with this."""
     return lambda _tool, _arguments: result
 
@@ -48,7 +58,7 @@ class ScriptedServer:
     async def opened(self) -> None:
         pass
 
-    async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+    async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> Result:
         tool = call.tool.own_name or call.tool.name
         self.calls.append((tool, arguments, dict(meta)))
         return self.script(tool, arguments)
@@ -88,6 +98,7 @@ class ScriptedPath:
     claims: ScriptedClaims = field(default_factory=ScriptedClaims)
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
     relisted: list[str] = field(default_factory=list[str])
+    breakers: ServerBreakers = field(default_factory=ServerBreakers)
     announced: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def __post_init__(self) -> None:
@@ -96,7 +107,9 @@ class ScriptedPath:
         self.configure(self.options)
         stored = StoredResults(self.artifacts, self.cache, self.claims)
         sessions, live = cast("SessionPool", self.server), cast("LiveCheck", UnchangedTools())
-        ports = PathPorts(self.directory, sessions, live, NO_HALTS, stored, self._invalidate, self.relisted.append)
+        ports = PathPorts(
+            self.directory, sessions, self.breakers, live, NO_HALTS, stored, self._invalidate, self.relisted.append
+        )
         self.path = build_path(ports, Limits(), "never")
 
     def configure(self, options: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from starling.core.events import AnyEvent
+from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.teams.building import Section
 from starling.core.teams.proofs import TrialRecord

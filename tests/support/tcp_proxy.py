@@ -58,6 +58,10 @@ class TcpProxy:
         """
         self._armed = (text, moment, times)
 
+    def lead_to(self, port: int) -> None:
+        """Have new connections lead to another port, as a moved address does; those that there are stay."""
+        self._port = port
+
     def cut_all(self) -> None:
         """Cut every connection that there is."""
         for link in tuple(self._links):

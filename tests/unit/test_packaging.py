@@ -13,7 +13,10 @@ ROOT = Path(__file__).parents[2]
 LOCKS = [
     ROOT / "requirements.lock",
     ROOT / "requirements-crewai.lock",
-    ROOT / "scripts/uv.lock",
+    ROOT / "requirements-runtime.lock",
+    ROOT / "requirements-runtime-crewai.lock",
+    ROOT / "deploy/build.lock",
+    *sorted((ROOT / "scripts").glob("*.lock")),
     *sorted((ROOT / "examples/servers").glob("*.lock")),
     *sorted((ROOT / "bench/environments").glob("*.lock")),
 ]
@@ -63,6 +66,40 @@ def test_environment_without_crewai_is_part_of_the_one_with_it() -> None:
     assert "crewai" in with_crewai
     assert "crewai" not in without
     assert without.items() < with_crewai.items()
+
+
+@pytest.mark.parametrize("name", ["requirements-runtime.lock", "requirements-runtime-crewai.lock"])
+def test_lock_for_images_has_versions_of_the_development_lock(name: str) -> None:
+    image, development = versions(ROOT / name), versions(ROOT / name.replace("-runtime", ""))
+
+    assert image.items() < development.items()
+
+
+def lock_fits(lock: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/runtime_lock_fits.py", str(lock), *extra]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("extra", ["", "crewai"])
+def test_lock_for_images_holds_what_the_platform_needs_and_nothing_else(extra: str) -> None:
+    outcome = lock_fits(ROOT / f"requirements-runtime{extra and f'-{extra}'}.lock", extra)
+
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_lock_for_images_with_a_development_package_or_without_a_needed_one_is_refused(tmp_path: Path) -> None:
+    text = (ROOT / "requirements-runtime.lock").read_text("utf-8")
+    pytest_lines = (ROOT / "requirements.lock").read_text("utf-8").partition("\npytest==")[2]
+    changed = tmp_path / "changed.lock"
+    changed.write_text(
+        f"pytest=={pytest_lines.partition('==')[0]}\n" + re.sub(r"^aiohttp==", "aio==", text, flags=re.MULTILINE)
+    )
+
+    outcome = lock_fits(changed)
+
+    assert outcome.returncode == 1
+    assert "lacks aiohttp" in outcome.stderr
+    assert "has pytest" in outcome.stderr
 
 
 def versions(lock: Path) -> dict[str, str]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from architect.checks.examples import named_tools
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamSpec
 
 _REMEDY = "Remove it, or send the spec with a key that is granted it."
 

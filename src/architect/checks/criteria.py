@@ -5,7 +5,8 @@ from functools import partial
 
 from architect.granted_tools import lacks, wanted_tools
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Criterion, Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import Criterion, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from functools import partial
 from architect.granted_tools import lacks, wanted_tools
 from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Example, Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import Example, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

@@ -5,7 +5,8 @@ from typing import Final
 
 from architect.plain_text import folded
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamSpec
 
 FEWEST: Final = 2
 

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator
 from architect.granted_tools import granted_tools
 from architect.plain_text import plain_words
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamMember, TeamSpec
 
 _REMEDY = "Make one member of both, or give each what the other hasn't."
 

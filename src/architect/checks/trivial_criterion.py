@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from architect.plain_text import folded, says_something
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Example, Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import Example, TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:

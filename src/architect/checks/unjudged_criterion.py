@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from architect.granted_tools import granted_tools
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Criterion, Example, Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import Criterion, Example, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld, is_reserved
-from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamMember, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

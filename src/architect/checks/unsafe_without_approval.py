@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from architect.granted_tools import granted_star, granted_tools
 from architect.team_world import TeamWorld
-from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 

@@ -13,11 +13,14 @@ from architect.design.missing_parts import missing_parts
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
 from architect.design.selection import SHORTLIST, Selection, select
 from architect.team_world import TeamWorld
-from starling.core.events import AnyEvent, CheckFinding, Checks, Design, MissingPart
-from starling.core.events import DesignedMember as ShownMember
+from starling.core.events.build_events import CheckFinding, Checks, Design, MissingPart
+from starling.core.events.build_events import DesignedMember as ShownMember
+from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject, storable_text
-from starling.core.teams.building import QUESTION, BuildRequest, BuildRun, Candidate, Section
-from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.build_origin import QUESTION
+from starling.core.teams.building import BuildRequest, BuildRun, Candidate, Section
+from starling.core.teams.findings import Finding, TeamInvalidError
+from starling.core.teams.spec import TeamSpec
 
 REPAIRS: Final = 2
 _PROMPT: Final = "designer"

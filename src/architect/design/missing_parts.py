@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from architect.design.document import DesignDocument
 from architect.design.selection import PartFit, Selection, name_of, shared_words, words_in_common
-from starling.core.events import MissingPart
+from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
 
 _NEAREST = 3

@@ -8,7 +8,8 @@ from architect.design.document import DesignDocument
 from architect.design.selection import PartFit, Selection, name_of
 from starling.core.json import JsonObject, canonical
 from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Candidate, Section
-from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.teams.findings import Finding
+from starling.core.teams.spec import TeamSpec
 from starling.core.tools import ToolDefinition
 
 MOST_CANDIDATES: Final = 12

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from architect.design.goal_parts import tells_about_caller
-from starling.core.events import MissingPart
+from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
 

@@ -267,7 +267,7 @@ def _of(team: TeamKey) -> Any:
 def _version(row: Row[Any]) -> TeamVersion:
     return TeamVersion(
         version=row.version,
-        spec=TeamSpec.model_validate(as_read(row.spec)),
+        spec=TeamSpec.model_validate(as_read(row.spec), extra="ignore"),
         hash=row.hash,
         state=row.state,
         creator=Creator(row.created_by, Grant.from_json(row.creator_grant)),

@@ -6,7 +6,6 @@ from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
 
-from brain import prompts
 from brain.agents.runtime import TaskExecution
 from brain.interrupts.clarification import answer_schema, question_request
 from brain.interrupts.requests import InterruptRequest
@@ -16,12 +15,14 @@ from brain.registry.teams.binding import team_card, tools_of
 from brain.response_schemas import response_schema
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from brain.structured_output import ask_for_document
-from starling.core.events import AnyEvent, ExactCall
+from starling.core.events.run_events import ExactCall
+from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject, storable_text
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
-from starling.core.teams.building import ACTIVATE_TEAM, Approval, BuildOrigin, Candidate, Section
+from starling.core.teams.build_origin import ACTIVATE_TEAM, Approval, BuildOrigin
+from starling.core.teams.building import Candidate, Section
 from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Example
 from starling.core.teams.stars import StarSpec
@@ -73,7 +74,7 @@ class TaskBuildRun:
 
     async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
         """Return a model's answer as a document. A resumed build asks with the sections that it had first."""
-        allowance, used = self.execution.context.allowance, prompts.prompt(prompt)
+        allowance, used = self.execution.context.allowance, self.execution.context.prompts[prompt]
         request = ModelRequest(
             role=allowance.role(ModelRole.REASONING),
             messages=used.fill(sections=self._shown(step, sections)),

@@ -6,7 +6,7 @@ from typing import cast
 
 from brain.agents.prompt_building import begin, feedback
 from brain.agents.reflection import Reviewer, ReviewResult
-from brain.agents.remembering import finished_task
+from brain.agents.remembering import finished_task, was_followed
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
 from brain.agents.runtime import ToolUse as FinishedCall
 from brain.agents.trial_calls import trial_calls
@@ -28,11 +28,12 @@ from starling.core.errors import (
     RuntimeUnavailableError,
     StarlingError,
 )
-from starling.core.events import SkillUsed, TaskResult, TaskStart
+from starling.core.events.run_events import SkillUsed, TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _SUMMARY_CHARS = 280
 _QUOTED_CHARS = 400
+_HASH_CHARS = 12  # as versions of teams are listed
 _CREWAI_MISSING = (
     "CrewAI isn't installed, so agents that ask for it are executed by the native runtime. Install "
     "`starling-swarm[crewai]` on the workers."
@@ -83,7 +84,7 @@ class Pipeline:
         if recorded is not None:
             return TaskOutcome(**recorded)
         name = f"task {dispatch['task']['id']}"
-        with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(dispatch)) as span:
+        with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(context, dispatch)) as span:
             execution, outcome = await self._execute(context, dispatch)
             lesson = await self._lesson(execution, outcome) if execution else Lesson()
             if execution and context.trial:
@@ -138,7 +139,7 @@ class Pipeline:
         done = finished_task(execution, outcome)
         if execution.skills:
             outcome["skills"] = [
-                SkillRecord(id=skill.id, task=skill.template, followed=done.followed(skill))
+                SkillRecord(id=skill.id, task=skill.template, followed=was_followed(execution, done, skill))
                 for skill in execution.skills
             ]
         return await memory.lesson(done)
@@ -149,6 +150,7 @@ class Pipeline:
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         _report_start(execution, attempt)
+        execution.attempts_begun_at.append(len(execution.uses))
         if attempt == 1:
             self._choose_runtime(execution)
             await begin(execution, self.history_messages, self._memory(execution))
@@ -274,28 +276,30 @@ def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:
     return {**outcome, "unknown": True} if why.unknown else outcome
 
 
-def _dispatch_attributes(dispatch: Dispatch) -> Attributes:
+def _dispatch_attributes(context: RunContext, dispatch: Dispatch) -> Attributes:
     task = dispatch["task"]
+    card = context.roster.get(task["agent"])
+    team = f"{card.star.name}@{card.star.hash[:_HASH_CHARS]}" if card and card.star else None
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": task["agent"],
         "starling.task_id": task["id"],
         "starling.path": dispatch["path"],
         "agent_name": task["agent"],
-        "tags": [f"agent_name:{task['agent']}"],
+        "team_version": team,
+        "tags": [f"agent_name:{task['agent']}", *([f"team_version:{team}"] if team else [])],
         "input": task["task"],
     }
 
 
 def _outcome_attributes(outcome: TaskOutcome) -> Attributes:
     tools = list(dict.fromkeys(use["tool"] for use in outcome["tools"]))
-    found_by = {"agent_name": [outcome["agent"]], "tool_usage": tools}
     return {
         "starling.status": outcome["status"],
         "starling.attempts": outcome["attempts"],
         "tool_usage": tools,
-        "tags": [f"{name}:{value}" for name, values in found_by.items() for value in values],
-        "output": outcome["output"],
+        "tags": [f"tool_usage:{tool}" for tool in tools],
+        "output": outcome["output"] or outcome["reason"],
     }
 
 
@@ -310,4 +314,5 @@ def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
         summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
         artifacts=[record["id"] for record in outcome.get("artifacts", ())],
         skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
+        code=outcome.get("code"),
     )

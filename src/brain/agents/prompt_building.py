@@ -6,7 +6,7 @@ from typing import Any
 
 from brain.agents.runtime import TaskExecution
 from brain.conversation.rendering import POLICIES, last_messages
-from brain.prompts import Prompt, Xml, element, lines, prompt
+from brain.prompts import Prompt, Xml, element, lines
 from brain.registry.cards import AgentCard
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import RecalledSkill, recalled_from_json
@@ -47,12 +47,12 @@ async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
 
 def prompt_of(execution: TaskExecution) -> Prompt:
     """Return the prompt of an agent: that of its runtime, its own if it is built in, else that of its kind."""
-    card = execution.card
+    card, prompts = execution.card, execution.context.prompts
     if execution.runtime == "crewai":
-        return prompt("crewai")
+        return prompts["crewai"]
     if card.kind in ("custom", "member"):
-        return prompt("custom_tools" if card.tools else "custom")
-    return prompt(card.name if card.kind == "builtin" else "specialist")
+        return prompts["custom_tools" if card.tools else "custom"]
+    return prompts[card.name if card.kind == "builtin" else "specialist"]
 
 
 def instruction(config: LLMAgentConfig) -> Xml:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from brain.agents.prompt_building import instruction
 from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse, joined_results
@@ -12,13 +12,12 @@ from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Prompt, Xml, element, lines
 from brain.structured_output import ask_for_document
 from starling.core.agents import LLMAgentConfig
-from starling.core.events import Reflection
+from starling.core.events.run_events import Reflection
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.core.tracing import Attributes, SpanKind, Tracer
+from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, Attributes, SpanKind, Tracer
 
 _RESULT_CHARS = 8_000
 _OUTPUT_CHARS = 12_000
-_SCORES: Final = {"APPROVED": 1.0, "FIXED": 0.5, "REJECTED": 0.0}
 _POSITIONS_PER_REVIEW = 4  # in the journal: a verdict and its repair, and the same again for a fixed output
 
 type Status = Literal["APPROVED", "FIXED", "REJECTED"]
@@ -35,10 +34,8 @@ class ReviewResult:
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Reviews attempts. `custom_prompt` adds the instruction of a custom agent that reviews."""
+    """Reviews attempts."""
 
-    prompt: Prompt
-    custom_prompt: Prompt
     tracer: Tracer
 
     async def review(self, execution: TaskExecution, produced: AttemptOutput, attempt: int) -> ReviewResult:
@@ -48,7 +45,8 @@ class Reviewer:
         """
         if not _is_due(execution, produced):
             return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
-        with self.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
+        name = f"{execution.card.name}_reflection"
+        with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
             span.set(lambda: _attributes(status, result))
             self._report(execution, attempt, status, result.reasons)
@@ -82,7 +80,8 @@ class Reviewer:
 
     async def _verdict(self, execution: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
         reviewer, allowance = execution.card.reviewer, execution.context.allowance
-        messages = self.prompt.fill(
+        prompt = execution.context.prompts["reflection"]
+        messages = prompt.fill(
             user_request=execution.dispatch["input_request"],
             task_id=execution.task_id,
             agent=execution.card.name,
@@ -92,19 +91,15 @@ class Reviewer:
         )
         request = ModelRequest(
             role=allowance.role(ModelRole.REASONING),
-            messages=self._with_instruction(messages, reviewer) if reviewer else messages,
+            messages=_with_instruction(messages, reviewer, execution.context.prompts["reviewer"])
+            if reviewer
+            else messages,
             response=VERDICT,
             max_tokens=allowance.max_tokens,
-            prompt=self.prompt.used,
+            prompt=prompt.used,
             model=reviewer.llm_model if reviewer else None,
         )
         return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
-
-    def _with_instruction(self, messages: tuple[Message, ...], reviewer: LLMAgentConfig) -> tuple[Message, ...]:
-        """Return the messages with the reviewing agent's own instruction below the system text."""
-        system, *rest = messages
-        own, _ = self.custom_prompt.fill(name=reviewer.id, behaviour=instruction(reviewer))
-        return (Message("system", f"{system.content}\n\n{own.content}"), *rest)
 
     def _report(self, execution: TaskExecution, attempt: int, status: Status, reasons: Sequence[str]) -> None:
         """Record the verdict and emit it, once."""
@@ -112,7 +107,7 @@ class Reviewer:
         if context.journal.knows(path, "result", attempt):
             return
         context.journal.record(path, "result", {"status": status}, attempt)
-        self.tracer.score("verdict", _SCORES[status], " ".join(reasons))
+        self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(reasons))
         context.recorder.emit(
             Reflection.model_validate(
                 {
@@ -124,6 +119,13 @@ class Reviewer:
                 }
             )
         )
+
+
+def _with_instruction(messages: tuple[Message, ...], reviewer: LLMAgentConfig, prompt: Prompt) -> tuple[Message, ...]:
+    """Return the messages with the reviewing agent's own instruction below the system text."""
+    system, *rest = messages
+    own, _ = prompt.fill(name=reviewer.id, behaviour=instruction(reviewer))
+    return (Message("system", f"{system.content}\n\n{own.content}"), *rest)
 
 
 def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:

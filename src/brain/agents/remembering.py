@@ -1,8 +1,11 @@
 """What the memory of skills is told of a task that ended."""
 
-from brain.agents.runtime import TaskExecution
+from collections.abc import Sequence
+
+from brain.agents.runtime import TaskExecution, ToolUse
 from brain.skills.generalization import MadeCall
 from brain.skills.memory import FinishedTask
+from brain.skills.skill import RecalledSkill
 from brain.state import TaskOutcome
 
 
@@ -28,3 +31,12 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
         seen=[use.outcome.text for use in execution.uses],
         uncertain=bool(outcome.get("uncertain")),
     )
+
+
+def was_followed(execution: TaskExecution, done: FinishedTask, skill: RecalledSkill) -> bool:
+    """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, also in vain."""
+    return done.followed(skill) if done.output else any(_made(uses, skill) for uses in execution.uses_by_attempt)
+
+
+def _made(uses: Sequence[ToolUse], skill: RecalledSkill) -> bool:
+    return skill.was_followed([(use.name, use.arguments) for use in uses])

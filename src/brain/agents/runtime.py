@@ -70,7 +70,8 @@ class TaskExecution:
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
     was refused because of a limit; `kept` the artifacts of results that were too long, by id; `links` the tool whose
     result linked to a resource first, by the resource's address; `skills` those that its
-    first messages have; `result_uses` the calls that the approved result was made of; `shown` the names of the tools
+    first messages have; `result_uses` the calls that the approved result was made of; `attempts_begun_at` how many
+    calls were finished when each attempt began; `shown` the names of the tools
     that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `inner` the
     outcomes of a team's own tasks, over all attempts; `runtime` what executes it.
     """
@@ -89,6 +90,7 @@ class TaskExecution:
     links: dict[str, str] = field(default_factory=dict[str, str])
     skills: Sequence[RecalledSkill] = ()
     result_uses: Sequence[ToolUse] = ()
+    attempts_begun_at: list[int] = field(default_factory=list[int])
     shown: list[str] | None = None
     rejected_for: Sequence[str] = ()
     inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
@@ -99,6 +101,12 @@ class TaskExecution:
         """The artifacts that the task may read: of results that it depends on, and its own."""
         needed = (record for result in self.dispatch["needed"] for record in result.get("artifacts", ()))
         return {record["id"]: record for record in needed} | self.kept
+
+    @property
+    def uses_by_attempt(self) -> list[Sequence[ToolUse]]:
+        """The finished calls of each attempt."""
+        ends = [*self.attempts_begun_at[1:], len(self.uses)]
+        return [self.uses[begin:end] for begin, end in zip(self.attempts_begun_at, ends, strict=True)]
 
     @property
     def failed_calls(self) -> list[ToolUse]:

@@ -14,7 +14,7 @@ from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
 from brain.interrupts.approvals import NOT_APPROVED
 from starling.core.errors import OutcomeUnknownError
-from starling.core.events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
+from starling.core.events.run_events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
@@ -231,6 +231,8 @@ class ToolCallBatch:
                     "tool_name": item.name,
                     "path": path,
                     "status": outcome.status,
+                    "call_id": item.id,
+                    "is_error": outcome.status == "failed",
                     "error": outcome.code or None,
                     "duration_ms": round(outcome.duration_ms, 1),
                 },

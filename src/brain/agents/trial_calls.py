@@ -2,8 +2,7 @@
 
 from brain.agents.runtime import TaskExecution
 from brain.state import TrialUse
-from starling.core.teams.proofs import AnswerSource
-from starling.core.tool_calls import Effect, Observation
+from starling.core.tool_calls import AnswerSource, Effect, Observation
 from starling.core.tools import ToolOutcome
 
 

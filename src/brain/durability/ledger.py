@@ -163,6 +163,7 @@ class Ledger(CallRecord):
         if finding is not None and finding.observation is Observation.FOUND_NOT_DONE:
             state = next_state(row.state, finding.observation, row.effect)
             self._write(replace(row, state=state, outcome=None))
+            self._left.discard(_place(call))  # what left was not done, so that nothing has left yet
             return None
         return self._resolve(row, finding)
 

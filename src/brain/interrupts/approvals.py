@@ -3,7 +3,7 @@
 from typing import Final
 
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
-from starling.core.events import ExactCall
+from starling.core.events.run_events import ExactCall
 from starling.core.json import JsonObject
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
@@ -24,7 +24,8 @@ _SCHEMA: Final[JsonObject] = {
 def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome | None:
     """Return None if a person approved exactly this call, else the outcome that says why it is not made.
 
-    A call that was refused is not asked for again in the same run. Raises SuspendedError while there is no answer.
+    A call that was not approved once, refused or not answered, is not asked for again in the same run. Raises
+    SuspendedError while there is no answer.
     """
     request = _request(call, reason)
     refusal = None if interrupts.was_asked(request.key) else interrupts.refusal_of(request)

@@ -6,7 +6,7 @@ from typing import Final, cast
 from brain.interrupts.requests import InterruptRequest, Interrupts
 from starling.core.clock import Deadline
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError
-from starling.core.events import Usage
+from starling.core.events.run_events import Usage
 from starling.core.json import JsonObject
 from starling.core.llm import TokenUsage
 

@@ -10,7 +10,8 @@ from langgraph.types import interrupt
 
 from starling.core.clock import Clock
 from starling.core.errors import SuspendedError
-from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
+from starling.core.events.run_events import ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
+from starling.core.events.stream import AnyEvent
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
 from starling.core.runs import Run
@@ -86,14 +87,16 @@ class Interrupts:
         return any(key.startswith(prefix) for key in self._known)
 
     def refusal_of(self, request: InterruptRequest) -> InterruptOutcome | None:
-        """Return the outcome of an earlier request for the same call in this run, if that was refused."""
+        """Return the outcome of an earlier request for the same call in this run, if it has one and was not approved.
+
+        That is one that was refused, withdrawn, or not answered in time: else each attempt would wait as long again.
+        """
         call = request.call and request.call.model_dump(include=_COMPARED)
         for item in self._known.values():
-            refused = (
-                item.state == "resolved" and item.kind == request.kind and not (item.payload or {}).get("approved")
-            )
-            if refused and item.call and {name: item.call[name] for name in _COMPARED} == call:
-                return InterruptOutcome("resolved", item.payload or {}, item.expires_at)
+            if item.state == "open" or item.kind != request.kind or (item.payload or {}).get("approved"):
+                continue
+            if item.call and {name: item.call[name] for name in _COMPARED} == call:
+                return InterruptOutcome(item.state, item.payload or {}, item.expires_at)
         return None
 
     def _ask(self, request: InterruptRequest) -> StoredInterrupt:

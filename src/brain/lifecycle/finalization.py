@@ -20,7 +20,7 @@ from brain.interrupts.budget import Meter
 from brain.lifecycle.unanswered_reply import NO_RESULT, reply_without_results
 from brain.state import GraphState, approved, is_answered_directly
 from starling.core.clock import Clock
-from starling.core.events import Citation, Degradation, Done, Failure
+from starling.core.events.run_events import Citation, Degradation, Done, Failure
 from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
@@ -49,7 +49,8 @@ class RunFinalizer:
         result = _result(state, failure, meter, status)
         if failure:
             writer.emit(failure)
-        writer.step(Step(type="summary", description=result.reply[:300], metadata={"status": result.status}))
+        ended = {"status": result.status, "is_error": result.status != "succeeded"}
+        writer.step(Step(type="summary", description=result.reply[:300], metadata=ended))
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done.model_validate(result.model_dump(exclude={"plan"}))

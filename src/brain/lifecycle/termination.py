@@ -8,7 +8,7 @@ from brain.durability.checkpointer import RunCheckpoints
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
-from starling.core.events import Failure, TaskResult, ToolResult
+from starling.core.events.run_events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult

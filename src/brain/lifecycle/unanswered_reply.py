@@ -27,6 +27,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "timeout": "more time for the tool (`timeout` under `x-starling`), or a smaller request",
         "server_unavailable": _SERVER,
         "agent_unavailable": _SERVER,
+        "memory_limit": "a smaller request, or more memory for the server (`limits.memory_bytes_per_server`)",
         "invalid_result": f"{_SERVER}; what it answered can't be used",
         "removed": "a new request: the server's tools changed during this one",
         "quarantined": "an admin who approves the tool (`starling server approve NAME`)",

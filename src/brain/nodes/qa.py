@@ -12,7 +12,7 @@ from brain.journaled_model import ModelAnswer
 from brain.lifecycle.citations import citations_of, without_unsourced
 from brain.lifecycle.fallback_answer import degraded_lines, plain_answer
 from brain.lifecycle.unanswered_reply import reply_without_results
-from brain.prompts import Prompt, Xml, element, lines
+from brain.prompts import Xml, element, lines
 from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
 from brain.stream_buffer import StreamBuffer
@@ -27,8 +27,6 @@ _CODER = "coder"
 @dataclass(frozen=True, slots=True)
 class Qa:
     """Streams the final answer. Asks no model where the answer is complete without one."""
-
-    prompt: Prompt
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the reply and its citations."""
@@ -60,7 +58,8 @@ class Qa:
 
     def _request(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> ModelRequest:
         allowance = context.allowance
-        messages = self.prompt.fill(
+        prompt = context.prompts["qa"]
+        messages = prompt.fill(
             user_request=state["input_request"],
             session_history=history_lines(state["messages"]) or None,
             results=lines(_result_element(number, outcome) for number, outcome in enumerate(outcomes, start=1)),
@@ -71,7 +70,7 @@ class Qa:
             role=allowance.role(ModelRole.REASONING),
             messages=messages,
             max_tokens=allowance.max_tokens,
-            prompt=self.prompt.used,
+            prompt=prompt.used,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from langgraph.runtime import Runtime
@@ -28,7 +29,7 @@ from brain.planning.plan_validation import (
     is_empty,
 )
 from brain.planning.shortlist import Shortlister
-from brain.prompts import Prompt, Xml
+from brain.prompts import Xml
 from brain.run_context import RunContext
 from brain.state import (
     GraphState,
@@ -49,7 +50,7 @@ from starling.core.errors import (
     ModelError,
     StarlingError,
 )
-from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
+from starling.core.events.run_events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.teams.stars import MAIN_STAR, StarSpec
@@ -75,7 +76,6 @@ class SessionWarmer(Protocol):
 class Supervisor:
     """Decides what comes next. Asks no model while the plan is sound, nor once it is finished."""
 
-    prompt: Prompt
     limits: Limits
     shortlister: Shortlister
     sessions: SessionWarmer
@@ -117,7 +117,9 @@ class Supervisor:
         path = _path(context, number)
         if context.assigned_agent:
             return self._apply(context, state, _assignment(context.assigned_agent, state), path)
-        with self.tracer.span("supervisor", SpanKind.AGENT, lambda: _request_attributes(state, path)) as span:
+        agent = self.star.name or "supervisor"
+        attributes = partial(_request_attributes, agent, context, state, path)
+        with self.tracer.span(f"{agent}_decision", SpanKind.AGENT, attributes) as span:
             try:
                 decision = await self._decision(context, state, path)
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
@@ -142,7 +144,7 @@ class Supervisor:
     async def _asked(
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
     ) -> Decision:
-        request = decision_request(self.prompt, self.star, state, context.allowance, inputs)
+        request = decision_request(context.prompts["supervisor"], self.star, state, context.allowance, inputs)
         document = OpenDecision if inputs.may_ask else Decision
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
         return await ask_for_document(
@@ -263,22 +265,33 @@ def _path(context: RunContext, number: int) -> str:
     return context.at(f"supervisor/{number}")
 
 
-def _request_attributes(state: GraphState, path: str) -> Attributes:
+def _request_attributes(agent: str, context: RunContext, state: GraphState, path: str) -> Attributes:
     number = state["routing"]["decisions"] + 1
+    asked = context.run.clarifications + len(state.get("clarifications", ()))
     return {
         "gen_ai.agent.name": "supervisor",
         "starling.decision": number,
         "starling.path": path,
-        "input": state["input_request"],
+        "agent_name": agent,
+        "iteration": number,
+        "clarification_count": asked,
+        "input": {
+            "request": state["input_request"],
+            "conversation_history": state["messages"],
+            "clarification_count": asked,
+        },
     }
 
 
 def _decision_attributes(decision: Decision) -> Attributes:
+    agents = [task.agent for task in decision.selected_agents]
+    asks = isinstance(decision, OpenDecision) and question_in(decision)
     return {
         "starling.is_request_satisfied": decision.is_request_satisfied,
         "starling.is_in_loop": decision.is_in_loop,
         "starling.is_progress_being_made": decision.is_progress_being_made,
-        "starling.selected_agents": [task.agent for task in decision.selected_agents],
+        "starling.selected_agents": agents,
+        "next_agent": ["clarification"] if asks else agents or ["qa"],
         "output": decision.model_dump(),
     }
 

@@ -10,6 +10,9 @@ from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, merge
 from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
+DEPENDENT = "It depends on a task that can't be done."
+TOO_LATE = "Its turn would come too late"
+TOO_MANY = "A plan may have at most"
 _ABSENT = "which isn't in the plan"
 _EMPTY = (
     "The decision is empty. Give the request to agents in `selected_agents`, or answer it in `reply` if no agent is "
@@ -186,7 +189,7 @@ def _reasons(
     while spread := {
         task_id for task_id, item in wanted.items() if task_id not in reasons and reasons.keys() & set(item.depends_on)
     }:
-        reasons |= dict.fromkeys(spread, "It depends on a task that can't be done.")
+        reasons |= dict.fromkeys(spread, DEPENDENT)
     return reasons
 
 
@@ -225,11 +228,11 @@ def _too_late(sound: Sequence[TaskRecord], planning: PlanningContext) -> list[st
 
 
 def _too_late_text(planning: PlanningContext) -> str:
-    return f"Its turn would come too late: only {planning.rounds} more rounds of tasks can run in this run"
+    return f"{TOO_LATE}: only {planning.rounds} more rounds of tasks can run in this run"
 
 
 def _too_many_text(planning: PlanningContext) -> str:
-    return f"A plan may have at most {planning.most_tasks} tasks (limits.tasks_per_plan)."
+    return f"{TOO_MANY} {planning.most_tasks} tasks (limits.tasks_per_plan)."
 
 
 def _in_cycles(needs: Mapping[str, Set[str]]) -> set[str]:

@@ -1,17 +1,19 @@
 """Prompts: one file each, system text over user text, with XML sections for everything that is data."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from string import Template
+from typing import Self
 from xml.sax.saxutils import escape, quoteattr
 
+from brain.prompts.templates import LineTemplate, Template, divided, joined
 from starling.core.json import digest
 from starling.core.llm import Message, PromptVersion
+from starling.core.prompts import PROMPT_NAMES as NAMES
 
-_ATTRIBUTE = re.compile(r'="\$(\w+)"')
+_ATTRIBUTE = re.compile(r'="\{\{\s*(\w+)\s*\}\}"')
 
 
 class Xml(str):
@@ -39,18 +41,18 @@ def _escaped(value: str, *, in_attribute: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of a version, ready to be filled."""
+    """A wording of a prompt, ready to be filled. `used` is what a request that is made with it names."""
 
-    name: str
-    version: str  # the digest of its text
+    used: PromptVersion
     system: Template
-    user: str
+    user: LineTemplate
     attributes: frozenset[str]  # the sections that are values of attributes
 
-    @property
-    def used(self) -> PromptVersion:
-        """What a request that is made with it names."""
-        return PromptVersion(self.name, self.version)
+    @classmethod
+    def of(cls, text: str, used: PromptVersion) -> Self:
+        """Return the prompt of a whole text."""
+        system, user = divided(text)
+        return cls(used, Template.of(system), LineTemplate.of(user or ""), frozenset(_ATTRIBUTE.findall(user or "")))
 
     def fill(self, **sections: str | None) -> tuple[Message, Message]:
         """Return the system and the user message; the line of a section that is None is left out of the latter.
@@ -62,27 +64,37 @@ class Prompt:
             for name, value in sections.items()
             if value is not None
         }
-        left_out = {f"${name}<" for name, value in sections.items() if value is None}
-        shown = [line for line in self.user.splitlines() if not any(section in line for section in left_out)]
-        user = Template("\n".join(shown)).substitute(values)
-        return Message("system", self.system.substitute(values)), Message("user", user)
+        absent = sections.keys() - values.keys()
+        return Message("system", self.system.fill(values)), Message("user", self.user.fill(values, absent))
+
+
+@cache
+def program_text(name: str) -> str:
+    """Return the whole text of `<name>.md` beside this module."""
+    system, user = divided(files(__name__).joinpath(f"{name}.md").read_text("utf-8"))
+    return joined(system, user or "")
 
 
 @cache
 def prompt(name: str) -> Prompt:
-    """Return the prompt of `<name>.md` beside this module."""
-    text = files(__name__).joinpath(f"{name}.md").read_text("utf-8")
-    system, _, user = text.partition("\n---\n")
-    attributes = frozenset(_ATTRIBUTE.findall(user))
-    return Prompt(name, digest(text), Template(system.strip()), user.strip(), attributes)
-
-
-NAMES = (
-    "supervisor", "specialist", "generalist", "coder", "custom", "custom_tools", "crewai", "reflection",
-    "reviewer", "qa", "judge", "designer",
-)  # fmt: skip
+    """Return the prompt that the program itself has under a name."""
+    text = program_text(name)
+    return Prompt.of(text, PromptVersion(name, digest(text)))
 
 
 def versions() -> dict[str, str]:
-    """Return the version of each prompt, as an epoch's manifest names them."""
-    return {name: prompt(name).version for name in NAMES}
+    """Return the hash of each prompt of the program, as an epoch's manifest names them."""
+    return {name: prompt(name).used.hash for name in NAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """The wordings that a run works with; those of the program where nothing else is pinned."""
+
+    pinned: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
+
+    def __getitem__(self, name: str) -> Prompt:
+        return self.pinned.get(name) or prompt(name)
+
+
+PROGRAM_PROMPTS = PromptSet()

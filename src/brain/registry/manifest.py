@@ -1,5 +1,6 @@
 """The manifest: the content of an epoch, which has a hash."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.json import digest
+from starling.core.llm import PromptVersion
 from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerSource
@@ -18,7 +20,9 @@ def specialist_name(server: str) -> str:
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What a later version added is kept, so that its manifests have the same hash here and stay whole where one is
+    # made of them; pyright refuses unknown fields in our code.
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def _unset(value: object) -> bool:
@@ -61,6 +65,14 @@ class ServerEntry(_Part):
         return not self.tenants or tenant in self.tenants
 
 
+class PromptOrigin(_Part):
+    """Where the text of a prompt is in Langfuse: the name and version of it, and the label that it was found by."""
+
+    name: str
+    version: int
+    label: str
+
+
 class AgentPin(_Part):
     """A custom agent of one tenant, pinned by the hash of its configuration."""
 
@@ -72,18 +84,27 @@ class AgentPin(_Part):
 class Manifest(_Part):
     """Everything that a run pinned to the epoch works with, apart from what was taken away since.
 
+    `prompts` are the hashes of texts; `prompt_origins` says of each that comes from Langfuse where it is there.
     `agents` are keyed by `tenant/name`, as are `teams`, whose values are the hashes of their star specs.
     """
 
     servers: dict[str, ServerEntry] = {}
     builtins: tuple[str, ...] = ()
     prompts: dict[str, str] = {}
+    prompt_origins: dict[str, PromptOrigin] = Field(default={}, exclude_if=operator.not_)
     agents: dict[str, AgentPin] = {}
     teams: dict[str, str] = {}
 
     @property
     def hash(self) -> str:
         return digest(self.model_dump(mode="json"))
+
+    def prompt_version(self, name: str) -> PromptVersion:
+        """Return the pinned wording of a prompt. Raises KeyError."""
+        origin = self.prompt_origins.get(name)
+        if origin is None:
+            return PromptVersion(name, self.prompts[name])
+        return PromptVersion(name, self.prompts[name], "langfuse", origin.version, origin.label, origin.name)
 
     def tool_hashes(self) -> Mapping[str, str]:
         """Return the hash of every tool's definition, by its full name `server.tool`."""

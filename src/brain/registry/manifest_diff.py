@@ -54,7 +54,7 @@ def difference(before: Manifest, after: Manifest) -> Changes:
         tools={name: found for name, found in sorted(tools.items()) if found},
         agents=_names(before.agent_contents(), after.agent_contents()),
         teams=_names(before.teams, after.teams),
-        prompts=_names(before.prompts, after.prompts),
+        prompts=_names(_wordings(before), _wordings(after)),
     )
 
 
@@ -65,6 +65,10 @@ def _names(before: Mapping[str, object], after: Mapping[str, object]) -> Names:
         changed=tuple(sorted(name for name in both if before[name] != after[name])),
         removed=tuple(sorted(before.keys() - after.keys())),
     )
+
+
+def _wordings(manifest: Manifest) -> Mapping[str, object]:
+    return {name: manifest.prompt_version(name) for name in manifest.prompts}
 
 
 def _details(before: ServerEntry, after: ServerEntry) -> tuple[str, ...]:

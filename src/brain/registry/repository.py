@@ -16,6 +16,7 @@ from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
+from starling.infra.postgres.runs.listing import EpochRange
 from starling.infra.postgres.tables import epochs, runs
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
@@ -42,10 +43,11 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """The epoch that is active now, and what that changed."""
+    """The epoch that is active now, what that changed, and what was in force before."""
 
     epoch: Epoch
     changes: Changes
+    former: Manifest
 
 
 class EpochRepository:
@@ -71,7 +73,7 @@ class EpochRepository:
         manifest = change(active.manifest)
         await connection.execute(_NOTIFY)
         if active.number and active.manifest == manifest:
-            return Activation(active, Changes())
+            return Activation(active, Changes(), active.manifest)
         changes = difference(active.manifest, manifest)
         highest = await connection.scalar(select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED))
         epoch = Epoch((highest or 0) + 1, manifest)
@@ -88,7 +90,7 @@ class EpochRepository:
                 active=True,
             )
         )
-        return Activation(epoch, changes)
+        return Activation(epoch, changes, active.manifest)
 
     async def active(self) -> Epoch:
         """Return the active epoch; number 0, with nothing in it, before the first."""
@@ -139,6 +141,40 @@ class EpochRepository:
         query = select(func.min(epochs.c.number)).where(epochs.c.tenant == SHARED)
         return await connection.scalar(query.where(epochs.c.number > func.coalesce(before, 0))) or active.number
 
+    async def prompts_since(self) -> Mapping[str, int]:
+        """Return for each prompt the epoch that last changed its wording."""
+        since: dict[str, int] = {}
+        for number, names in await self._prompt_changes():
+            for name in (*names.added, *names.changed):
+                since.setdefault(name, number)
+        return since
+
+    async def pinning_prompt(self, digest: str) -> Sequence[EpochRange]:
+        """Return the epochs that pin a text of a prompt."""
+        changed = [number for number, _ in await self._prompt_changes()]
+        query = select(epochs.c.number, epochs.c.manifest["prompts"], epochs.c.created_at)
+        with translated():
+            async with self._engine.connect() as connection:
+                rows = await connection.execute(
+                    query.where(epochs.c.tenant == SHARED, epochs.c.number.in_(changed)).order_by(epochs.c.number)
+                )
+                found = [(row[0], digest in row[1].values(), row[2]) for row in rows]
+        ends = [*((number, at) for number, _, at in found[1:]), (None, None)]
+        return [
+            EpochRange(number, end, begun, until)
+            for (number, pins, begun), (end, until) in zip(found, ends, strict=True)
+            if pins
+        ]
+
+    async def _prompt_changes(self) -> Sequence[tuple[int, Names]]:
+        """Return the epochs that pinned other prompts than the one before, newest first, and which they were."""
+        changed = epochs.c.changes["prompts"] != cast(Names().model_dump(mode="json"), JSONB)
+        query = select(epochs.c.number, epochs.c.changes["prompts"]).where(epochs.c.tenant == SHARED, changed)
+        with translated():
+            async with self._engine.connect() as connection:
+                rows = await connection.execute(query.order_by(epochs.c.number.desc()))
+                return [(row[0], Names.model_validate(row[1])) for row in rows]
+
     async def latest(self, limit: int) -> Sequence[EpochRecord]:
         """Return the latest epochs, newest first."""
         with translated():
@@ -179,7 +215,7 @@ def _records() -> Select[Any]:
 
 
 def _record(row: RowMapping) -> EpochRecord:
-    fields: dict[str, Any] = {**dict[Any, Any](row), "changes": Changes.model_validate(row["changes"])}
+    fields: dict[str, Any] = {**dict[Any, Any](row), "changes": Changes.model_validate(row["changes"], extra="ignore")}
     return EpochRecord(**fields)
 
 

@@ -1,12 +1,15 @@
 """From an epoch to the roster of a run."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
-from brain.prompts import versions
+from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
+from brain.registry.prompts.pinned import kept_prompts, pinned_prompts
+from brain.registry.prompts.repository import PromptRepository
 from brain.registry.repository import EpochRepository
 from brain.registry.teams.service import Teams
 from starling.core.json import digest
@@ -19,37 +22,52 @@ _VALUES = frozenset({"enum", "const", "default", "examples", "required"})
 
 
 def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Manifest:
-    """Return the manifest with these servers, and with the builtins and prompts that this version has."""
-    ours = {"builtins": tuple(sorted(_BUILTINS)), "prompts": versions()}
+    """Return the manifest with these servers, with the builtins that this version has and the prompts that it pins."""
+    ours = {"builtins": tuple(sorted(_BUILTINS)), **kept_prompts(manifest)}
     return manifest.model_copy(update={"servers": dict(sorted(servers.items())), **ours})
 
 
-class Registry:
-    """Hands out the rosters of epochs, built once each."""
+@dataclass(frozen=True, slots=True)
+class _Built:
+    manifest: Manifest
+    roster: Roster
+    prompts: PromptSet
 
-    def __init__(self, repository: EpochRepository, custom: CustomAgents, teams: Teams) -> None:
+
+class Registry:
+    """Hands out the rosters and prompts of epochs, built once each."""
+
+    def __init__(
+        self, repository: EpochRepository, custom: CustomAgents, teams: Teams, prompts: PromptRepository
+    ) -> None:
         self._repository = repository
         self._custom = custom
         self._teams = teams
-        self._rosters: dict[int, tuple[Manifest, Roster]] = {}
+        self._prompts = prompts
+        self._epochs: dict[int, _Built] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
-        manifest, roster = self._rosters.get(epoch) or await self._built(epoch)
-        own = await self._custom.added(epoch, manifest, _visible(manifest, roster, tenant), tenant)
-        return await self._teams.added(epoch, manifest, own, tenant)
+        built = self._epochs.get(epoch) or await self._built(epoch)
+        own = await self._custom.added(epoch, built.manifest, _visible(built.manifest, built.roster, tenant), tenant)
+        return await self._teams.added(epoch, built.manifest, own, tenant)
+
+    async def prompts(self, epoch: int) -> PromptSet:
+        """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
+        return (self._epochs.get(epoch) or await self._built(epoch)).prompts
 
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""
-        self._rosters = {number: built for number, built in self._rosters.items() if number in epochs}
+        self._epochs = {number: built for number, built in self._epochs.items() if number in epochs}
         self._custom.keep_only(epochs)
         self._teams.keep_only(epochs)
 
-    async def _built(self, epoch: int) -> tuple[Manifest, Roster]:
+    async def _built(self, epoch: int) -> _Built:
         manifest = (await self._repository.get(epoch)).manifest
-        built = manifest, _roster(manifest, await self._repository.definitions(manifest))
-        self._rosters[epoch] = built
-        self.keep_only(sorted(self._rosters)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
+        roster = _roster(manifest, await self._repository.definitions(manifest))
+        built = _Built(manifest, roster, await pinned_prompts(manifest, self._prompts))
+        self._epochs[epoch] = built
+        self.keep_only(sorted(self._epochs)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
         return built
 
 

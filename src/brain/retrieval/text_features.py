@@ -41,7 +41,7 @@ def content_words(text: str) -> list[str]:
 
 def word_features(words: Sequence[str]) -> Iterator[str]:
     """Yield the stem of each word and each pair of neighbouring stems."""
-    stems = [_stem(word) for word in words]
+    stems = list(map(stem, words))
     yield from stems
     for first, second in pairwise(stems):
         yield f"{first} {second}"
@@ -55,7 +55,8 @@ def character_features(words: Sequence[str]) -> Iterator[str]:
             yield edged[start : start + _GRAM]
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """Return a word without its ending: `orders` and `ordered` are one."""
     for ending, instead in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _STEM_CHARS and not word.endswith("ss"):
             return word[: -len(ending)] + instead

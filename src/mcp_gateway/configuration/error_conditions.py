@@ -18,7 +18,7 @@ class ErrorCondition(BaseModel):
     expression is found, in linear time), `exists` (whether there is a value), or, without a pointer, `text_contains`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     pointer: str | None = None
     equals: Any = None

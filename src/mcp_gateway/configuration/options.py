@@ -27,7 +27,7 @@ class ToolOptions(BaseModel):
     that returns the outcome of a call whose answer was lost. `reflect` is the review policy of results of this tool.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     description: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
     input_schema: dict[str, Any] | None = None
@@ -96,13 +96,14 @@ NO_OPTIONS: Final = ToolOptions()
 class ServerOptions(BaseModel):
     """The part under `x-starling`. `effect` applies to every tool that `tools` doesn't name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     description: str = ""
     effect: Effect = Effect.UNSAFE
     tools: dict[str, ToolOptions] = {}
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
+    max_calls: Annotated[int, Field(ge=1)] | None = None  # at once, of one process; others wait
     tenants: tuple[str, ...] = ()  # that may use it; empty: all
     plain: tuple[str, ...] = ()  # variables in `env`, `headers` and `url` whose values are no secrets
     approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds

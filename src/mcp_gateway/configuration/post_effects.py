@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serial
 class InvalidateCache(BaseModel):
     """Forget the kept results of a `read` tool of the same server."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     invalidate: Annotated[str, Field(min_length=1)]
 
@@ -16,7 +16,7 @@ class InvalidateCache(BaseModel):
 class EmitEvent(BaseModel):
     """Put an event with this name into the run's stream."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     event: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 
@@ -24,7 +24,7 @@ class EmitEvent(BaseModel):
 class RelistServer(BaseModel):
     """List the tools of the server again. Written as the word `relist`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_serializer
     def _word(self) -> str:

@@ -1,14 +1,14 @@
 """The last stage of a call's path: the call itself, on an open session."""
 
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
-from mcp_gateway.path.kill_switch import switched_off
-from mcp_gateway.path.result_content import data_of, resource_links, text_of
+from mcp_gateway.path.checks.kill_switch import switched_off
+from mcp_gateway.path.results.result_content import data_of, resource_links, text_of
 from mcp_gateway.path.stage import failed, not_sent, quarantined
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
@@ -20,7 +20,7 @@ from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import SessionForgottenError
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, storable, storable_text
+from starling.core.json import JsonObject, storable_text
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, Halts, ToolCall, ToolOutcome
 
@@ -42,7 +42,6 @@ class Dispatch:
         server = self.directory.server(call.tool.server)
         if server is None:  # removed since it was checked
             return not_sent("removed", f"The server {call.tool.server} was removed.")
-        arguments = cast("dict[str, Any]", storable(call.arguments))
         opened = False
         try:
             async with self.sessions.use(call.tool.server, server.config) as session:
@@ -55,7 +54,7 @@ class Dispatch:
                     return stopped
                 if record is not None and call.tool.effect is not Effect.READ:
                     await record.leave(call)
-                result = await session.call(call, arguments, _meta(call))
+                result = await session.call(call, dict(call.arguments), _meta(call))
         except ServerUnavailableError as error:
             return self._unavailable(call, error, sent=opened and not isinstance(error, SessionForgottenError))
         except McpError as error:
@@ -66,7 +65,7 @@ class Dispatch:
         return await self._answered(call, result)
 
     def _unavailable(self, call: ToolCall, error: ServerUnavailableError, *, sent: bool) -> ToolOutcome:
-        code, text = "server_unavailable", storable_text(str(error))
+        code, text = error.code, storable_text(str(error))
         if self.directory.server(call.tool.server) is None:
             code, text = "removed", f"The server {call.tool.server} was removed while it was called."
         return failed(call, Observation.CONNECTION_LOST, code, text) if sent else not_sent(code, text)
@@ -80,11 +79,12 @@ class Dispatch:
         if is_error:
             text = text or f"{call.tool.full_name} failed without a message."
             return failed(call, Observation.TOOL_ERROR, "tool_error", text)
-        if violations := await self._violations(call, data, result.data if isinstance(result, LargeResult) else b""):
+        large = result.data if isinstance(result, LargeResult) and data is None else b""
+        if violations := await self._violations(call, data, large):
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         links = () if isinstance(result, LargeResult) else resource_links(result)
-        return ToolOutcome(Observation.COMPLETED, text, data, resources=links)
+        return ToolOutcome(Observation.COMPLETED, text, data, resources=links, large_data=large)
 
     async def _violations(self, call: ToolCall, data: JsonObject | None, large: bytes) -> str:
         if call.tool.output_schema is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mcp import McpError
 from pydantic import ValidationError
 
-from mcp_gateway.path.kill_switch import switched_off
-from mcp_gateway.path.result_content import resource_text
+from mcp_gateway.path.checks.kill_switch import switched_off
+from mcp_gateway.path.results.result_content import resource_text
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.sessions.pool import SessionPool
@@ -54,7 +54,7 @@ class ResourceRead:
                     return stopped
                 contents = await session.read_resource(call.resource)
         except ServerUnavailableError as error:
-            return failed(call, Observation.CONNECTION_LOST, "server_unavailable", storable_text(str(error)))
+            return failed(call, Observation.CONNECTION_LOST, error.code, storable_text(str(error)))
         except McpError as error:
             text = f"{call.tool.server} refused to read it: {storable_text(error.error.message)}"
             return failed(call, Observation.INTERNAL_ERROR, "tool_error", text)

@@ -2,31 +2,33 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.approval import Approval
-from mcp_gateway.path.argument_check import SchemaCheck
-from mcp_gateway.path.authorization import Authorization
+from mcp_gateway.path.checks.approval import Approval
+from mcp_gateway.path.checks.argument_check import SchemaCheck
+from mcp_gateway.path.checks.authorization import Authorization
+from mcp_gateway.path.checks.kill_switch import KillSwitch
+from mcp_gateway.path.checks.narrowed_schemas import NarrowedInput, NarrowedOutput
+from mcp_gateway.path.checks.pin_check import PinCheck
+from mcp_gateway.path.checks.secret_arguments import SecretArguments
 from mcp_gateway.path.deduplication import Claims, Deduplication
 from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.error_when import ErrorWhen
-from mcp_gateway.path.kill_switch import KillSwitch
 from mcp_gateway.path.ledger import LedgerStage
-from mcp_gateway.path.narrowed_schemas import NarrowedInput, NarrowedOutput
-from mcp_gateway.path.pin_check import PinCheck
-from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.reconciliation import Reconciliation
 from mcp_gateway.path.recorder import Recorder, Simulation
 from mcp_gateway.path.required_context import RequiredContext
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
-from mcp_gateway.path.result_cache import Cached, ResultCache
+from mcp_gateway.path.results.error_when import ErrorWhen
+from mcp_gateway.path.results.post_effects import Invalidate, PostEffects, Relist
+from mcp_gateway.path.results.result_cache import Cached, ResultCache
+from mcp_gateway.path.results.secret_results import SecretResults
+from mcp_gateway.path.results.size_limit import SizeLimit
 from mcp_gateway.path.retry import Retry
-from mcp_gateway.path.secret_arguments import SecretArguments
-from mcp_gateway.path.secret_results import SecretResults
-from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
-from mcp_gateway.path.timeout import Timeout
+from mcp_gateway.path.timeout import CallBounds, Timeout
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
+from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import ArtifactStore
 from starling.core.settings.schema import Limits
@@ -49,6 +51,7 @@ class PathPorts:
 
     directory: Directory
     sessions: SessionPool
+    breakers: ServerBreakers
     live: LiveCheck
     halts: Halts
     stored: StoredResults
@@ -60,10 +63,12 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     """Wire the path, innermost stage first. A tool that reconciles is asked without cache and effects."""
     directory, halts, artifacts = ports.directory, ports.halts, ports.stored.artifacts
     validators = Validators()
-    sent: Stage = Retry(Dispatch(directory, ports.sessions, validators, halts, ports.live))
+    bounds = CallBounds(directory, ports.breakers, CallQueues(), limits)
+    sent: Stage = Dispatch(directory, ports.sessions, validators, halts, ports.live)
+    sent = Retry(directory, ports.breakers, sent)
     sent = RequiredContext(directory, sent)
     sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
-    sent = Timeout(directory, limits.tool_call_seconds, sent)
+    sent = Timeout(bounds, sent)
     sent = SecretResults(directory, sent)
     path: Stage = PostEffects(directory, ports.invalidate, ports.relist, sent)
     path = Cached(directory, ports.stored.cache, path)
@@ -74,14 +79,14 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
     path = Recorder(simulation, Approval(directory, path, approval))
     path = SchemaCheck(validators, NarrowedInput(directory, validators, path))
-    path = LinkedResources(_reading(ports, limits, approval), path)
+    path = LinkedResources(_reading(ports, bounds, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))
 
 
-def _reading(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
+def _reading(ports: PathPorts, bounds: CallBounds, approval: ApprovalPolicy) -> Stage:
     """Wire the path of a read of a resource. It leaves no row in the ledger, as other reads."""
-    path: Stage = Retry(ResourceRead(ports.directory, ports.sessions, ports.halts))
-    path = Timeout(ports.directory, limits.tool_call_seconds, path)
+    path: Stage = ResourceRead(ports.directory, ports.sessions, ports.halts)
+    path = Timeout(bounds, Retry(ports.directory, ports.breakers, path))
     path = SecretResults(ports.directory, path)
-    path = SizeLimit(limits.tool_result_chars, ports.stored.artifacts, path)
+    path = SizeLimit(bounds.limits.tool_result_chars, ports.stored.artifacts, path)
     return Approval(ports.directory, path, approval)

@@ -7,7 +7,7 @@ from typing import Final
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.pins import Occasion, Pin, Pins, judged
+from mcp_gateway.registration.pins import Occasion, Pin, Pins, judged, without_approvals
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.core.errors import ConflictError, NotFoundError
 
@@ -16,11 +16,14 @@ _ROLLED_BACK: Final = "It isn't in the epoch that was rolled back to."
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a server listed: its row without tools, its configuration, its tools, and how it came to be listed."""
+    """What a server listed: its row without tools, its configuration, its tools, and how it came to be listed.
+
+    Without `listed` it couldn't be.
+    """
 
     row: ServerRow
     config: ServerConfig
-    listed: Listed
+    listed: Listed | None
     occasion: Occasion
 
 
@@ -39,10 +42,15 @@ class ApprovedTools:
         return [await self._decided(offer, pins.get(offer.row.name, {})) for offer in given]
 
     async def _decided(self, offer: Offer, pins: Pins) -> ListedServer:
+        if offer.listed is None:
+            if offer.occasion.keeps_approvals or not pins:
+                return ListedServer(offer.row, {})
+            waiting = without_approvals(pins)
+            return ListedServer(stored_row(offer.row, waiting), {}, waiting)
         name, offered = offer.row.name, offer.listed.tools
         approved = {tool: pin.approved_hash for tool, pin in pins.items() if pin.approved_hash}
         definitions = await self._repository.definitions((name, tool, pin) for tool, pin in approved.items())
-        occasion = offer.occasion if not pins else replace(offer.occasion, first=False)
+        occasion = replace(offer.occasion, first=False) if pins else replace(offer.occasion, moved=False)
         known = {tool: definitions[name, tool] for tool in approved if (name, tool) in definitions}
         found = await asyncio.to_thread(judged, pins, offered, known, occasion)  # long texts take a while
         return ListedServer(stored_row(offer.row, found), offered, found)

@@ -259,13 +259,11 @@ class Catalog:
 
     async def _decided(self, answers: Iterable[Answer], known: Mapping[str, ServerRow]) -> list[ListedServer]:
         """Return what is to be stored for answers."""
-        failed = [ListedServer(answer.row, {}) for answer in answers if answer.listed is None]
         offers = (
             Offer(answer.row, answer.config, answer.listed, occasion_of(answer, known.get(answer.row.name)))
             for answer in answers
-            if answer.listed is not None
         )
-        return failed + await self._approved.of(offers)
+        return await self._approved.of(offers)
 
     async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:
         if late is None:

@@ -1,6 +1,7 @@
 """The tools of an open session: listed before its first call, and again when its server says that they changed."""
 
 import asyncio
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,9 @@ from weakref import WeakKeyDictionary
 from mcp_gateway import deferred
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import Listed, definition_hash
+from mcp_gateway.registration.listing_slots import ListingSlots, Turn
 from mcp_gateway.registration.live_review import LiveReview
+from mcp_gateway.registration.probe import AT_ONCE
 from starling.core.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 DEBOUNCE_SECONDS: Final = 1.0  # after the first of several notifications
 AGAIN_SECONDS: Final = 10.0  # between two listings on one session
+_SPREAD: Final = (
+    0.5  # of each delay, at most, by which it is longer: servers that change together aren't listed together
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +47,21 @@ class _Listings:
     """The present or last listing of a session, and the timer of the next."""
 
     task: asyncio.Task[LiveTools]
+    turn: Turn
     begun: float
     timer: asyncio.TimerHandle | None = None
 
 
 class LiveCheck:
-    """Lists the tools of each session before its first call. `seconds` bounds one listing."""
+    """Lists the tools of each session before its first call. `seconds` bounds one listing.
+
+    At most 16 sessions are listed at a time, besides those that calls wait for.
+    """
 
     def __init__(self, review: LiveReview, seconds: float) -> None:
         self._review = review
         self._seconds = seconds
+        self._slots = ListingSlots(AT_ONCE)
         self._listings: WeakKeyDictionary[Session, _Listings] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[LiveTools]] = set()
 
@@ -58,15 +69,17 @@ class LiveCheck:
         """Begin to list the tools of a session unless that was done. A failure is raised by `tools`."""
         if (known := self._listings.get(session)) is not None:
             return known
-        listings = _Listings(self._listing(session, server), asyncio.get_running_loop().time())
-        self._listings[session] = listings
+        listings = self._list(session, server)
         session.on_tools_changed = lambda: self._list_soon(session, server)
         return listings
 
     async def tools(self, session: "Session", server: KnownServer) -> LiveTools:
         """Return what is offered on a session. Raises ServerUnavailableError if it can't be listed."""
-        task = self.begin(session, server).task
-        return task.result() if task.done() else await asyncio.shield(task)
+        listings = self.begin(session, server)
+        if listings.task.done():
+            return listings.task.result()
+        self._slots.hurry(listings.turn)
+        return await asyncio.shield(listings.task)
 
     async def stop(self) -> None:
         """Stop listing."""
@@ -83,25 +96,29 @@ class LiveCheck:
         listings = self._listings[session]
         if listings.timer is None:
             loop = asyncio.get_running_loop()
-            delay = max(DEBOUNCE_SECONDS, listings.begun + AGAIN_SECONDS - loop.time())
+            delay = delay_before_listing(loop.time() - listings.begun)
             listings.timer = loop.call_later(delay, self._list_again, session, server)
 
     def _list_again(self, session: "Session", server: KnownServer) -> None:
         if session.usable:
-            self._listings[session] = _Listings(self._listing(session, server), asyncio.get_running_loop().time())
+            self._list(session, server)
 
-    def _listing(self, session: "Session", server: KnownServer) -> asyncio.Task[LiveTools]:
-        task = asyncio.get_running_loop().create_task(self._listed(session, server), name=f"list {session.server}")
+    def _list(self, session: "Session", server: KnownServer) -> _Listings:
+        loop, turn = asyncio.get_running_loop(), self._slots.request()
+        task = loop.create_task(self._listed(session, server, turn), name=f"list {session.server}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
+        task.add_done_callback(lambda _: self._slots.release(turn))
+        listings = self._listings[session] = _Listings(task, turn, loop.time())
+        return listings
 
     def _ended(self, task: asyncio.Task[LiveTools]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # read here, for a session on which nothing is called
 
-    async def _listed(self, session: "Session", server: KnownServer) -> LiveTools:
+    async def _listed(self, session: "Session", server: KnownServer, turn: Turn) -> LiveTools:
+        await turn
         try:
             async with asyncio.timeout(self._seconds):
                 listed = await deferred.discovery().list_server(session, server.tools)
@@ -115,6 +132,11 @@ class LiveCheck:
         if offered == server.tools:
             return LiveTools(offered)
         return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
+
+
+def delay_before_listing(elapsed: float) -> float:
+    """Return the seconds until a server whose tools changed is listed again, so long after the last listing."""
+    return max(DEBOUNCE_SECONDS, AGAIN_SECONDS - elapsed) * random.uniform(1, 1 + _SPREAD)  # noqa: S311 - jitter
 
 
 def _hashes(listed: Listed) -> dict[str, str]:

@@ -18,6 +18,7 @@ _SCHEMA_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "de
 _VALUES: Final = frozenset({"enum", "const", "default", "examples", "required"})
 _GONE: Final = "Its server doesn't offer it any more."
 _NEW: Final = "It appeared after its server was approved."
+_MOVED: Final = "Its server was replaced over the API: nobody has approved it there."
 _WAITS: Final = "Its server was added over the API: nobody has approved it yet."
 
 
@@ -49,6 +50,9 @@ type Pins = Mapping[str, Pin]
 class Occasion:
     """How a listing came about: at `first` sight of the server, from which `source`, or on an open session (`live`).
 
+    A server is `moved` where the API gave its name to another address or command: earlier approvals were of another
+    server, and hold only under the policy `follow`.
+
     On an open session a quarantine stays, whatever the server offers next: only a person, or a listing that one asked
     for, ends it.
     """
@@ -57,12 +61,23 @@ class Occasion:
     source: str
     first: bool = False
     live: bool = False
+    moved: bool = False
+
+    @property
+    def keeps_approvals(self) -> bool:
+        """Whether what was approved before counts."""
+        return not self.moved or self.policy == "follow"
 
 
 def judged(
     pins: Pins, offered: Mapping[str, JsonObject], approved: Mapping[str, JsonObject], occasion: Occasion
 ) -> dict[str, Pin]:
     """Return the pins after a server has offered these definitions; `approved` are those that pins approve."""
+    if not occasion.keeps_approvals:
+        return {
+            name: _moved(definition_hash(offer), suspicion_of_definition(texts_of(offer)))
+            for name, offer in offered.items()
+        }
     found = {
         name: _judged(pins.get(name), definition, approved.get(name), occasion) for name, definition in offered.items()
     }
@@ -89,6 +104,15 @@ def _judged(pin: Pin | None, offered: JsonObject, approved: JsonObject | None, o
     if occasion.policy == "follow":
         return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
     return Pin(pin.approved_hash, offered_hash, "quarantined", _changed(approved, offered) if approved else _NEW)
+
+
+def without_approvals(pins: Pins) -> dict[str, Pin]:
+    """Return the pins of a server that has moved and can't be listed: what it offers next waits."""
+    return {name: _moved(pin.offered_hash) for name, pin in pins.items()}
+
+
+def _moved(offered_hash: str | None, reason: str = "") -> Pin:
+    return Pin(None, offered_hash, "quarantined", reason or _MOVED)
 
 
 def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) -> Pin:

@@ -16,6 +16,7 @@ from starling.core.principal import SHARED
 from starling.core.tools import ServerSource
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs.call_claims import CallClaims
+from starling.infra.postgres.server_breakers import BreakerRepository
 from starling.infra.postgres.tables import configs, servers, tool_pins, tools
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
@@ -90,7 +91,7 @@ _COLUMNS = tuple(servers.c[name] for name in _FIELDS)
 
 
 class ServerRepository:
-    """Servers and tools, and `claims` of calls. Raises DatabaseUnavailableError where Postgres is away.
+    """Servers, tools, `claims` of calls and open `breakers`. Raises DatabaseUnavailableError where Postgres is away.
 
     `changed` is part of each change: an epoch is made of the servers in the same transaction.
     """
@@ -99,6 +100,7 @@ class ServerRepository:
         self._engine = engine
         self._changed = changed
         self.claims = CallClaims(engine)
+        self.breakers = BreakerRepository(engine)
 
     async def announce_invalidation(self, tenant: str, tool: str) -> None:
         """Tell every process to forget the kept results that a tool had for a tenant."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.effective_config import row_faults
@@ -9,8 +10,10 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Occasion
 from mcp_gateway.registration.repository import Definitions, ServerRow
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import storable_text
+from starling.core.json import JsonObject, storable_text
 from starling.core.tools import ServerListing, ServerSource, ToolDefinition, own_name_of
+
+_NO_ADDRESS: Final = frozenset({"headers", "disabled", "x-starling"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,13 @@ def with_kept_settings(answer: Answer, stored: ServerRow | None) -> Answer:
 def occasion_of(answer: Answer, row: ServerRow | None) -> Occasion:
     """Return the occasion of a listing that a file or a person asked for."""
     first = row is None or row.state == "degraded"
-    return Occasion(answer.config.options.pins, answer.row.source, first=first)
+    moved = answer.row.source == "api" and (row is None or _address_of(row) != _address_of(answer.row))
+    return Occasion(answer.config.options.pins, answer.row.source, first=first, moved=moved)
+
+
+def _address_of(row: ServerRow) -> JsonObject:
+    """Return what of a configuration says which server it is: all but headers and settings of the platform."""
+    return {key: value for key, value in row.config.items() if key not in _NO_ADDRESS}
 
 
 def is_ready(answer: Answer) -> bool:

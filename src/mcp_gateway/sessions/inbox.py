@@ -21,24 +21,27 @@ from starling.core.ids import new_id
 TOO_LONG: Final = f"it is a message longer than {MESSAGE_BYTES // 2**20} MiB"
 _LARGE: Final = "starling/large"  # in `_meta` of a result: the key of one that was read elsewhere
 _HEAD_BYTES: Final = 256
+LIST_CHANGED: Final = "notifications/tools/list_changed"
 _NOTICES: Final = frozenset({"notifications/progress", "notifications/message"})
 _MOST_LARGE: Final = 4
 _PER_SECOND: Final = 50.0  # of notifications of one server
 _BURST: Final = 100.0
 
 type Notify = Callable[[str, Mapping[str, Any]], None]
-"""Called with the method and the parameters of each notification on progress, and of each log message."""
+"""Called with the method and the parameters of each notification on progress, log message and change of the tools."""
 
 
 class Inbox:
     """Turns what a server sends into messages for the SDK's session.
 
-    `take` holds back notifications beyond 50 a second. Progress and log messages go to `notify` instead.
+    Progress, log messages and changes of the tools go to `notify` instead. `take` drops notifications beyond 50 a
+    second, but never that the tools have changed.
     """
 
     def __init__(self, notify: Notify) -> None:
         self.pending = PendingRequests()
         self.dropped = 0  # notifications
+        self.heard_at = 0.0  # when a message came last, by the loop's clock
         self._notify = notify
         self._reader = LargeMessageReader()
         self._large: OrderedDict[str, LargeResult | Mapping[str, Any]] = OrderedDict()
@@ -51,6 +54,7 @@ class Inbox:
         `request` is what the text is known to answer. An answer that can't be read becomes an error. Raises
         UnreadableError for what is no message and answers no known request.
         """
+        self.heard_at = asyncio.get_running_loop().time()
         try:
             message = await self._read(raw)
             if request is not None:
@@ -93,6 +97,9 @@ class Inbox:
         return JSONRPCMessage(JSONRPCResponse(jsonrpc="2.0", id=answer.id, result={"_meta": {_LARGE: key}}))
 
     def _is_passed_on(self, notification: JSONRPCNotification) -> bool:
+        if notification.method == LIST_CHANGED:
+            self._notify(LIST_CHANGED, {})
+            return False
         if not self._has_room():
             self.dropped += 1
             return False

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
-from mcp_gateway.sessions.backoff import RestartBackoff
+from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.memory_sweep import MemorySweep
 from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mcp_gateway.sessions.session import Session
 
 _CLOSE_SECONDS = 6.0
+_PING_ANSWER_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -41,9 +44,12 @@ class SessionPool:
         self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
-        self._backoff = RestartBackoff()
+        self.breakers = ServerBreakers()
+        self._failed: WeakSet[Session] = WeakSet()  # whose failure is counted
         self._tasks = asyncio.TaskGroup()
         self._owners: set[asyncio.Task[None]] = set()
+        self._running: dict[Session, _Key] = {}
+        self._memory = MemorySweep(limits, self, self._tasks.create_task)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -52,6 +58,7 @@ class SessionPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._memory.stop()
         for timer in self._idle.values():
             timer.cancel()
         for key in list(self._open):
@@ -70,22 +77,44 @@ class SessionPool:
         """The number of sessions that are open or being opened, without those of `open_new`."""
         return sum(session.usable for sessions in self._open.values() for session in sessions)
 
+    @property
+    def memory(self) -> int:
+        """How many bytes the processes of servers used when they were measured last."""
+        return self._memory.used
+
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> "AsyncGenerator[Session]":
-        """Yield a session for one call. Raises ServerUnavailableError if none can be opened."""
-        session = self._pick(server, config)
-        self._forget_idle(session)
-        session.calls += 1
-        try:
-            yield session
-        finally:
-            session.calls -= 1
-            if not session.calls:
-                self._on_idle((server, config.hash), session)
+        """Yield a session for one call. One that was silent for long is pinged first, and replaced without an answer.
+
+        Raises ServerUnavailableError if none can be opened, or none is to be tried now. See `ServerBreakers`.
+        """
+        key = server, config.hash
+        with self.breakers.attempt(key):
+            is_found = False
+            while not is_found:
+                session = self._pick(server, config)
+                self._forget_idle(session)
+                self._memory.begin()
+                session.calls += 1
+                answered = session.answered
+                try:
+                    is_found = await self._is_alive(session)
+                    if is_found:
+                        yield session
+                except ServerUnavailableError as error:
+                    self._count_failure(key, session, error)
+                    raise
+                finally:
+                    if session.answered > answered:
+                        self.breakers.answered(key)
+                    session.calls -= 1
+                    if not session.calls:
+                        self._on_idle(key, session)
 
     def warm(self, server: str, config: ServerConfig) -> "Session | None":
         """Begin to open a session unless one is open, and return it. A failure is raised by the first call."""
         try:
+            self.breakers.check((server, config.hash))
             session = self._pick(server, config)
         except ServerUnavailableError as error:
             _log.info("no session opened in advance: %s", error)
@@ -93,6 +122,19 @@ class SessionPool:
         if not session.calls and session not in self._idle:
             self._start_idle_timer((server, config.hash), session)
         return session
+
+    def with_process(self) -> "Sequence[Session]":
+        """Return the sessions whose servers are processes of this one."""
+        return [session for session in self._running if session.process_id is not None]
+
+    def close_idle_process(self) -> "Session | None":
+        """Begin to close the one of these that has been idle for longest and return it, None if none is idle."""
+        return self._close_idle(session for session in self._idle if session.process_id)
+
+    def fail(self, session: "Session", reason: str, remedy: str) -> None:
+        """Begin to close a session whose server uses too much memory; its next start waits."""
+        if (key := self._running.get(session)) is not None:  # else it has ended meanwhile
+            self._count_failure(key, session, session.fail(reason, remedy), is_costly=True)
 
     def open_new(self, server: str, config: ServerConfig) -> "Session":
         """Open a session that is not shared; the caller stops it."""
@@ -102,6 +144,8 @@ class SessionPool:
         session = deferred.session().Session(
             server, transport, seconds, spawn, resolved.mask, resolved.config.options.roots
         )
+        self._running[session] = server, config.hash
+        self._memory.begin()
         owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)
@@ -113,6 +157,7 @@ class SessionPool:
 
         If the server has a new configuration, its sessions finish their current calls, unless it is removed later.
         """
+        self.breakers.keep_only(configs)
         for key in self._open.keys() - configs.items():
             if key[0] in configs:
                 self._retiring.update(session for session in self._open[key] if session.usable and session.calls)
@@ -131,7 +176,6 @@ class SessionPool:
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
         if least is None or (least.calls and len(usable) < self._max_sessions(config)):
-            self._backoff.check(key)
             self._make_room(server)
             least = self.open_new(server, config)
             usable.append(least)
@@ -139,26 +183,47 @@ class SessionPool:
         return least
 
     def _make_room(self, server: str) -> None:
-        """Close the session that has been idle for longest if there are as many as may be open."""
-        if self.count < self._limits.server_sessions:
-            return
-        session = next(iter(self._idle), None)
-        if session is None:
+        """Close the session that has been idle for longest if there are as many as may be open, or use the memory."""
+        if reason := self._memory.make_room():
+            remedy = "Raise `limits.server_memory_bytes`, or execute fewer runs at a time."
+            raise ServerUnavailableError(server, reason, remedy)
+        if self.count >= self._limits.server_sessions and self._close_idle(self._idle) is None:
             raise ServerUnavailableError(
                 server,
                 f"{self._limits.server_sessions} sessions are in use in this process.",
                 "Raise `limits.server_sessions`, or execute fewer runs at a time.",
             )
-        self._forget_idle(session)
-        session.stop()
+
+    def _close_idle(self, idle: "Iterable[Session]") -> "Session | None":
+        """Begin to close the first of these sessions, which has been idle for longest, and return it."""
+        session = next(iter(idle), None)
+        if session is not None:
+            self._forget_idle(session)
+            session.stop()
+        return session
+
+    async def _is_alive(self, session: "Session") -> bool:
+        """Return whether a session can be used. Others' calls may keep a server from answering a ping."""
+        if session.silent_seconds < self._limits.session_ping_seconds or (session.calls > 1 and not session.is_pinged):
+            return True
+        return await session.answers(_PING_ANSWER_SECONDS)
 
     def _on_end(self, key: _Key, session: "Session") -> None:
         """Note how a session ended."""
         self._forget_idle(session)
+        self._running.pop(session, None)
         if session.failed_to_open:
-            self._backoff.failed(key, session.unavailable())
-        elif session.info is not None:
-            self._backoff.opened(key)
+            self._count_failure(key, session, session.unavailable())
+        elif session.info is not None and session.failure is None:
+            self.breakers.ended(key, session.opened_at)
+
+    def _count_failure(
+        self, key: _Key, session: "Session", error: ServerUnavailableError, *, is_costly: bool = False
+    ) -> None:
+        """Count the failure of a session once, however many calls it ends."""
+        if session not in self._failed:
+            self._failed.add(session)
+            self.breakers.failed(key, error, is_costly=is_costly)
 
     def _forget_idle(self, session: "Session") -> None:
         if (timer := self._idle.pop(session, None)) is not None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mcp_gateway.configuration.servers import StdioServer
 from mcp_gateway.sessions import shim
+from mcp_gateway.sessions.server_user import ServerUser
 
 VISIBLE: Final = "stdio servers can read the platform's data folder, password and token: {}."
 VISIBLE_REMEDY: Final = (
@@ -21,10 +23,14 @@ _PROBE: Final = "import runpy, sys; print(runpy.run_path(sys.argv[1])['hide']([]
 
 @dataclass(frozen=True, slots=True)
 class PrivateFiles:
-    """The data folder, and what of it is hidden where a server works in that folder itself."""
+    """The data folder, what of it is hidden where a server works in that folder, and who servers run as.
+
+    Where `user` reaches what a server needs, the server runs as that user.
+    """
 
     folder: Path
     entries: tuple[Path, ...] = ()
+    user: ServerUser | None = None
 
 
 NO_PRIVATE_FILES: Final = PrivateFiles(Path())
@@ -39,6 +45,12 @@ def paths_to_hide(private: PrivateFiles, used: Iterable[str]) -> list[str]:
     works_there = any(Path(os.path.realpath(part)).is_relative_to(folder) for part in parts if part.startswith("/"))
     hidden = private.entries if works_there else (private.folder,)
     return [str(path) for path in hidden if path.exists()]
+
+
+def user_of(private: PrivateFiles, server: StdioServer) -> ServerUser | None:
+    """Return the user as whom a server runs, None where that is the platform's."""
+    user = private.user if os.geteuid() == 0 else None  # no one else can change the user
+    return None if user is None or user.unreached(server) else user
 
 
 async def unhidden_reason() -> str:

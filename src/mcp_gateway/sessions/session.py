@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any, Final, cast
 
 import anyio
-import anyio.lowlevel
 import httpx
 import mcp.types as wire
 from mcp import ClientSession, McpError
-from mcp.shared.session import RequestResponder
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, FileUrl, RootModel, ValidationError
 
-from mcp_gateway.sessions.inbox import Inbox
+from mcp_gateway.sessions.inbox import LIST_CHANGED, Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.notices import CallNotices, SessionNotices
 from mcp_gateway.sessions.transport import ShimTransport, Transport
@@ -25,7 +23,6 @@ from starling.core.tools import ToolCall
 type _Result = LargeResult | Mapping[str, Any]
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 type Mask = Callable[[str], str]
-type IncomingMessage = RequestResponder[wire.ServerRequest, wire.ClientResult] | wire.ServerNotification | Exception
 
 _CLIENT: Final = wire.Implementation(name="starling", version="1")
 _log = logging.getLogger(__name__)
@@ -39,6 +36,12 @@ _REACH_REMEDY = "Check its `url` and `headers`, or read its own log, to see more
 
 class SessionForgottenError(ServerUnavailableError):
     """The server no longer knows the session, so it did not process the request."""
+
+
+class ServerMemoryError(ServerUnavailableError):
+    """The server was ended because it used more memory than it may."""
+
+    code = "memory_limit"
 
 
 class _AnyResult(RootModel[dict[str, Any]]):
@@ -73,15 +76,16 @@ class Session:
     ) -> None:
         self.server = server
         self.calls = 0  # in flight
+        self.answered = 0  # to calls and reads of resources, errors included
         self.info: wire.InitializeResult | None = None
+        self.opened_at = 0.0  # by the loop's clock
         self.on_tools_changed: Callable[[], None] = _ignored  # called when the server says that its tools changed
         self._transport = transport
         self._notices = SessionNotices()
-        self._inbox = Inbox(self._notices.take)
+        self._inbox = Inbox(self._on_notification)
         self._client = partial(
             ClientSession,
             client_info=_CLIENT,
-            message_handler=self._on_message,
             list_roots_callback=partial(_roots, roots) if roots else None,
         )
         self._start_seconds = start_seconds
@@ -93,6 +97,8 @@ class Session:
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._pending: set[asyncio.Timeout] = set()
+        self._ping: asyncio.Task[bool] | None = None
+        self.failure: ServerMemoryError | None = None  # why the platform has ended its server
 
     @property
     def usable(self) -> bool:
@@ -104,6 +110,30 @@ class Session:
     def failed_to_open(self) -> bool:
         """Whether the session has ended before it was open, and not because of `stop`."""
         return self._ended.is_set() and self.info is None and not self._stop.is_set()
+
+    @property
+    def process_id(self) -> int | None:
+        """The process below which all those of the server are, 0 while none runs; None for a remote server."""
+        return self._transport.pid if isinstance(self._transport, ShimTransport) else None
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long nothing has come from the server; 0 until it is open."""
+        return asyncio.get_running_loop().time() - self._inbox.heard_at if self._session is not None else 0.0
+
+    @property
+    def is_pinged(self) -> bool:
+        """Whether an answer to a ping is awaited."""
+        return self._ping is not None and not self._ping.done()
+
+    async def answers(self, seconds: float) -> bool:
+        """Return whether the server answers a ping in time; if it doesn't, the session is stopped.
+
+        Concurrent callers share one ping, which goes on when they are cancelled.
+        """
+        if self._ping is None or self._ping.done():
+            self._ping = asyncio.get_running_loop().create_task(self._answered(seconds), name=f"ping-{self.server}")
+        return await asyncio.shield(self._ping)
 
     async def run(self) -> None:
         """Open the session, keep it open until `stop`, and close it. Errors of the server end it and are not raised."""
@@ -147,14 +177,18 @@ class Session:
         """Return the contents of a resource. Raises as `call` does."""
         params = wire.ReadResourceRequestParams(uri=AnyUrl(uri))
         result = await self._request(wire.ReadResourceRequest(params=params))
-        if isinstance(result, LargeResult):
-            return [wire.TextResourceContents(uri=params.uri, text=result.text)]
-        return wire.ReadResourceResult.model_validate(result).contents
+        return wire.ReadResourceResult.model_validate(result).contents  # a large result of a tool is none
 
     async def page(self, cursor: str | None) -> ToolsPage:
         """Return one page of tools. Raises as `call` does."""
         params = wire.PaginatedRequestParams(cursor=cursor) if cursor else None
         return ToolsPage.model_validate(await self._request(wire.ListToolsRequest(params=params)))
+
+    def fail(self, reason: str, remedy: str) -> ServerMemoryError:
+        """Begin to close, because the server uses too much memory; pending requests raise ServerMemoryError."""
+        self.failure = ServerMemoryError(self.server, reason, remedy)
+        self.stop()
+        return self.failure
 
     def stop(self) -> None:
         """Begin to close; pending requests raise ServerUnavailableError."""
@@ -165,11 +199,26 @@ class Session:
         """Wait until the session is closed."""
         await self._ended.wait()
 
-    async def _on_message(self, message: IncomingMessage) -> None:
-        """Take note of what the server sends unasked."""
-        if isinstance(message, wire.ServerNotification) and isinstance(message.root, wire.ToolListChangedNotification):
+    async def _answered(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._request(wire.PingRequest())
+        except McpError:
+            return True  # it refused, which is an answer
+        except ServerUnavailableError:
+            return False
+        except TimeoutError:
+            self._reason = f"it didn't answer a ping within {seconds:g} s"
+            self.stop()
+            return False
+        return True
+
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """Take note of what the server says unasked."""
+        if method == LIST_CHANGED:
             self.on_tools_changed()
-        await anyio.lowlevel.checkpoint()
+        else:
+            self._notices.take(method, params)
 
     async def _keep_open(self, session: ClientSession) -> None:
         limit = asyncio.timeout(self._start_seconds)
@@ -188,30 +237,35 @@ class Session:
                 self._reason = f"it couldn't be initialised: {_first_line(error)}"
         else:
             self._session = session
+            self.opened_at = asyncio.get_running_loop().time()
             self._opened.set()
             await self._stop.wait()
 
     async def _request(
-        self, request: wire.CallToolRequest | wire.ListToolsRequest | wire.ReadResourceRequest
+        self, request: wire.CallToolRequest | wire.ListToolsRequest | wire.ReadResourceRequest | wire.PingRequest
     ) -> _Result:
         session = await self.opened()
+        counts = not isinstance(request, wire.ListToolsRequest)
         limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
         try:
             async with limit:
                 self._pending.add(limit)
                 try:
-                    return await self._send(session, wire.ClientRequest(request))
+                    result = await self._send(session, wire.ClientRequest(request))
                 finally:
                     self._pending.discard(limit)
         except TimeoutError:
             raise await self._close_lost() from None
         except McpError as error:
             if not _is_closed(error):
+                self.answered += counts
                 raise
             lost = await self._close_lost()
             if error.error.code == _NOT_FOUND and self._transport.issued_session_id:
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
+        self.answered += counts
+        return result
 
     async def _send(self, session: ClientSession, request: wire.ClientRequest) -> _Result:
         """Send a request in a separate task, which is not cancelled while an answer may arrive.
@@ -278,6 +332,8 @@ class Session:
 
     def unavailable(self) -> ServerUnavailableError:
         """Return the error with the known reason for the end of the session."""
+        if self.failure is not None:
+            return self.failure
         if isinstance(self._transport, ShimTransport):
             known, remedy = self._transport.end_reason(), _START_REMEDY
         else:

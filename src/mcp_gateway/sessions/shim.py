@@ -27,6 +27,7 @@ _MS_RDONLY, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 4096, 16384, 1 << 18
 # DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, MKNOD, PERFMON, BPF, CHECKPOINT_RESTORE
 _DANGEROUS_CAPABILITIES = (2, 16, 17, 19, 21, 27, 38, 39, 40)
 HIDDEN = "STARLING_SHIM_HIDDEN"  # the variable with the paths to hide from the server, which doesn't get it
+USER = "STARLING_SHIM_USER"  # the variable with uid, gid and groups of the server, which doesn't get it
 _PARENT_GONE = signal.SIGUSR1  # sent by the kernel when the thread that spawned the shim ends
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STDIN_GRACE = 0.7  # seconds between the end of stdin and SIGTERM
@@ -43,24 +44,30 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def hide(paths: list[str]) -> str:
+def become(uid: int, gid: int, *groups: int) -> None:
+    """Give up root for another user. Raises OSError."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def hide(paths: list[str], *, as_own_user: bool = False) -> str:
     """Make these files and folders empty for this process and its descendants; return why that failed, else nothing.
 
-    It gets a mount namespace of its own, and loses the capabilities by which root could get around it.
+    It gets a mount namespace of its own, and loses the capabilities by which root could get around it. A server that
+    runs as a user of its own can't be in a user namespace that doesn't have that user.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     for capability in _DANGEROUS_CAPABILITIES:  # the next program doesn't get them
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     if libc.unshare(_CLONE_NEWNS) != 0:
-        if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
+        if as_own_user or libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
             return f"no mount namespace: {os.strerror(ctypes.get_errno())}"
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    mounts: list[tuple[bytes, bytes, bytes | None, int, bytes | None]] = [
-        (b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
-    ]
+    mounts: list[_Mount] = [(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)]
     for path in filter(os.path.exists, paths):
         folder = (b"tmpfs", os.fsencode(path), b"tmpfs", _MS_RDONLY, b"size=4k,mode=000")
         mounts.append(folder if os.path.isdir(path) else (b"/dev/null", os.fsencode(path), None, _MS_BIND, None))
@@ -148,11 +155,13 @@ class Supervisor:
         signal.set_wakeup_fd(-1)
         for number in (*_ENDING, _PARENT_GONE, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the server is killed together with the shim
-        hidden = os.environ.pop(HIDDEN, "")  # noqa: TID251 - its environment is that of the server
+        hidden, user = os.environ.pop(HIDDEN, ""), os.environ.pop(USER, "")  # noqa: TID251 - the server's environment
         try:
             if hidden and _LINUX:
-                hide(hidden.split(os.pathsep))
+                hide(hidden.split(os.pathsep), as_own_user=bool(user))
+            if user:
+                become(*map(int, user.split(",")))
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it is killed with the shim; a change of the user resets that
             os.execvp(self.command[0], self.command)
         except OSError as error:
             os.write(2, f"{self.command[0]}: {error.strerror}\n".encode(errors="replace"))

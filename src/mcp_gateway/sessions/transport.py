@@ -29,7 +29,7 @@ from mcp_gateway.sessions import shim
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
-from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide
+from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
@@ -132,6 +132,7 @@ class ShimTransport:
         self.garbage = 0  # lines on stdout since the last message that are no messages
         self.ended = False  # the end of stdout was reached
         self.exit_code: int | None = None
+        self.pid = 0  # of the shim, while it runs
 
     @asynccontextmanager
     async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
@@ -140,6 +141,7 @@ class ShimTransport:
         Raises OSError if the process can't be started.
         """
         process = await self._start()
+        self.pid = process.pid
         inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outbound = anyio.create_memory_object_stream[SessionMessage](0)
         try:
@@ -155,6 +157,7 @@ class ShimTransport:
                 stream.close()
             with anyio.CancelScope(shield=True):
                 await self._end(process)
+                self.pid = 0
 
     def end_reason(self) -> str:
         """Return the known reason for the end of the session, as part of an error message."""
@@ -173,12 +176,18 @@ class ShimTransport:
 
     async def _start(self) -> Process:
         command = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), self.server.command, *self.server.args)
+        user = user_of(self._private, self.server)
+        env = user.environment(self.server) if user else dict(self.server.env)
+        if user:
+            env[shim.USER] = ",".join(map(str, (user.uid, user.gid, *user.groups)))
+        if hidden := self._hidden():
+            env[shim.HIDDEN] = os.pathsep.join(hidden)
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env=self.server.env | ({shim.HIDDEN: os.pathsep.join(hidden)} if (hidden := self._hidden()) else {}),
+            env=env,
             cwd=self.server.cwd,
             start_new_session=True,
         )

@@ -40,7 +40,7 @@ type _PersonaText = Annotated[_Text, StringConstraints(max_length=4_000)]
 class Persona(BaseModel):
     """Who an agent is. Nothing in it is evaluated."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     role: Annotated[_Text, StringConstraints(max_length=300)] = Field(description="What the agent is, in a few words.")
     goal: _PersonaText = Field(description="What it works for.")

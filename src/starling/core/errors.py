@@ -89,7 +89,7 @@ class RateLimitedError(StarlingError):
 
 
 class TooManyWrongKeysError(StarlingError):
-    """Too many wrong keys came from one address; the key of this request was not checked."""
+    """A wrong key from an address that sent too many of them."""
 
     code = "too_many_wrong_keys"
 
@@ -97,7 +97,7 @@ class TooManyWrongKeysError(StarlingError):
         super().__init__(
             "Too many wrong keys came from your address.", f"Try again in {retry_after:.1f} s, with the right key."
         )
-        self.retry_after = retry_after  # seconds until the next key is checked
+        self.retry_after = retry_after  # seconds until the address has another try
 
 
 class BacklogFullError(StarlingError):
@@ -252,6 +252,15 @@ class ServerUnavailableError(StarlingError):
         super().__init__(f"MCP server {server!r}: {reason}", remedy)
         self.server = server
         self.reason = reason
+
+
+class PromptSourceUnavailableError(StarlingError):
+    """The texts of prompts can't be fetched."""
+
+    code = "prompt_source_unavailable"
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"{source} can't be asked for prompts: {reason}.", "`starling doctor` checks it.")
 
 
 class ModelError(StarlingError):

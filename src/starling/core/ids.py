@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import secrets
+import socket
 import time
 import uuid
 
@@ -15,6 +17,11 @@ def new_id() -> str:
     fraction = (rest << 12) // 1_000_000
     random = int.from_bytes(os.urandom(8)) >> 2
     return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random))
+
+
+def process_name() -> str:
+    """Return a new name for what this process does: its host, its id and a random part."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def trace_id_of(run_id: str) -> str:

@@ -20,6 +20,9 @@ _SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}")
 _WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
 _INTEGERS: Final = range(-_LARGEST_INTEGER, _LARGEST_INTEGER)  # that are kept as such
 
+_SHOWN_CHARS: Final = 60
+_SHOWN_BITS: Final = 256
+
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
@@ -35,6 +38,8 @@ def digest(value: object) -> str:
 
 def storable_text(text: str) -> str:
     """Return `text` with what Postgres or UTF-8 can't hold replaced by U+FFFD."""
+    if text.isascii() and "\0" not in text:  # most are, and this is fifty times as quick
+        return text
     return _UNSTORABLE.sub("�", text)
 
 
@@ -45,6 +50,53 @@ def storable(value: object) -> Json:
     what isn't JSON becomes its text.
     """
     return cast("Json", value) if _is_storable(value) else _made_storable(value)
+
+
+def unsendable(value: object) -> str:
+    """Return what of a value JSON can't carry unchanged to any reader, empty if it can carry all.
+
+    That is NUL and half of a surrogate pair in a text, and a number that neither 64 bits nor a double hold exactly.
+    """
+    return "" if _is_storable(value) else _unsendable(value)
+
+
+def is_64_bit(number: int) -> bool:
+    """Whether a signed integer of 64 bits holds a number."""
+    return number in _INTEGERS
+
+
+def _unsendable(value: object) -> str:
+    match value:
+        case None | bool():
+            return ""
+        case str():
+            found = _UNSTORABLE.search(value)
+            what = "half of a surrogate pair" if found and found[0] != "\0" else "the character NUL"
+            return f"{what} in the text {value[:_SHOWN_CHARS]!a}" if found else ""
+        case int() | float():
+            return "" if _is_exact(value) else f"the number {_shown_number(value)}, which a double doesn't hold"
+        case Mapping():
+            members = cast("Mapping[object, object]", value)
+            return next(filter(None, (_unsendable(part) for item in members.items() for part in item)), "")
+        case Sequence() if not isinstance(value, (bytes, bytearray)):
+            return next(filter(None, (_unsendable(item) for item in cast("Sequence[object]", value))), "")
+        case _:
+            return f"a value of the type {type(value).__name__}, which JSON doesn't have"
+
+
+def _is_exact(number: float) -> bool:
+    if isinstance(number, float):
+        return math.isfinite(number)
+    try:
+        return number in _INTEGERS or int(float(number)) == number
+    except OverflowError:
+        return False
+
+
+def _shown_number(number: float) -> str:
+    if isinstance(number, int) and number.bit_length() > _SHOWN_BITS:
+        return f"of {number.bit_length():,} bits"
+    return str(number)
 
 
 def as_read(value: Json) -> Json:

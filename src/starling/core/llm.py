@@ -1,9 +1,9 @@
 """Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from starling.core.json import JsonObject
 
@@ -68,10 +68,33 @@ class ResponseSchema:
 
 @dataclass(frozen=True, slots=True)
 class PromptVersion:
-    """Name of a prompt and the digest of its text."""
+    """The wording of a prompt: `hash` is the digest of its text.
+
+    Where it comes from Langfuse, `version` and `label` are those that it has there, under `remote_name`.
+    """
 
     name: str
-    version: str
+    hash: str
+    source: Literal["langfuse", "local"] = "local"
+    version: int | None = None
+    label: str | None = None
+    remote_name: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return what steps and runs name of it."""
+        return {
+            "name": self.name,
+            "hash": self.hash,
+            "source": self.source,
+            "version": self.version,
+            "label": self.label,
+            **({"remote_name": self.remote_name} if self.remote_name else {}),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return what `to_json` gave; what a later version added is left out."""
+        return cls(**{one.name: document[one.name] for one in fields(cls) if one.name in document})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +117,10 @@ type OnFailedAttempt = Callable[[FailedAttempt], None]
 class ModelRequest:
     """One request to the model of a role. `timeout` is in seconds, for the whole answer with its fallbacks.
 
-    `prompt` names the prompt of the messages, for traces only. If `model` is set, it is tried before the models of the
-    role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is not part of
-    the request's value. `tool_names` has the tool of each other name that a model may write, in the plain form of
-    `model_output.names`.
+    `prompt` names the prompt of the messages, for traces and steps only. If `model` is set, it is tried before the
+    models of the role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is
+    not part of the request's value. `tool_names` has the tool of each other name that a model may write, in the plain
+    form of `model_output.names`.
     """
 
     role: ModelRole
@@ -111,6 +134,10 @@ class ModelRequest:
     model: str | None = None
     on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def prompt_named(self) -> JsonObject:
+        """Return the member of a step's metadata that names the prompt; none where there is no prompt."""
+        return {"prompt": self.prompt.to_json()} if self.prompt else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,19 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from starling.core.events import Citation, Degradation, Usage
+from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
-from starling.core.teams.building import BuildRequest
+
+if TYPE_CHECKING:
+    from starling.core.teams.building import BuildRequest
+
+if TYPE_CHECKING:
+    from starling.core.teams.building import BuildRequest
 
 
 class Mode(StrEnum):
@@ -35,7 +40,7 @@ type FinalStatus = Literal["succeeded", "failed", "cancelled", "budget_exhausted
 class RunLimits(BaseModel):
     """Tighter limits for one run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     run_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     tool_iterations: Annotated[int, Field(ge=1, le=50)] | None = None
@@ -47,7 +52,7 @@ class RunLimits(BaseModel):
 class RunConfig(BaseModel):
     """The closed `config` of a request."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     mode: Mode = Mode.MODERATE
     channel: Channel = Channel.CHAT
@@ -84,7 +89,7 @@ class Run:
     cancelled: bool = False  # cancellation was requested before this claim
     scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
     suspected: bool = False  # its process ended while it executed the run, perhaps because of it
-    build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
+    build: "BuildRequest | None" = None  # what the agent `architect` is to build, beside the goal in `input`
 
 
 class Step(BaseModel):

@@ -8,6 +8,7 @@ grant.
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 from html import unescape
 from typing import Final
 
@@ -19,7 +20,7 @@ _ELEMENTS: Final = (
     "system|skill|task|instructions?|user_(?:request|goal)|assistant|untrusted|tool_(?:output|result)|memory|reflection"
     "|agent_card"
 )
-_INSTRUCTIONS: Final = re.compile(
+_INSTRUCTIONS: Final[tuple[str, int]] = (
     rf"""
     \b(?:ignore|disregard|forget|override|bypass|skip)\b[^.\n]{{0,15}}
         \b(?:all|any|previous|prior|above|earlier|your|safety|security)\b[^.\n]{{0,40}}\b{_RULES}\b
@@ -53,7 +54,7 @@ _INSTRUCTIONS: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_IN_DEFINITIONS: Final = re.compile(
+_IN_DEFINITIONS: Final[tuple[str, int]] = (
     r"""
     </?[ ]?(?i:important|tools?|functions?|admin|hidden|secret|developer|rules?)[ ]?>
     | \b(?:SYSTEM|DEVELOPER|ASSISTANT|ADMIN)[ ]?:\s{0,5}\w
@@ -63,6 +64,20 @@ _IN_DEFINITIONS: Final = re.compile(
         \b(?:[\w.+-]{1,40}@[\w.-]+|https?://))
     """,
     re.VERBOSE,
+)
+_ATTACKS: Final[tuple[str, int]] = (
+    r"""
+    \b(?:credential|password|secret|(?:api|access|session)[ ](?:key|token))s?[ ]
+        (?:harvest|exfiltrat|extract|steal|theft|dump|sniff)\w*
+    | \b(?:harvest|exfiltrat|steal|dump)\w*[ ](?:\w{1,20}[ ]){0,3}
+        (?:credential|password|secret|private[ ]key|cookie)s?\b
+    | \b(?:sandbox|container|detection|obfuscation|antivirus|safety)[ ](?:escape|evasion|bypass)\b
+    | \bsensitive[ ](?:\w{1,20}[ ])?files?[ ](?:copy|scan|collect|exfiltrat|extract)\w*
+    | \b(?:redirect|privilege|symlink|vulnerability)[ ](?:exploitation|escalation)\b
+    | \b(?:attack|exploit)[ ]chains?\b | \bSUID[ ]bits?\b
+    | \b(?:install|deploy|open)\w*[ ](?:an?[ ])?(?:rootkit|keylogger|backdoor|reverse[ ]shell|web[ ]shell)s?\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _PIECE: Final = 16_384  # characters that are searched at once: other threads wait meanwhile, about 16 ms
 _OVERLAP: Final = 1_024
@@ -79,17 +94,29 @@ def suspicion(texts: Iterable[str]) -> str:
 
 
 def suspicion_of_definition(texts: Iterable[str]) -> str:
-    """Return what `suspicion` does for the texts of a tool's definition, which are read where instructions stand."""
-    return suspicion(texts := [*texts]) or next(filter(None, (_suspicion(text, _IN_DEFINITIONS) for text in texts)), "")
+    """Return what `suspicion` does for the texts of a tool's definition, which are read where instructions stand.
+
+    Texts that name an attack as what the tool does are found too.
+    """
+    given = [*texts]
+    instructing = (_suspicion(text, _IN_DEFINITIONS) for text in given)
+    attacking = (_suspicion(text, _ATTACKS, "names an attack") for text in given)
+    return suspicion(given) or next(filter(None, (*instructing, *attacking)), "")
 
 
-def _suspicion(text: str, instructions: re.Pattern[str]) -> str:
+@cache
+def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
+    """Return a compiled pattern. Each takes milliseconds, which a start has no need of."""
+    return re.compile(pattern, flags)
+
+
+def _suspicion(text: str, instructions: tuple[str, int], what: str = "tries to instruct") -> str:
     for start in range(0, len(text) or 1, _PIECE):
         piece = text[max(0, start - _OVERLAP) : start + _PIECE]
         if _HIDDEN.search(piece):
             return "A text has characters that aren't shown."
-        if found := instructions.search(_plain(piece)):
-            return f"A text tries to instruct: “{found[0].strip()[:200]}”."
+        if found := _compiled(*instructions).search(_plain(piece)):
+            return f"A text {what}: “{found[0].strip()[:200]}”."
     return ""
 
 

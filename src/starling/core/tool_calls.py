@@ -16,6 +16,12 @@ from typing import Final, Literal
 
 from starling.core.errors import StarlingError
 
+type AnswerSource = Literal["live", "fixture", "simulated"]
+"""Where the result of a call in a trial came from: the server, a fixture of the case, or the recorder alone.
+
+A call that was stopped before it left, which no server answered, counts as `simulated`.
+"""
+
 
 class Effect(StrEnum):
     """What a call may change outside. Unmarked means `UNSAFE`."""

@@ -150,12 +150,14 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
-    `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `quarantined` (its
-    definition isn't the approved one), `switched_off`, `not_approved`, `not_repeated` (an earlier equal call may have
-    been done), `duplicate` (an equal call hasn't ended), `no_context` (there is no run to tell the tool), `interrupted`
-    (the process that waited ended). Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an
-    empty id if it couldn't be. `simulated` says what answered in place of the tool: a `fixture`, or the recorder alone.
-    `events` are to be emitted with the result; `resources` are the addresses that it links to.
+    `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `memory_limit` (its server used too much and was
+    ended), `invalid_result`, `removed`, `quarantined` (its definition isn't the approved one), `switched_off`,
+    `not_approved`, `not_repeated` (an earlier equal call may have been done), `duplicate` (an equal call hasn't ended),
+    `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
+    the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
+    answered in place of the tool: a `fixture`, or the recorder alone.
+    `events` are to be emitted with the result; `resources` are the addresses that it links to. `large_data` is
+    structured content as JSON that is too large to be `data`; only the gateway's checks see it, it is never stored.
     """
 
     observation: Observation
@@ -169,6 +171,7 @@ class ToolOutcome:
     simulated: Literal["", "fixture", "simulated"] = ""
     events: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
+    large_data: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def status(self) -> Literal["succeeded", "failed"]:
@@ -179,6 +182,7 @@ class ToolOutcome:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as it is stored: with its status, without empty fields."""
         values = {"status": self.status} | asdict(self)
+        del values["large_data"]
         return {name: value for name, value in values.items() if name == "text" or value not in (None, "", 0, ())}
 
     @classmethod

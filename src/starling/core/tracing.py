@@ -12,11 +12,35 @@ type Attributes = Mapping[str, object]
 """Strings, numbers, booleans and lists of strings by name; None is omitted.
 
 `input` and `output` are content: any JSON, shortened, and omitted if tracing of content is off. `tags` is a list of
-strings by which traces can be searched.
+strings by which traces can be searched; spans that are opened inside a span later have its tags, too, and a run's
+segment has those of all its spans. Attributes named in `SEARCHED` are metadata of the observation.
+
+They are read later, in another thread: what they refer to is not changed afterwards.
 """
+
+SEARCHED: Final = frozenset(
+    {
+        "agent_name",
+        "reflection_status",
+        "tool_usage",
+        "team_version",
+        "clarification_count",
+        "next_agent",
+        "iteration",
+    }
+)
+"""Attributes by which observations can be filtered, as metadata beside their tags."""
 
 type Describe = Callable[[], Attributes]
 """Creates attributes; called only if the span is recorded."""
+
+
+VERDICT_SCORE: Final = "verdict"
+RUN_STATUS: Final = "run_status"
+RUN_FAILURE: Final = "run_failure"
+USER_FEEDBACK: Final = "user_feedback"
+VERDICT_VALUES: Final = {"APPROVED": 1.0, "FIXED": 0.5, "REJECTED": 0.0}
+"""The value of the score `verdict` for each status of a review."""
 
 
 class SpanKind(StrEnum):
@@ -53,8 +77,12 @@ class Tracer(Protocol):
         """Open a child of the current span. Outside of a segment nothing is traced."""
         ...
 
-    def score(self, name: str, value: float, comment: str) -> None:
-        """Add a score to the current span."""
+    def span_id(self) -> str:
+        """Return the id, in hexadecimal, of the span that this task opened or ended last; empty outside of segments."""
+        ...
+
+    def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
+        """Add a score to the current span, or to its whole trace. A text as `value` makes it a category."""
         ...
 
 
@@ -94,8 +122,11 @@ class NoopTracer:
         del name, kind, describe
         return NOOP_SPAN
 
-    def score(self, name: str, value: float, comment: str) -> None:
-        del name, value, comment
+    def span_id(self) -> str:
+        return ""
+
+    def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
+        del name, value, comment, of_trace
 
 
 NOOP_TRACER: Final = NoopTracer()

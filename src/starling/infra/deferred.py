@@ -64,11 +64,46 @@ def trace_export():
     return export
 
 
+def scores():
+    """Return the module that sends scores to Langfuse. Imports httpx."""
+    from starling.infra.tracing import scores
+
+    return scores
+
+
+def langfuse_api():
+    """Return the client of Langfuse's API. Imports the package, for half a second: never in the event loop."""
+    from langfuse import api
+
+    return api
+
+
+def langfuse_prompts():
+    """Return the module of Langfuse's prompts. Imports langfuse, for most of a second."""
+    from starling.infra.prompts import langfuse
+
+    return langfuse
+
+
+def run_jobs():
+    """Return the module of the queue's jobs. Imports procrastinate."""
+    from starling.infra.queue import run_jobs
+
+    return run_jobs
+
+
 def alembic():
     """Return Alembic's commands and configuration, for a database that has to be migrated."""
     from alembic import command, config
 
     return command, config
+
+
+def team_building():
+    """Return the module of what builds of teams are asked for. Imports the models of team specs."""
+    from starling.core.teams import building
+
+    return building
 
 
 def import_models() -> None:

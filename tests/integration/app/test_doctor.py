@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +14,8 @@ import pytest
 from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
-from starling.app.doctor import clock_skew, disk_space, python_version
+from mcp_gateway.sessions import isolation
+from starling.app.doctor import clock_skew, disk_space, mcp_servers, python_version
 from starling.app.doctor.finding import Finding
 from starling.app.doctor.runner import run_checks
 from starling.core.settings.schema import ProviderSettings, Settings
@@ -236,3 +238,34 @@ def test_command_prints_one_line_per_finding_and_exits_by_the_worst(database_url
     (line,) = [line for line in broken.stdout.splitlines() if line.startswith("problem")]
     assert "server gone" in line
     assert "Install it, or give its whole path" in line
+
+
+async def test_servers_that_nothing_isolates_are_a_warning_with_the_reason(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> str:  # what the probe says where the kernel refuses it
+        return "no mount namespace: Operation not permitted"
+
+    monkeypatch.setattr(isolation, "unhidden_reason", refused)
+
+    async with ModelServer(says_ok) as model:
+        found = await mcp_servers.check(settings(database_url, tmp_path, model, {"well": WELL}))
+
+    [finding] = [one for one in found if one.subject == "isolation"]
+    assert finding.state == "warning"
+    assert "no mount namespace: Operation not permitted" in finding.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
+async def test_server_that_the_servers_user_does_not_reach_is_a_warning_with_the_path(
+    database_url: str, tmp_path: Path
+) -> None:
+    (closed := tmp_path / "closed").mkdir(mode=0o700)
+    servers = {"well": WELL | {"cwd": str(closed)}}
+
+    async with ModelServer(says_ok) as model:
+        given = settings(database_url, tmp_path, model, servers, server_user="nobody", data_dir=tmp_path)
+        found = await mcp_servers.check(given)
+
+    [finding] = [one for one in found if one.subject == "isolation"]
+    assert (finding.state, f"well ({closed})" in finding.message) == ("warning", True)

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker, running_worker
 from starling.core.settings.schema import Limits
+from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
@@ -56,6 +57,9 @@ class RecordingHandlers:
             self.cancelled_at[claim.run.fence].set()
             raise
 
+    def has_begun(self, key: RunKey) -> bool:
+        return any(claim.run.id == key.id for claim in self.claims)
+
     async def execute_alone(self, claim: Claim) -> None:
         self.alone.append(claim)
         await self.execute(claim)
@@ -77,9 +81,11 @@ class WorkerHarness:
     handlers: RecordingHandlers
 
     @asynccontextmanager
-    async def worker(self, *, lease: float = 60.0, heartbeat_url: str = "", slots: int = 48) -> AsyncGenerator[Worker]:
+    async def worker(
+        self, *, lease: float = 60.0, heartbeat_url: str = "", slots: int = 48, isolated: int = 4
+    ) -> AsyncGenerator[Worker]:
         """Run a worker while the context lasts."""
-        async with open_queue(self.url) as queue:
+        async with open_hub(self.url) as hub, open_queue(self.url, hub) as queue:
             runs = RunRepository(self.engine, queue.defer, cap=8)
             renewals = LeaseRenewer(heartbeat_url or self.url, lease_seconds=lease)
             worker = Worker(
@@ -93,7 +99,7 @@ class WorkerHarness:
                     self.handlers.drained.set,
                     [self.handlers.sweep],
                 ),
-                Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
+                Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots, isolated_runs=isolated),
             )
             async with running_worker(worker):
                 yield worker
@@ -265,14 +271,37 @@ async def test_renewal_reports_a_run_to_cancel(harness: WorkerHarness) -> None:
     assert set(harness.handlers.cancelled) == {key.id}
 
 
-async def test_run_whose_worker_ended_is_executed_alone(harness: WorkerHarness) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+async def test_run_whose_worker_ended_goes_on_beside_others_once_and_alone_the_second_time(
+    harness: WorkerHarness, times: int
+) -> None:
     await harness.accept()
     await harness.execute("UPDATE runs SET status = 'running', fence = 4")
+    if times == 2:
+        await harness.execute("UPDATE runs SET isolation = 'lost'")
 
     async with harness.worker():
         await harness.handlers.began[5].wait()
 
-    assert [claim.run.suspected for claim in harness.handlers.alone] == [True]
+    assert len(harness.handlers.alone) == times - 1
+
+
+async def test_suspected_runs_that_wait_for_a_process_keep_no_slot_and_begin_when_one_ends(
+    harness: WorkerHarness,
+) -> None:
+    for thread in ("one", "two", "three"):
+        await harness.accept(thread)
+    await harness.execute("UPDATE runs SET isolation = 'due'")
+    healthy = await harness.accept("four")
+
+    async with harness.worker(slots=3, isolated=1):  # a tenant gets two of them
+        await wait_for(lambda: harness.handlers.has_begun(healthy))
+        waited = len(harness.handlers.alone)
+        for fence in range(1, 9):
+            harness.handlers.may_end[fence].set()
+        await wait_for(lambda: len({claim.run.id for claim in harness.handlers.alone}) == 3, seconds=4)
+
+    assert waited == 1
 
 
 async def test_run_that_crashed_too_often_is_parked_instead_of_executed(harness: WorkerHarness) -> None:

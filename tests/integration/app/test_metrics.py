@@ -1,6 +1,6 @@
 """Metrics of models and of the database, also of failures."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sized
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -33,6 +33,10 @@ async def measured(answer: Answer) -> AsyncGenerator[MeasuredModels]:
 
 def value(models: MeasuredModels, name: str, **labels: str) -> float | None:
     return models.metrics.registry.get_sample_value(name, {"role": "coding", **labels})
+
+
+async def none_open() -> Mapping[str, Sized]:
+    return {}
 
 
 async def test_answers_are_counted_with_their_tokens_whole_or_streamed() -> None:
@@ -77,7 +81,7 @@ async def test_database_is_queried_at_most_once_per_interval() -> None:
     async def epoch() -> int:
         return 7
 
-    metrics_exporter = MetricsExporter(Metrics(), backlog, epoch)
+    metrics_exporter = MetricsExporter(Metrics(), backlog, epoch, none_open)
     texts = [await metrics_exporter.text() for _ in range(3)]
 
     assert asked == 1
@@ -93,4 +97,4 @@ async def test_metrics_are_available_while_postgres_is_unavailable() -> None:
     async def epoch() -> int:
         return 7
 
-    assert b"starling_database_up 0.0" in await MetricsExporter(Metrics(), away, epoch).text()
+    assert b"starling_database_up 0.0" in await MetricsExporter(Metrics(), away, epoch, none_open).text()

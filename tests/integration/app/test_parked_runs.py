@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from starling.app.worker import isolation
+from starling.app.worker.worker import running_worker
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Process, Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
@@ -22,8 +23,10 @@ from tests.support.platform import Platform, calls, decision, open_platform, tas
 
 CRASHES = 1
 KILLER = "mcp_agent_killer"
+_KILLED_SECONDS = 60  # until a process that is killed has ended
 LIMITS = {"lease_seconds": 3, "crashes_per_run": CRASHES, "tool_call_seconds": 120}
 _GARBAGE = text("INSERT INTO checkpoints (thread_id, checkpoint_id, checkpoint) VALUES (:run, 'z', '[]')")
+_SUSPECT = text("UPDATE runs SET isolation = 'due' WHERE id = :run")
 _CRASHES = text("SELECT crashes FROM runs WHERE id = :run")
 
 
@@ -97,12 +100,14 @@ async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
     platform: Platform, effects: EffectRecorder, killed: Path, database_url: str
 ) -> None:
     with workers(platform, database_url) as start:
-        first = start()
+        first = await asyncio.to_thread(start)  # the model's server runs in this loop
         neighbours = [await platform.accept("Look.", thread=thread) for thread in ("one", "two")]
         await effects.until("arrived", "look", len(neighbours))
         poison = await platform.accept("Take it down.", thread="poison")
-        await asyncio.to_thread(first.wait)
-        second = start()
+        await asyncio.to_thread(first.wait, _KILLED_SECONDS)
+        second = await asyncio.to_thread(start)
+        await asyncio.to_thread(second.wait, _KILLED_SECONDS)
+        third = await asyncio.to_thread(start)
 
         stream = await platform.stream(poison)
         effects.open("look")
@@ -115,9 +120,28 @@ async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
         assert [neighbour.status for neighbour in seen] == ["succeeded"] * 2
         assert (after.status, after.reply) == ("succeeded", "Fine.")
         killed_processes = killed.read_text().split()
-        assert killed_processes[0] == str(first.pid)
-        assert len(set(killed_processes)) == 1 + CRASHES
-        assert second.poll() is None
+        assert killed_processes[:2] == [str(first.pid), str(second.pid)]
+        assert len(set(killed_processes)) == 2 + CRASHES
+        assert third.poll() is None
+
+
+async def test_what_a_suspected_run_measures_is_in_the_metrics_of_its_worker(platform: Platform) -> None:
+    key = await platform.accept("And now?")
+    async with platform.services.engine.begin() as connection:
+        await connection.execute(_SUSPECT, {"run": key.id})
+
+    async with running_worker(platform.worker_runtime.worker):
+        stream = await platform.stream(key)
+        exporter = platform.services.metrics_exporter
+        async with asyncio.timeout(60):
+            while b'starling_runs_ended_total{status="succeeded"} 1.0' not in await exporter.text():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # the process ends after its run
+
+    measured = (await exporter.text()).decode()
+    assert stream.status == "succeeded"
+    assert 'starling_model_calls_total{model="scripted:small",outcome="ok",role="reasoning"} 1.0' in measured
+    assert 'direction="input",model="scripted:small",role="reasoning"} 11.0' in measured
+    assert 'starling_run_seconds_count{status="succeeded"} 1.0' in measured
 
 
 async def test_process_of_a_suspected_run_that_cannot_start_counts_as_a_crash(
@@ -128,7 +152,7 @@ async def test_process_of_a_suspected_run_that_cannot_start_counts_as_a_crash(
     key = await platform.accept("Look.")
     claim = await platform.claim(key)
 
-    done = await isolation.IsolatedRuns(platform.services.leases, lambda _: b"", at_once=1).execute(claim)
+    done = await isolation.IsolatedRuns(platform.services.leases, lambda _: b"", lambda _: None).execute(claim)
 
     assert (done, await crashes(platform, key)) == (None, 1)
 

@@ -42,8 +42,10 @@ def opened(database_url: str, model: ModelServer, workbench: Workbench, tmp_path
     """Open a platform with other limits or servers than the default ones."""
     usual = {"bench": workbench.as_server("read"), "shop": workbench.as_server("unsafe")}
 
-    def open_with(*, servers: Mapping[str, Any] = usual, **limits: Any) -> AbstractAsyncContextManager[Platform]:
-        return open_platform(database_url, model, servers, tmp_path, **limits)
+    def open_with(
+        *, servers: Mapping[str, Any] = usual, tracing: Mapping[str, Any] | None = None, **limits: Any
+    ) -> AbstractAsyncContextManager[Platform]:
+        return open_platform(database_url, model, servers, tmp_path, tracing=tracing, **limits)
 
     return open_with
 

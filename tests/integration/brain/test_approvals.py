@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from starling.core.events import ExactCall
+from starling.core.events.run_events import ExactCall
 from starling.core.runs import RunStatus
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target

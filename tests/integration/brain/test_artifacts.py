@@ -11,6 +11,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.core.artifacts import artifact_id
+from starling.infra.postgres.engine import execute_autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
@@ -72,6 +73,20 @@ async def test_events_of_call_and_task_name_the_artifact(platform: Platform, scr
     assert stream.of("task_result")[0]["artifacts"] == [WHOLE]
     content = await platform.services.artifacts.read(stream.key.tenant, stream.key.id, WHOLE)
     assert content.text == poem(LINES)
+
+
+async def test_explanation_of_a_run_says_when_its_artifacts_are_no_longer_kept(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    one_task(script, calls(RECITE))
+    stream = await platform.ask("Recite.")
+    kept = await platform.services.explanations.explain(stream.key)
+    await execute_autocommit(platform.services.engine, "DELETE FROM run_artifacts RETURNING 1", {})
+
+    lost = await platform.services.explanations.explain(stream.key)
+
+    assert kept.pruned == []
+    assert [(one.what, WHOLE in one.text) for one in lost.pruned] == [("artifacts", True)]
 
 
 async def test_run_without_long_results_has_no_artifact_and_no_artifact_tool(

@@ -11,7 +11,8 @@ import pytest
 from starling.app.access.keys import KeySpec
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.listener import bind
+from starling.app.http.uvicorn_server import serving
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, latest

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.container.services import build_registry
-from starling.app.registry.file_watcher import watching
+from starling.app.registry.file_watcher import FileWatcher
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
 from starling.infra.postgres.engine import open_engine
@@ -25,7 +25,7 @@ async def file(platform: Platform) -> AsyncGenerator[Path]:
     """The platform's file, watched."""
     file = platform.settings.mcp_config
     assert file is not None
-    async with watching(platform.settings.model_copy(update={"watch_mcp_config": True}), platform.services.registry):
+    async with FileWatcher(file, platform.services.registry).following():
         yield file
 
 
@@ -76,7 +76,7 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
     async with proxied(database_url) as database:
         engine, port = open_engine(database.url), database.proxy.port
         registry = build_registry(engine, settings)
-        async with watching(settings, registry):
+        async with FileWatcher(file, registry).following():
             await database.proxy.stop()
             write(file, extra=workbench.as_server("read"))
             await wait_for(lambda: "can't be stored yet" in caplog.text)

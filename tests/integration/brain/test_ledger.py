@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import LeaseLostError
-from starling.core.events import ExactCall
+from starling.core.events.run_events import ExactCall
 from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
@@ -22,16 +22,11 @@ from starling.infra.postgres.runs.interrupts import StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from tests.integration.brain.conftest import Open
 from tests.support.effect_recorder import AGENT, EffectRecorder
-from tests.support.interrupted_runs import ANSWERER, answer_interrupts, execute_run, open_interrupts
+from tests.support.interrupted_runs import ANSWERER, HOLD_DISPATCH, answer_interrupts, execute_run, open_interrupts
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 from tests.support.run_factories import wait_for_lock_waiter
 
-# Whoever lets a call leave waits at an advisory lock first.
-HOLD_DISPATCH = """
-CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
-CREATE TRIGGER hold BEFORE INSERT ON ledger FOR EACH ROW WHEN (NEW.state = 'dispatched') EXECUTE FUNCTION hold()"""
 NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Epoch
+from brain.registry.prompts.repository import PromptRepository
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
@@ -40,7 +41,8 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
 
 @pytest.fixture
 def registry(engine: AsyncEngine) -> Registry:
-    return Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)))
+    custom, teams = CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine))
+    return Registry(EpochRepository(engine), custom, teams, PromptRepository(engine))
 
 
 async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:

@@ -1,5 +1,6 @@
 """Skills over whole runs: what a solved task stores, what a similar one recalls, and when that ends."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,32 @@ async def test_approved_task_stores_a_skill_and_a_similar_one_recalls_it(
     main, example = await stored(platform)
     assert (main["uses"], main["successes"], main["failures"]) == (1, 1, 0)
     assert example["merged_into"] == main["id"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "followed"),
+    [
+        ([("right disk",), ("fan",)], False),
+        ([("right disk", "fan"), ("right disk",)], True),
+    ],
+)
+async def test_skill_of_a_failed_task_was_followed_if_one_attempt_made_all_its_calls(
+    platform: Platform, script: ScriptedModel, attempts: list[tuple[str, ...]], *, followed: bool
+) -> None:
+    def looks(things: Sequence[str]) -> Answer:
+        return calls(*(("look", {"thing": thing}) for thing in things))
+
+    plans = [decision(task("t1", BENCH, f"Look at the {side} disk, then at its fan.")) for side in ("left", "right")]
+    script.supervisor(*plans, decision())
+    script.agent("t1", looks(["left disk", "fan"]), *map(looks, attempts))
+    script.reviewer(verdict("APPROVED"), verdict("REJECTED", "That says nothing."))
+    script.qa(Answer("Fine."))
+    await platform.ask("How is the left disk?")
+
+    stream = await platform.ask("And the right disk?", thread="another")
+
+    (end,) = stream.of("task_result")
+    assert (end["status"], [used["followed"] for used in end["skills"]]) == ("failed", [followed])
 
 
 async def test_second_similar_request_needs_one_model_call_less(

@@ -1,5 +1,6 @@
 """Trials of teams inside a proof: interrupted, asked about, cancelled and continued like any other work of a run."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -37,6 +38,7 @@ SPEC: dict[str, Any] = {
 }
 ANSWERS_OF_A_TRIAL = 6  # a decision, two members, two reviews, and the team's answer
 LEFT = "SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM skills)"
+MEMBERS_ANSWERS = "SELECT count(*) FROM journal WHERE path LIKE '%case-first/t_' AND kind = 'answer'"
 
 
 def spec(runtime: str = "native") -> TeamSpec:
@@ -53,6 +55,12 @@ async def sources(platform: Platform) -> list[list[tuple[str, str]]]:
     """What answered the calls of each case of the last proof."""
     report = await platform.services.teams.proof(CALLER.tenant, "machines", 1)
     return [[(call.path, call.source) for call in case.trial.calls] for case in report.cases]
+
+
+async def stored(platform: Platform, query: str) -> tuple[int, ...]:
+    """Return the only row of a query of counts."""
+    async with platform.services.engine.connect() as connection:
+        return tuple((await connection.execute(text(query))).one())
 
 
 @pytest.fixture
@@ -90,8 +98,7 @@ async def test_crash_between_the_steps_of_a_trial_repeats_only_the_answer_that_w
         assert (await sources(platform))[0] == looked
         assert workbench.done() == ["look disk"] * 2
         assert len(platform.model.requests) == 2 * ANSWERS_OF_A_TRIAL + 1
-        async with platform.services.engine.connect() as connection:
-            assert (await connection.execute(text(LEFT))).one() == (0, 0, 0)
+        assert await stored(platform, LEFT) == (0, 0, 0)
 
 
 async def test_crashed_build_keeps_its_design_where_a_server_was_switched_off_since(
@@ -204,14 +211,18 @@ async def test_crash_in_a_trial_of_crewai_members_continues_them_and_changes_not
         script.held = True
         key = await proof(platform, "crewai")
         async with platform.executing(key):
-            for gate in "123":  # the decision, and the first answer of both members
+            platform.model.release("1")  # the decision
+            await platform.model.received(3)
+            for gate in "23":  # the first answers, once both members wait: else one could be asked twice before
                 platform.model.release(gate)
             await platform.model.received(5)  # both are asked for their last words
+            async with asyncio.timeout(60):
+                while await stored(platform, MEMBERS_ANSWERS) != (2,):  # noqa: ASYNC110 - in Postgres
+                    await asyncio.sleep(0.01)
         script.held = False
         stream = await platform.finish(key)
 
         assert stream.status == "succeeded", stream.reply
         assert [[source for _, source in case] for case in await sources(platform)] == [["live", "simulated"]] * 2
         assert len(platform.requests_containing('<task id="t1">')) == 2 * 2 + 1
-        async with platform.services.engine.connect() as connection:
-            assert (await connection.execute(text(LEFT))).one() == (0, 0, 0)
+        assert await stored(platform, LEFT) == (0, 0, 0)

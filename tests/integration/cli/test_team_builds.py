@@ -283,7 +283,30 @@ def test_person_approves_an_activation_after_its_tools_and_proof_were_shown(plat
     assert platform.sent[1][1][0]["payload"] == {"approved": True}
 
 
-def test_person_whose_key_may_not_decide_is_asked_once(
+@pytest.mark.parametrize("typed", ["y", "n"])
+def test_command_of_a_person_whose_key_may_not_decide_ends_and_says_who_may(
+    platform: ScriptedPlatform, typed: str
+) -> None:
+    refused = {"detail": "The key k1 lacks the scope 'admin'.", "remedy": "Use another.", "code": "forbidden"}
+    platform.answers = {f"/v1/runs/{RUN}/resume": {**refused, "status": 403}}
+    platform.events = (started(), PLAN, START, APPROVAL)
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(
+            [STARLING, "team", "build", GOAL], folder=workspace.folder, environment=workspace.environment, width=300
+        ) as terminal,
+    ):
+        terminal.until("Approve? [y/N/show] ")
+        terminal.type(f"{typed}\n")
+        code = terminal.end()
+
+    assert code == 4, terminal.shown
+    assert "Error: The key k1 lacks the scope 'admin'.\n  Only a key with the scope `admin` decides: " in terminal.shown
+    assert f"`starling run tail {RUN}` follows the run." in terminal.shown
+
+
+def test_person_who_follows_a_run_and_may_not_decide_is_asked_once(
     platform: ScriptedPlatform, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = {"detail": "The key lacks the scope 'admin'.", "remedy": "Use another.", "code": "forbidden"}
@@ -292,7 +315,7 @@ def test_person_whose_key_may_not_decide_is_asked_once(
     asked: list[str] = []
     source = ApiSource(ApiRequests(platform.url), lambda: ApiClient(platform.url))
     prompts = Prompts(lambda prompt: asked.append(prompt) or "y")
-    talk = Conversation(source, RunDisplay(results()), prompts, run_id=RUN)
+    talk = Conversation(source, RunDisplay(results()), prompts, patient=True, run_id=RUN)
 
     talk.event(StreamedEvent(1, "approval_required", APPROVAL))
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from starling.core.events import ANY_EVENT
+from starling.core.events.stream import ANY_EVENT
 from tests.integration.http.conftest import LiveApi
 from tests.support.sse import read_events
 

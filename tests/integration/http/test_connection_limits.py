@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.listener import bind
+from starling.app.http.uvicorn_server import serving
 from starling.core.settings.schema import Limits
 
 SECONDS = 30

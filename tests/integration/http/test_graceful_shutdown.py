@@ -15,7 +15,8 @@ from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.listener import bind
+from starling.app.http.uvicorn_server import serving
 from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from tests.support.local_access import AS_ADMIN, TOKEN

@@ -19,9 +19,10 @@ from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
+from starling.app.http.listener import bind
 from starling.app.http.loopback_policy import refuse_open_binding
 from starling.app.http.route_loading import load_routes
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.uvicorn_server import serving
 from starling.app.runtime.database import Database
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -189,20 +190,22 @@ async def test_request_from_this_machine_needs_a_key_when_keys_are_required(door
             assert (await client.get(run)).status_code == 404
 
 
-async def test_repeated_wrong_keys_are_refused_with_429_but_not_a_key_in_use(door: Door) -> None:
+async def test_repeated_wrong_keys_are_refused_with_429_but_no_right_one(door: Door) -> None:
     run, (_, key), (_, other) = f"/v1/runs/{new_id()}", await door.key(), await door.key()
 
-    async def statuses(app: FastAPI, *keys: str) -> list[int]:
-        async with calling(app) as client:
-            answers = [await client.get(run, headers={"Authorization": f"Bearer {key}"}) for key in keys]
+    async def statuses(app: FastAPI, *keys: str, client: str = "192.0.2.1") -> list[int]:
+        async with calling(app) as calls:
+            headers = [{"Authorization": f"Bearer {key}", "X-Forwarded-For": client} for key in keys]
+            answers = [await calls.get(run, headers=header) for header in headers]
         return [answer.status_code for answer in answers]
 
-    async with door.app() as app:
+    async with door.app(trusted_proxies=(ELSEWHERE[0],)) as app:
         wrong = [f"sk-starling-{'0' * 32}-{'x' * 43}", "sk-starling-wrong"]
 
         assert await statuses(app, key) == [404]
         assert await statuses(app, *wrong * 11) == [401] * 20 + [429] * 2
-        assert await statuses(app, key, other) == [404, 429]
+        assert await statuses(app, key, other) == [404, 404]
+        assert await statuses(app, *wrong, client="192.0.2.2") == [401, 401]
 
 
 async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_keys: Services) -> None:

@@ -1,11 +1,13 @@
 """The metrics route: metrics of the process and of the database, without labels that callers choose."""
 
 import re
+from importlib.metadata import version
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from starling.app.runs.acceptance import RunRequest
+from starling.app.runtime.build_info import build_info
 from tests.integration.http.conftest import LiveApi
 from tests.integration.http.test_event_streams import Quiet, a_quiet_api
 from tests.support.platform import CALLER
@@ -63,9 +65,10 @@ async def test_runs_cancelled_or_replaced_by_the_api_are_counted(database_url: s
     assert (by_hand, after) == (1, 3)  # each request that interrupts ends the one before it
 
 
-async def test_database_metrics_show_connection_epoch_and_runs_by_status(api: LiveApi) -> None:
+async def test_metrics_show_build_connection_epoch_and_runs_by_status(api: LiveApi) -> None:
     samples = await collected(api)
 
+    assert value(samples, "starling_build_info", version=version("starling-swarm"), commit=build_info().commit) == 1
     assert value(samples, "starling_database_up") == 1
     assert value(samples, "starling_epoch") == await api.services.epochs.active_number()
     assert {dict(having)["status"] for name, having in samples if name == "starling_runs"} == {

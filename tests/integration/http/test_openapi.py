@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode, checks, openapi
 
-from starling.core.events import ANY_EVENT
+from starling.core.events.stream import ANY_EVENT
 from tests.integration.http.conftest import LiveApi
+from tests.support.soak import rounds
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,7 +32,6 @@ def lines_of(_context: schemathesis.SerializationContext, value: Any) -> bytes:
 
 STARTING = {"/v1/registry/plan", "/v1/registry/reload"}  # they would run the commands that are made up
 BOUNDED = settings(
-    max_examples=8,
     deadline=None,
     derandomize=True,
     database=None,
@@ -39,8 +39,8 @@ BOUNDED = settings(
 )
 
 
-def keeps_its_promise(operation: Any, mode: GenerationMode) -> None:
-    @BOUNDED
+def keeps_its_promise(operation: Any, mode: GenerationMode, examples: int) -> None:
+    @settings(BOUNDED, max_examples=examples)
     @given(operation.as_strategy(generation_mode=mode))
     def answers(case: Any) -> None:
         case.call_and_validate(checks=CHECKS, timeout=20)
@@ -51,13 +51,14 @@ def keeps_its_promise(operation: Any, mode: GenerationMode) -> None:
 # Runs that were begun in the background take random numbers in this process while Hypothesis makes its own.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("mode", list(GenerationMode))
-async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: GenerationMode) -> None:
+@rounds(4, soak=25, name="examples")
+async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: GenerationMode, examples: int) -> None:
     schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json")
     every = [found.ok() for found in schema.get_all_operations() if found.ok().path not in STARTING]
     chosen = [operation for operation in every if mode is GenerationMode.POSITIVE or operation.body]
 
     for operation in chosen:
-        await asyncio.to_thread(keeps_its_promise, operation, mode)
+        await asyncio.to_thread(keeps_its_promise, operation, mode, examples)
 
     assert {operation.path for operation in chosen} >= {"/process", "/v1/agent/run"}
 

@@ -204,3 +204,13 @@ async def test_plan_over_http_starts_no_allowed_command_that_is_not_in_use(api: 
 
     assert "isn't started for a plan over HTTP" in over_http.warnings["touch"]
     assert (touched_over_http, canary.exists()) == (False, True)
+
+
+async def test_servers_say_what_keeps_them_from_the_files_of_the_platform(api: LiveApi) -> None:
+    async with api.client.get("/v1/servers") as response:
+        listed = (await response.json())["servers"]
+    async with api.client.get(f"/v1/servers/{listed[0]['name']}") as response:
+        shown = await response.json()
+
+    assert {server["isolation"] for server in listed} == {"mount_namespace"}
+    assert shown["isolation"] == "mount_namespace"

@@ -66,6 +66,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/process": {"input": "hello", "thread_id": "t"},
     "/v1/runs": {"input": "hello", "thread_id": "t"},
     "/v1/runs/{run_id}/cancel": {},
+    "/v1/runs/{run_id}/feedback": {"score": 1},
     "/v1/runs/{run_id}/resume": [{"interruptId": NOBODYS, "status": "cancelled"}],
     "/v1/approvals/{interrupt_id}": {"status": "cancelled"},
     "/v1/agents": {"id": AGENT},
@@ -85,6 +86,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},
+    "/v1/prompts/pull": {},
 }
 
 
@@ -201,6 +203,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
     """Make a call that is in order but for who makes it: with what is the bank's in its path."""
     banks = {
         "run_id": town.run.id,
+        "other_id": town.run.id,
         "interrupt_id": NOBODYS,
         "name": CREW if call.path.startswith("/v1/teams") else AGENT,
         "artifact": artifact_id(SECRET_WORDS),

@@ -15,12 +15,13 @@ from starling.app.access.keys import KeySpec
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.listener import bind
+from starling.app.http.uvicorn_server import serving
 from starling.app.runtime.database import Database
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
-from starling.core.teams.building import BuildOrigin
+from starling.core.teams.build_origin import BuildOrigin
 from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor

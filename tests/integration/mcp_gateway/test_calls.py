@@ -46,14 +46,6 @@ async def test_call_with_invalid_arguments_is_not_sent(harness: GatewayHarness) 
     assert harness.recorded() == ["started"]
 
 
-async def test_arguments_with_characters_that_json_cannot_carry_are_sent_replaced(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
-        outcome = await call(gateway, listing, "record", text="a\ud800b\0c")
-
-    assert outcome.text == "recorded a�b�c"
-
-
 @pytest.mark.parametrize(
     ("how", "code", "observation", "text"),
     [

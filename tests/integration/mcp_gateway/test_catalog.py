@@ -3,12 +3,16 @@
 import asyncio
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.gateway import open_gateway
+from mcp_gateway.registration import catalog
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.probe import AT_ONCE
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
@@ -27,6 +31,26 @@ from tests.support.gateway_harness import (
 )
 
 WELL = SERVERS / "misbehaving.py"
+
+
+@pytest.mark.parametrize("relist", [False, True])
+async def test_servers_of_a_file_are_listed_a_few_at_a_time(
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch, relist: bool
+) -> None:
+    at_once: list[int] = [0]
+
+    async def list_once(*_: object) -> Listed:
+        at_once.append(at_once[-1] + 1)
+        for _turn in range(3):
+            await asyncio.sleep(0)
+        at_once.append(at_once[-1] - 1)
+        return Listed("", {}, ())
+
+    monkeypatch.setattr(catalog, "list_once", list_once)
+    async with harness.gateway() as gateway:
+        await gateway.sync({f"s{number}": harness.recording() for number in range(3 * AT_ONCE)}, relist=relist)
+
+    assert max(at_once) == AT_ONCE
 
 
 async def test_server_is_listed_once_and_stored(harness: GatewayHarness) -> None:
@@ -278,3 +302,26 @@ async def test_system_health_server_is_listed(harness: GatewayHarness) -> None:
 
     assert [tool.name for tool in listing.tools] == ["cpu", "disk", "load", "memory", "processes"]
     assert listing.description.startswith("Health of the machine")
+
+
+async def test_server_that_the_api_replaces_has_to_be_approved_again(harness: GatewayHarness, tmp_path: Path) -> None:
+    offered = tmp_path / "tools.json"
+    offered.write_text('[{"name": "act", "inputSchema": {"type": "object"}}]')
+
+    def at(*address: str, **options: Any) -> ServerConfig:
+        return python(SERVERS / "offering.py", str(offered), str(harness.record), *address, **options)
+
+    async with harness.gateway() as gateway:
+        before = await gateway.sync({"a": at("here")})
+        reworded = await gateway.sync({"a": at("here", description="Ours")}, source="api")
+        [unlisted] = await gateway.sync({"a": server_of({"command": "/nowhere"})}, source="api")
+        [moved] = await gateway.sync({"a": at("there")}, source="api")
+        [listed_again] = await gateway.sync({"a": at("there")}, source="api", relist=True)
+        removed = await gateway.sync({}, source="api")
+        [back] = await gateway.sync({"a": at("there")}, source="api")
+
+    assert [[tool.name for tool in listing.tools] for listing in (*before, *reworded)] == [["act"], ["act"]]
+    assert (unlisted.state, removed) == ("degraded", ())
+    for listing in (moved, listed_again, back):
+        assert (listing.state, listing.tools) == ("ready", ())
+        assert listing.quarantined == {"act": "Its server was replaced over the API: nobody has approved it there."}

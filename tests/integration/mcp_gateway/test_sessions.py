@@ -7,7 +7,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from starling.core.clock import Deadline, SystemClock
+from starling.core.ids import new_id
 from starling.core.tool_calls import Observation
+from starling.core.tools import ToolCall
 from tests.support.gateway_harness import (
     SERVERS,
     GatewayHarness,
@@ -239,6 +242,56 @@ async def test_server_that_fails_to_start_again_and_again_is_started_less_and_le
     assert len(harness.recorded()) < 1 + 8  # each call makes two attempts
 
 
+@pytest.mark.parametrize(
+    ("how", "codes"),
+    [
+        ("dying", ["server_unavailable"] * 5),
+        ("hanging", ["timeout"] * 4 + ["server_unavailable"]),
+        ("failing", ["tool_error"] * 5),
+        ("refusing", ["tool_error"] * 5),
+    ],
+)
+async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_those_with_errors_of_tools_do_not(
+    harness: GatewayHarness, how: str, codes: list[str]
+) -> None:
+    async with harness.gateway(tool_call_seconds=0.5 if how == "hanging" else 30) as gateway:
+        listing = await listed(gateway, harness.misbehaving(how))
+        await gateway.try_out("a")  # lists it: no failure, and no answer to a call either
+        outcomes = [await call(gateway, listing, "act") for _ in range(5)]
+
+    refused = "4 times in a row and is tried again in" in outcomes[4].text
+    assert [outcome.code for outcome in outcomes] == codes
+    assert refused is (how in ("dying", "hanging"))
+    assert harness.recorded().count("called") in ((4,) if refused else (0,))
+
+
+async def test_calls_of_a_run_leave_turns_to_another_run_of_the_same_server(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording(max_calls=1))
+        tool = next(tool for tool in listing.tools if tool.name == "record")
+        await call(gateway, listing, "record", text="before")  # a session is open, and schemas are compiled
+        asked = [*(("first", str(number)) for number in range(4)), ("second", "of another run")]
+        calls = [ToolCall(new_id(), run, "t1", tool, {"text": text}) for run, text in asked]
+        await asyncio.gather(*(gateway.call(call, Deadline(SystemClock(), 20)) for call in calls))
+
+    assert harness.recorded()[-6:] == ["before", "0", "1", "of another run", "2", "3"]
+
+
+async def test_call_whose_turn_does_not_come_in_time_is_not_made_and_no_failure_of_its_server(
+    harness: GatewayHarness,
+) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("hanging", max_calls=1, timeout=30))
+        first = asyncio.create_task(call(gateway, listing, "act"))
+        await wait_for(lambda: "called" in harness.recorded())
+        others = await asyncio.gather(*(call(gateway, listing, "act", seconds=0.05) for _ in range(5)))
+        first.cancel()
+
+    assert {(other.observation, other.code) for other in others} == {(Observation.NOT_SENT, "timeout")}
+    assert all("was busy with other calls for 0.0" in other.text for other in others)
+    assert harness.recorded().count("called") == 1
+
+
 async def test_session_that_was_idle_for_longest_makes_room_for_another_one(harness: GatewayHarness) -> None:
     async with harness.gateway(server_sessions=2) as gateway:
         listings = await gateway.sync({name: harness.recording() for name in "abc"})
@@ -264,7 +317,7 @@ async def test_reconnects_and_calls_leave_no_process_descriptor_or_memory(
             pids = [(await call(gateway, listing, "pid")).text for _ in range(5)]
             assert len(set(pids)) == 1
             psutil.Process(int(pids[0])).kill()
-            await wait_for(lambda: not running_shims())
+            await wait_for(lambda: not running_shims() and len(asyncio.all_tasks()) == 1)  # the session has ended, too
         gc.collect()
         after, grown = usage(this), this.memory_info().rss - memory
 

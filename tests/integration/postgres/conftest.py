@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -72,3 +73,12 @@ def old_server_url(open_folder: Path) -> Generator[str]:
     yield f"postgresql://starling@127.0.0.1:{port}/postgres"
     postmaster.stop(process)
     shutil.rmtree(data)
+
+
+@pytest.fixture
+def silent_port() -> Generator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]

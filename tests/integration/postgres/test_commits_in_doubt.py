@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult, RunStatus

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import socket
-from collections.abc import Generator
 
 import psycopg
 import pytest
@@ -86,6 +85,15 @@ async def test_requests_after_a_restart_succeed(own_server: EmbeddedPostgres) ->
     await engine.dispose()
 
 
+@pytest.mark.parametrize("state", ["", "42P01"])
+def test_error_of_libpq_itself_without_a_code_of_the_server_is_an_unavailable_postgres(state: str) -> None:
+    error = psycopg.DatabaseError("server closed the connection unexpectedly")
+    error.sqlstate = state or None
+
+    with pytest.raises(psycopg.DatabaseError if state else DatabaseUnavailableError), translated():
+        raise error
+
+
 async def test_connection_lost_in_use_is_reported_and_the_next_one_works(engine: AsyncEngine) -> None:
     async def cut() -> None:
         async with engine.begin() as connection:
@@ -136,15 +144,6 @@ async def test_wrong_password_is_reported_without_the_password(database_url: str
             pass
 
     assert SECRET not in f"{caught.value} {caught.value.__cause__}"
-
-
-@pytest.fixture
-def silent_port() -> Generator[int]:
-    """A port that takes connections and never says a word."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
 
 
 async def test_connecting_to_a_silent_server_times_out(silent_port: int) -> None:

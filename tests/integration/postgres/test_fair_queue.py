@@ -95,7 +95,7 @@ async def defer(queue: RunQueue, engine: AsyncEngine, tenants: Iterable[str]) ->
 
 @asynccontextmanager
 async def working(queue: RunQueue, runs: EndedInOrder, *, concurrency: int, per_tenant: int) -> AsyncGenerator[None]:
-    work = queue.work(runs.take, concurrency=concurrency, per_tenant=per_tenant)
+    work = queue.work(runs.take, concurrency=concurrency, per_tenant=per_tenant, isolated=1)
     task = asyncio.get_running_loop().create_task(work)
     await asyncio.sleep(0)  # it has slots from its first step on
     try:

@@ -57,19 +57,19 @@ async def test_run_with_expired_lease_is_claimed_under_the_next_fence(
         assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
 
 
-async def test_run_whose_process_ends_is_suspected_and_crashes_count_only_while_it_is_alone(
+async def test_run_whose_process_ends_twice_is_suspected_and_crashes_count_only_while_it_is_alone(
     admission: AdmissionHarness, database_url: str
 ) -> None:
     key = await admission.accept()
     lives: list[tuple[bool, int]] = []
-    for alone in (False, False, True, False):
+    for alone in (False, False, False, True, False):
         run = (await claimed(admission.leases, key)).run
         lives.append((run.suspected, run.crashes))
         if alone:
             await admission.leases.begin_alone(run)
         await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
 
-    assert lives == [(False, 0), (True, 0), (True, 0), (True, 1)]
+    assert lives == [(False, 0), (False, 0), (True, 0), (True, 0), (True, 1)]
 
 
 async def test_run_that_crashed_a_process_of_its_own_is_queued_and_stays_suspected(
@@ -77,7 +77,7 @@ async def test_run_that_crashed_a_process_of_its_own_is_queued_and_stays_suspect
 ) -> None:
     key = await admission.accept()
     await claimed(admission.leases, key)
-    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second', isolation = 'lost'")
     suspected = (await claimed(admission.leases, key)).run
     admission.queued.clear()
 
@@ -86,6 +86,21 @@ async def test_run_that_crashed_a_process_of_its_own_is_queued_and_stays_suspect
     assert admission.queued == [key]
     again = (await claimed(admission.leases, key)).run
     assert (again.suspected, again.crashes) == (True, 1)
+
+
+async def test_run_that_was_lost_once_is_still_unsuspected_after_it_was_handed_back_and_is_when_it_is_lost_again(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    await claimed(admission.leases, key)
+    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+
+    await admission.leases.release((await claimed(admission.leases, key)).run)
+    lost_once = (await claimed(admission.leases, key)).run
+    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+    lost_twice = (await claimed(admission.leases, key)).run
+
+    assert (lost_once.suspected, lost_twice.suspected) == (False, True)
 
 
 async def test_renewed_lease_prevents_a_second_claim(admission: AdmissionHarness, database_url: str) -> None:
@@ -175,6 +190,20 @@ async def test_sweep_shortens_leases_from_before_the_clock_was_set_back(
     assert admission.queued == [dead]
 
 
+async def test_sweep_of_a_worker_with_shorter_leases_keeps_those_of_others(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    await claimed(admission.leases, key)  # for 60 s
+    admission.queued.clear()
+
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=1)
+    await execute(database_url, "UPDATE runs SET lease_until = lease_until - interval '50 s'")  # as after that time
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=1)
+
+    assert admission.queued == []
+
+
 async def test_sweep_queues_a_run_admitted_before_the_clock_was_set_back(
     admission: AdmissionHarness, database_url: str
 ) -> None:
@@ -230,6 +259,15 @@ async def test_sweep_admits_a_branch_head_that_was_missed(admission: AdmissionHa
     await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     assert admission.queued == [key]
+
+
+async def test_run_with_fields_of_a_later_version_is_claimed_without_them(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    await execute(database_url, 'UPDATE runs SET config = config || \'{"later": 1, "limits": {"later": 2}}\'')
+
+    assert (await claimed(admission.leases, key)).run.config == RunConfig()
 
 
 async def test_release_after_a_lost_lease_changes_nothing(admission: AdmissionHarness, database_url: str) -> None:

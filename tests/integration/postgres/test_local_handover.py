@@ -63,7 +63,9 @@ async def test_process_without_a_worker_queues_accepted_runs(database_url: str, 
 @asynccontextmanager
 async def working_queue(url: str, held: HeldRuns, *, slots: int) -> AsyncGenerator[RunQueue]:
     async with open_hub(url) as hub, open_queue(url, hub) as queue:
-        task = asyncio.get_running_loop().create_task(queue.work(held.take, concurrency=slots, per_tenant=slots))
+        task = asyncio.get_running_loop().create_task(
+            queue.work(held.take, concurrency=slots, per_tenant=slots, isolated=1)
+        )
         await asyncio.sleep(0)  # it has slots from its first step on
         try:
             yield queue

@@ -51,14 +51,16 @@ from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.app.teams.activation import TeamActivation
 from starling.app.teams.publication import TeamPublication
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError, RunCancelledError
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
-from starling.core.teams.building import BuildOrigin, BuildRequest
+from starling.core.teams.build_origin import BuildOrigin
+from starling.core.teams.building import BuildRequest
+from starling.core.teams.findings import TeamInvalidError
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamInvalidError, TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -348,7 +350,9 @@ async def test_all_kinds_of_concurrent_transactions_never_deadlock(database_url:
 
     async with a_crowd(database_url, seed) as crowd:
         await crowd.learn_skills()
-        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8, per_tenant=8))
+        working = asyncio.get_running_loop().create_task(
+            crowd.queue.work(crowd.work, concurrency=8, per_tenant=8, isolated=1)
+        )
         await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
         crowd.over = True
         await asyncio.gather(*crowd.executions)

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from psycopg import AsyncConnection
+from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import Thinking
+from starling.core.events.run_events import Thinking
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
+from starling.infra.postgres.engine import open_engine, transaction
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast
+from starling.infra.postgres.runs.broadcast import CHANNEL, SEND_NOTICES, Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.run_factories import claimed, defer_nothing, new_run
@@ -28,6 +32,16 @@ async def test_subscribers_of_several_channels_share_one_connection(database_url
 
         assert await anext(second)
         assert await connections(database_url) == 1
+
+
+async def test_hub_passes_a_silent_host_after_the_seconds_of_the_address(
+    postgres_server: EmbeddedPostgres, database_url: str, silent_port: int
+) -> None:
+    ports = f"{silent_port},{make_url(postgres_server.tcp_url).port}"
+    query = {"host": "127.0.0.1,127.0.0.1", "port": ports, "connect_timeout": "2"}
+    both = make_url(database_url)._replace(host=None, port=None).set(query=query)
+    async with asyncio.timeout(8), open_hub(both.render_as_string(hide_password=False)) as hub:  # it waits 10 s else
+        assert await anext(hub.notices("one", at_least_every=60))
 
 
 async def test_a_channel_without_notifications_yields_false_after_its_interval(database_url: str) -> None:
@@ -66,6 +80,56 @@ async def test_a_flush_sends_no_notification_while_no_other_process_listens(
     assert notice.payload == f"{writer.run.id}:3"
 
 
+async def test_events_written_during_a_notification_are_sent_together_with_the_next(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    async with asyncio.timeout(SECONDS), listener(database_url) as sent:
+        sender = NoticeSender(engine)
+        sender.add("a", 1)  # its transaction has not begun when the others follow
+        for run, seq in (("b", 4), ("a", 2), ("b", 5), ("c", 1)):
+            sender.add(run, seq)
+        await sender.close()
+
+        notices = [notice async for notice in sent.notifies(timeout=0.2)]
+
+    assert [notice.payload for notice in notices] == ["a:2", "b:5", "c:1"]
+
+
+async def test_notifications_of_events_do_not_wait_for_the_disk(engine: AsyncEngine) -> None:
+    async with transaction(engine) as connection:
+        await connection.execute(SEND_NOTICES.encode(), {"notices": ["a:1"]})
+        row = await (await connection.execute(b"SHOW synchronous_commit")).fetchone()
+
+    async with transaction(engine) as connection:
+        later = await (await connection.execute(b"SHOW synchronous_commit")).fetchone()
+
+    assert (row, later) == (("off",), ("on",))
+
+
+async def test_events_are_committed_without_a_notification_in_their_transaction(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    async with asyncio.timeout(SECONDS), listener(database_url) as sent:
+        writer = await running_writer(engine, None)
+        writer.emit(Thinking(content="written", message_id="m"))
+        await writer.flush()
+        await writer.close()
+
+        notices = [notice async for notice in sent.notifies(timeout=0.2)]
+
+    assert notices == []
+
+
+async def test_notice_that_can_not_be_sent_is_left_to_polling(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = open_engine("postgresql://starling@127.0.0.1:9/starling")
+    sender = NoticeSender(nowhere)
+    sender.add("a", 1)
+    await sender.close()
+    await nowhere.dispose()
+
+    assert "readers in other processes are not notified of new events" in caplog.text
+
+
 @asynccontextmanager
 async def listener(url: str) -> AsyncGenerator[AsyncConnection]:
     """Give a connection that listens without announcing it."""
@@ -74,12 +138,13 @@ async def listener(url: str) -> AsyncGenerator[AsyncConnection]:
         yield connection
 
 
-async def running_writer(engine: AsyncEngine, hub: NotificationHub) -> RunWriter:
+async def running_writer(engine: AsyncEngine, hub: NotificationHub | None) -> RunWriter:
+    """Give a writer that notifies others, unless it has no hub."""
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
-    return RunWriter(engine, claim, Broadcast(hub))
+    return RunWriter(engine, claim, Broadcast(hub, NoticeSender(engine)) if hub else Broadcast())
 
 
 async def notify(url: str, channel: str) -> None:

@@ -1,17 +1,35 @@
 """The queue recovers after Postgres was unavailable, in each state of its connections."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
+from typing import Any
 
 import pytest
+from procrastinate import PsycopgConnector
+from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import transaction, translated
+from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.queue.run_queue import RunQueue, open_queue
+from tests.support.gateway_harness import wait_for
 from tests.support.postgres_faults import terminate_backends
 from tests.support.run_factories import new_run
 from tests.support.tcp_proxy import proxied
+
+WAKE = b'SELECT pg_notify(\'procrastinate_queue_v1#runs\', \'{"type": "job_inserted", "job_id": 0}\')'
+
+
+@asynccontextmanager
+async def listening_process(url: str) -> AsyncGenerator[None]:
+    """Be counted as another process that listens."""
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(b"SELECT pg_advisory_lock_shared(1400140146, 1)")
+        yield
 
 
 async def test_terminated_idle_connection_is_replaced(database_url: str, engine: AsyncEngine) -> None:
@@ -24,12 +42,79 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
         await terminate_backends(database_url)
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
-        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
 
         await asyncio.wait_for(taken.wait(), 30)
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the_next_poll(
+    database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, taken = PsycopgConnector.execute_query_all_async, asyncio.Event()
+    jobs = [new_run().key]
+
+    async def take(_: RunKey) -> None:
+        taken.set()
+
+    async def queued_meanwhile(connector: Any, query: Any, **arguments: Any) -> Any:
+        rows = await execute(connector, query, **arguments)
+        if "order" in arguments and connector.notified and jobs:  # a fetch, by a worker that listens
+            before = connector.notified
+            async with transaction(engine) as connection:
+                await queue.defer(connection, [jobs.pop()])
+            await wait_for(lambda: connector.notified > before)
+        return rows
+
+    async with open_hub(database_url) as hub, open_queue(database_url, hub) as queue:
+        monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", queued_meanwhile)
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
+
+        await asyncio.wait_for(taken.wait(), 3)  # less than the queue's polling interval
+
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_workers_that_are_woken_together_fetch_in_turns(
+    database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, fetches, taken = PsycopgConnector.execute_query_all_async, list[Any](), asyncio.Event()
+
+    async def counted(connector: Any, query: Any, **arguments: Any) -> Any:
+        fetches.extend([query] if "order" in arguments else [])
+        return await execute(connector, query, **arguments)
+
+    async def take(_: RunKey) -> None:
+        taken.set()
+
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        for _ in range(40):
+            await stack.enter_async_context(listening_process(database_url))
+        hub = await stack.enter_async_context(open_hub(database_url))
+        await wait_for(lambda: hub.peers == 40)
+        queue = await stack.enter_async_context(open_queue(database_url, hub))
+        monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", counted)
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
+        await wait_for(lambda: len(fetches) >= 2)  # at the start, and when it has begun to listen
+        before, begun = len(fetches), monotonic()
+        async with AsyncExitStack() as connections:
+            waker = await connections.enter_async_context(await AsyncConnection.connect(database_url, autocommit=True))
+            for _ in range(50):
+                await waker.execute(WAKE)
+                await waker.execute(b"SELECT pg_sleep(0.005)")  # longer than a fetch, which would end by then
+        woken, seconds = len(fetches) - before, monotonic() - begun
+
+        async with transaction(engine) as connection:
+            await queue.defer(connection, [new_run().key])
+        await asyncio.wait_for(taken.wait(), 3)  # less than the queue's polling interval
+
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    assert woken <= seconds / 0.04 + 2  # with 40 others a turn takes 40 ms at least
 
 
 async def test_lost_connection_during_defer_raises_database_unavailable(database_url: str, engine: AsyncEngine) -> None:
@@ -52,7 +137,7 @@ async def test_work_cancelled_while_postgres_is_unavailable_ends(database_url: s
         taken.set()
 
     async with proxied(database_url) as database, open_queue(database.url) as queue:
-        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
         await asyncio.wait_for(taken.wait(), 30)

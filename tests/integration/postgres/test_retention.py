@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import Done, Failure, StoredEvent, Usage, Warn
+from starling.core.events.run_events import Done, Failure, Usage, Warn
+from starling.core.events.stream import StoredEvent
 from starling.core.runs import FinalStatus, RunResult, Step
 from starling.infra.postgres.retention import Retention, RetentionReport, Selection
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -176,6 +177,18 @@ async def test_open_interrupt_is_kept(archive: Archive) -> None:
 
     assert forgotten.rows["interrupts"] == 3
     assert await archive.rows("interrupts") == 1
+
+
+async def test_feedback_is_deleted_with_its_run_only(archive: Archive) -> None:
+    old, young = await archive.old(), await archive.end(await archive.begun(1))
+    statement = "INSERT INTO feedback (tenant, run_id, principal, score) VALUES (:tenant, :id, 'me', 0.5)"
+    for key in (old, young):
+        await archive.execute(statement, **vars_of(key))
+
+    forgotten = await archive.prune()
+
+    assert forgotten.rows["feedback"] == 1
+    assert await archive.rows(f"feedback WHERE run_id = '{young.id}'") == await archive.rows("feedback") == 1
 
 
 async def test_pruning_a_tenant_keeps_runs_of_other_tenants(archive: Archive) -> None:

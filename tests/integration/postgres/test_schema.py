@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import alembic.command
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from procrastinate.schema import SchemaManager
@@ -18,7 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra.postgres.engine import connected, open_engine
-from starling.infra.postgres.schema import check, current_revision, migrations_folder, revisions, upgrade
+from starling.infra.postgres.schema import (
+    COMPATIBLE_FROM,
+    check,
+    current_revision,
+    migrations_folder,
+    revisions,
+    upgrade,
+)
 from starling.infra.postgres.tables import metadata
 
 _FOREIGN = ("procrastinate_", "checkpoint", "alembic_version")
@@ -142,12 +151,49 @@ async def test_an_older_schema_is_refused(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("use", [upgrade, check])
-async def test_a_newer_schema_is_refused(database_url: str, use: type) -> None:
-    async with connected(database_url) as connection:
-        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [("NULL", ""), ("'compatible from 9999'", " It can be used from schema 9999 on."), ("'something else'", "")],
+)
+async def test_a_newer_schema_that_is_not_noted_as_compatible_is_refused(
+    database_url: str, use: type, note: str, said: str
+) -> None:
+    await _pretend("9999", note, database_url)
 
-    with pytest.raises(DatabaseUnsuitableError, match=r"schema 9999.*older than the database"):
+    with pytest.raises(
+        DatabaseUnsuitableError, match=rf"schema 9999.*doesn't know\.{said} It is older than the database"
+    ):
         await use(database_url)
+
+
+async def test_a_newer_schema_that_is_noted_as_compatible_is_used_as_it_is(database_url: str) -> None:
+    await _pretend("9999", f"'compatible from {revisions()[-1]}'", database_url)
+
+    await check(database_url)
+
+    assert await upgrade(database_url) == "9999"
+
+
+@pytest.mark.parametrize("restored_without_comments", [False, True])
+async def test_upgrade_notes_which_versions_can_use_the_schema(
+    database_url: str, restored_without_comments: bool
+) -> None:
+    if restored_without_comments:
+        await _pretend(revisions()[-1], "NULL", database_url)
+        await upgrade(database_url)
+
+    async with connected(database_url) as connection:
+        query = "SELECT obj_description('alembic_version'::regclass, 'pg_class')"
+        row = await (await connection.execute(query)).fetchone()
+
+    assert row == (f"compatible from {COMPATIBLE_FROM}",)
+
+
+async def _pretend(revision: str, note: str, url: str) -> None:
+    """Make a database look like one that a later version has upgraded."""
+    async with connected(url) as connection:
+        await connection.execute("UPDATE alembic_version SET version_num = %s", (revision,))
+        await connection.execute(f"COMMENT ON TABLE alembic_version IS {note}".encode())
 
 
 async def test_user_without_create_privilege_is_refused_with_the_owner_to_ask(empty_database_url: str) -> None:
@@ -167,3 +213,42 @@ def test_file_names_start_with_their_revisions() -> None:
     declared = [line for file in files for line in file.read_text().splitlines() if line.startswith("revision = ")]
 
     assert declared == [f'revision = "{number}"' for number in revisions()]
+
+
+async def test_servers_of_the_former_version_came_from_the_host_and_their_tools_are_approved(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _upgrade_to("0011", empty_database_url, monkeypatch)
+    rows = [("cli", "api", '{"act": "h1", "more": "h2"}'), ("filed", "file", '{"read": "h3"}'), ("down", "file", "{}")]
+    async with connected(empty_database_url) as connection:
+        for name, source, tools in rows:
+            await connection.execute(
+                "INSERT INTO servers (tenant, name, config, config_hash, source, state, tools) "
+                "VALUES ('default', %s, '{}', '', %s, 'ready', %s)",
+                (name, source, tools),
+            )
+
+    await upgrade(empty_database_url)
+
+    async with connected(empty_database_url) as connection:
+        sources = await (await connection.execute("SELECT name, source FROM servers")).fetchall()
+        query = "SELECT server, tool, approved_hash, offered_hash, state, by FROM tool_pins ORDER BY approved_hash"
+        pins = await (await connection.execute(query)).fetchall()
+    assert dict(sources) == {"cli": "host", "filed": "file", "down": "file"}
+    assert pins == [
+        ("cli", "act", "h1", "h1", "approved", "migration"),
+        ("cli", "more", "h2", "h2", "approved", "migration"),
+        ("filed", "read", "h3", "h3", "approved", "migration"),
+    ]
+
+
+async def _upgrade_to(revision: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring a new database to an earlier revision."""
+    to_head = alembic.command.upgrade
+
+    def to_revision(config: Config, _: str) -> None:
+        to_head(config, revision)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(alembic.command, "upgrade", to_revision)
+        await upgrade(url)

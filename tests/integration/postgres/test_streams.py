@@ -12,11 +12,12 @@ from psycopg import AsyncConnection
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import ANY_EVENT, Done, Plan, StoredEvent, Thinking, Usage
+from starling.core.events.run_events import Done, Plan, Thinking, Usage
+from starling.core.events.stream import ANY_EVENT, StoredEvent
 from starling.core.runs import RunResult
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender, open_broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import EventPage, RunReader
 from starling.infra.postgres.runs.writer import RunWriter
@@ -55,9 +56,11 @@ async def writing(engine: AsyncEngine) -> AsyncGenerator[Writing]:
     new = new_run()
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
-    writer = RunWriter(engine, claim, Broadcast())
+    notices = NoticeSender(engine)
+    writer = RunWriter(engine, claim, Broadcast(notices=notices))
     yield Writing(new.key, writer, repository)
     await writer.close()
+    await notices.close()
 
 
 async def trim(url: str, key: RunKey, up_to: int) -> None:

@@ -14,13 +14,13 @@ from brain.skills.repository import NewSkill, SkillQuery, SkillUse
 from brain.skills.repository import storing as storing_skills
 from brain.skills.skill import LearnedSkill
 from starling.core.errors import LeaseLostError, RunUnwritableError
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender, open_broadcast
 from starling.infra.postgres.runs.interrupts import insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow, storing
@@ -60,9 +60,11 @@ async def claim(repository: RunRepository, leases: Leases) -> Claim:
 
 @pytest.fixture
 async def writer(engine: AsyncEngine, claim: Claim) -> AsyncGenerator[RunWriter]:
-    writer = RunWriter(engine, claim, Broadcast())
+    notices = NoticeSender(engine)
+    writer = RunWriter(engine, claim, Broadcast(notices=notices))
     yield writer
     await writer.close()
+    await notices.close()
 
 
 def say(text: str) -> Thinking:
@@ -93,6 +95,22 @@ async def test_flush_writes_collected_entries_together_with_consecutive_numbers(
     assert [step.description for step in await reader.steps(key_of(claim))] == ["a�plan"]
     (entry,) = await reader.journal(key_of(claim))
     assert entry.data == {"content": "a�b"}
+
+
+async def test_what_looks_like_a_key_is_masked_for_people_and_kept_for_replay(
+    writer: RunWriter, reader: RunReader, claim: Claim
+) -> None:
+    key = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    writer.emit(say(f"It is {key}."))
+    writer.step(Step(type="plan", description=f"Use {key}.", metadata={"args": {"token": [key]}}))
+    writer.record(JournalEntry("t1", "answer", 0, 0, "hash", {"content": key}))
+    await writer.flush()
+
+    [step] = await reader.steps(key_of(claim))
+    [entry] = await reader.journal(key_of(claim))
+    assert await written(reader, claim) == [(2, "It is ***.")]
+    assert (step.description, step.metadata) == ("Use ***.", {"args": {"token": ["***"]}})
+    assert entry.data == {"content": key}
 
 
 async def test_emitted_event_is_written_without_an_explicit_flush(

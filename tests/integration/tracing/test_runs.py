@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ from tests.support.platform import (
 
 LOOK = calls(("look", {"thing": "disk"}))
 CHAT, LOOK_AT = "chat scripted:small", "execute_tool {}.look"
+AGENTS = {"bench": BENCH, "shop": SHOP}
+SUPERVISOR = "supervisor_decision"
+ROUTING = ("iteration", "clarification_count", "next_agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ def tree(collector: Collector, of: ReceivedSpan) -> Tree:
     return node(of.name, *(tree(collector, child) for child in collector.children(of)))
 
 
+def reviews_in(collector: Collector) -> list[ReceivedSpan]:
+    return [span for span in collector.spans if span["langfuse.observation.type"] == "evaluator"]
+
+
 async def seen(platform: Platform, key: RunKey, kind: str) -> None:
     async for event in platform.services.reader.follow(key):
         if event.type == kind:
@@ -79,14 +87,19 @@ async def test_run_of_two_specialists_is_one_span_tree(
     segment = collector.one("run.segment")
 
     def attempt(number: int, server: str) -> Tree:
-        return node(f"attempt {number}", node(CHAT), node(LOOK_AT.format(server)), node("reflection", node(CHAT)))
+        return node(
+            f"attempt {number}",
+            node(CHAT),
+            node(LOOK_AT.format(server)),
+            node(f"{AGENTS[server]}_reflection", node(CHAT)),
+        )
 
     assert stream.status == "succeeded"
     assert {span.trace_id for span in collector.spans} == {trace_id_of(stream.key.id)}
     assert segment.parent == ""
     assert tree(collector, segment) == node(
         "run.segment",
-        node("supervisor", node(CHAT)),
+        node(SUPERVISOR, node(CHAT)),
         node("task t1", node("recall"), attempt(1, "bench"), attempt(2, "bench")),
         node("task t2", node("recall"), attempt(1, "shop")),
         node(CHAT),  # the final answer
@@ -108,15 +121,30 @@ async def test_work_of_a_team_is_below_its_task_with_its_paths(
         await platform.activate(StarSpec(name="team", purpose="Looks.", members=(worker,)))
         await platform.ask("How is the disk?")
 
-    review = node("reflection", node(CHAT))
+    def review(agent: str) -> Tree:
+        return node(f"{agent}_reflection", node(CHAT))
+
+    attempt = node("attempt 1", node(CHAT), node(LOOK_AT.format("bench")), review("worker"))
     inside = [
-        node("supervisor", node(CHAT)),
-        node("task t1", node("recall"), node("attempt 1", node(CHAT), node(LOOK_AT.format("bench")), review)),
+        node("team_decision", node(CHAT)),
+        node("task t1", node("recall"), attempt),
         node(CHAT),  # the team's answer
     ]
     assert tree(collector, collector.one("run.segment")) == node(
-        "run.segment", node("supervisor", node(CHAT)), node("task t3", node("attempt 1", *inside, review)), node(CHAT)
+        "run.segment",
+        node(SUPERVISOR, node(CHAT)),
+        node("task t3", node("attempt 1", *inside, review("team"))),
+        node(CHAT),
     )
+    version = collector.one("task t3")["langfuse.observation.metadata.team_version"]
+    inner = [span for span in collector.spans if span.attributes.get("langfuse.version") == version]
+    assert re.fullmatch(r"team@[0-9a-f]{12}", version)
+    assert {f"team_version:{version}" in span["langfuse.trace.tags"] for span in inner} == {True}
+    assert [span.name for span in collector.spans if span not in inner and span.name != "run.segment"] == [
+        CHAT,
+        SUPERVISOR,
+        CHAT,
+    ]
     paths = sorted(span["starling.path"] for span in collector.spans if "starling.path" in span.attributes)
     assert paths == ["supervisor/1", "t3", "t3/supervisor/1", "t3/t1"]
 
@@ -127,18 +155,19 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("How are disk and door?", thread="thread-7")
 
-    segment, supervisor, first = collector.one("run.segment"), collector.one("supervisor"), collector.one("task t1")
+    segment, supervisor, first = collector.one("run.segment"), collector.one(SUPERVISOR), collector.one("task t1")
     generation, call = collector.children(supervisor)[0], collector.one(LOOK_AT.format("shop"))
     kinds = {span.name: span["langfuse.observation.type"] for span in collector.spans}
     assert kinds == {
         "run.segment": "agent",
-        "supervisor": "agent",
+        SUPERVISOR: "agent",
         "task t1": "agent",
         "task t2": "agent",
         "attempt 1": "chain",
         "attempt 2": "chain",
         "recall": "retriever",
-        "reflection": "evaluator",
+        f"{BENCH}_reflection": "evaluator",
+        f"{SHOP}_reflection": "evaluator",
         CHAT: "generation",
         LOOK_AT.format("bench"): "tool",
         LOOK_AT.format("shop"): "tool",
@@ -150,11 +179,33 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
         assert span["tenant"] == "default"
         assert span["correlation_id"]
         assert span["epoch"] == segment["epoch"]
-    assert segment["langfuse.trace.tags"] == [f"epoch:{segment['epoch']}"]
+    assert set(segment["langfuse.trace.tags"]) == {
+        f"epoch:{segment['epoch']}",
+        f"agent_name:{BENCH}",
+        f"agent_name:{SHOP}",
+        "tool_usage:bench.look",
+        "tool_usage:shop.look",
+        "reflection_status:APPROVED",
+        "reflection_status:REJECTED",
+    }
     assert segment["langfuse.observation.output"] == "Both are fine [1] [2]."
     assert supervisor["starling.selected_agents"] == [BENCH, SHOP]
+    decided = {name: supervisor[f"langfuse.observation.metadata.{name}"] for name in ROUTING}
+    assert decided == {"iteration": 1, "clarification_count": 0, "next_agent": [BENCH, SHOP]}
+    assert json.loads(supervisor["langfuse.observation.input"]) == {
+        "request": "How are disk and door?",
+        "conversation_history": [],
+        "clarification_count": 0,
+    }
+    assert json.loads(supervisor["langfuse.observation.output"])["plan"]
     assert (supervisor["starling.is_in_loop"], supervisor["starling.is_progress_being_made"]) == (False, True)
-    assert first["langfuse.trace.tags"] == [f"agent_name:{BENCH}", "tool_usage:bench.look"]
+    assert first["langfuse.trace.tags"] == [
+        f"epoch:{segment['epoch']}",
+        f"agent_name:{BENCH}",
+        "tool_usage:bench.look",
+    ]
+    assert call["langfuse.trace.tags"] == [f"epoch:{segment['epoch']}", f"agent_name:{SHOP}", "tool_usage:shop.look"]
+    assert first["langfuse.observation.metadata.agent_name"] == BENCH
     assert generation["gen_ai.system"] == generation["gen_ai.provider.name"] == "scripted"
     assert generation["gen_ai.request.model"] == generation["gen_ai.response.model"] == "small"
     assert (generation["gen_ai.usage.input_tokens"], generation["gen_ai.usage.output_tokens"]) == (11, 7)
@@ -187,6 +238,38 @@ async def test_correlation_id_is_in_events_spans_and_tables(
     assert "order-17" in stored["audit_events"]
 
 
+async def test_steps_name_their_span_their_tool_and_whether_it_failed(
+    opened: Open, script: ScriptedModel, collector: Collector
+) -> None:
+    script.supervisor(decision(task("t1", BENCH)), decision(reply="It can't be done."))
+    script.agent("t1", calls(("look", {"thing": "disk"}), ("fail", {"why": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("The disk is there [1]."))
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        stream = await platform.ask("How is the disk?")
+        steps = await platform.services.reader.steps(stream.key)
+
+    spans = {span.id: span for span in collector.spans}
+    made = [(step.type, spans[step.metadata["span_id"]].name, step.metadata.get("is_error")) for step in steps]
+    assert sorted(made, key=str) == [
+        ("llm_call", CHAT, False),
+        ("llm_call", CHAT, False),
+        ("llm_call", CHAT, False),
+        ("llm_call", CHAT, False),
+        ("plan", SUPERVISOR, None),
+        ("summary", "run.segment", False),
+        ("tool_call", "execute_tool bench.fail", True),
+        ("tool_call", "execute_tool bench.look", False),
+    ]
+    called = [step.metadata for step in steps if step.type == "tool_call"]
+    assert {(call["tool_name"], call["call_id"]) for call in called} == {
+        ("bench.look", "t1.0.0"),
+        ("bench.fail", "t1.0.1"),
+    }
+    assert {step.metadata["model_role"] for step in steps if step.type == "llm_call"} == {"router", "reasoning"}
+
+
 async def test_verdicts_are_span_events_without_langfuse(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
@@ -195,7 +278,7 @@ async def test_verdicts_are_span_events_without_langfuse(
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("How are disk and door?")
 
-    reviews = collector.named("reflection")
+    reviews = reviews_in(collector)
     statuses = sorted(review["reflection_status"] for review in reviews)
     scores = sorted(review.events["gen_ai.evaluation.result"]["gen_ai.evaluation.score.value"] for review in reviews)
     assert statuses == ["APPROVED", "APPROVED", "REJECTED"]
@@ -211,12 +294,17 @@ async def test_langfuse_gets_spans_and_scores_with_its_key(
     async with opened(**keys, langfuse_host=collector.url, otlp_endpoint="http://127.0.0.1:1") as platform:
         stream = await platform.ask("How are disk and door?")
 
-    reviews = {span.id: span for span in collector.named("reflection")}
+    reviews = {span.id: span for span in reviews_in(collector)}
     assert collector.paths == {"/api/public/otel/v1/traces", "/api/public/scores"}
     assert {headers["Authorization"] for headers in collector.headers} == {"Basic cGstbGYtMTpzay1sZi1zZWNyZXQ="}
-    assert sorted(score["value"] for score in collector.scores) == [0.0, 1.0, 1.0]
+    verdicts = [score for score in collector.scores if score["name"] == "verdict"]
+    assert collector.refused == []
+    assert sorted(score["value"] for score in verdicts) == [0.0, 1.0, 1.0]
     assert {score["traceId"] for score in collector.scores} == {trace_id_of(stream.key.id)}
-    assert {score["observationId"] for score in collector.scores} == set(reviews)
+    assert {score["observationId"] for score in verdicts} == set(reviews)
+    assert [(score["name"], score["value"]) for score in collector.scores if "observationId" not in score] == [
+        ("run_status", "succeeded")
+    ]
     assert not any(b"sk-lf-secret" in body for body in collector.bodies)
 
 

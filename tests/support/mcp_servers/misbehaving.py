@@ -12,6 +12,7 @@ from typing import Any
 
 _HOW = sys.argv[1]
 INFINITE = "the number 1e999"  # as JSON can have it
+_HELD: list[bytes] = []
 _OBJECT = {"type": "object"}
 _TOOL = {"name": "act", "description": "Does it.", "inputSchema": _OBJECT}
 
@@ -46,6 +47,23 @@ def die_once(_: dict[str, Any]) -> dict[str, Any]:
     if Path(sys.argv[2]).read_text().count("called") == 1:
         os._exit(7)
     return text("done")
+
+
+def hold(_: dict[str, Any]) -> dict[str, Any]:
+    """Keep 150 MiB of memory, half of them in a child that shares the other half."""
+    _HELD.append(b"x" * (75 * 2**20))
+    if os.fork() == 0:
+        _HELD.append(b"y" * (75 * 2**20))
+        while True:
+            signal.pause()
+    return text(str(os.getpid()))
+
+
+def grow(request: dict[str, Any]) -> dict[str, Any]:
+    note("called")
+    hold(request)
+    while True:
+        signal.pause()
 
 
 def kill_platform(_: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +132,8 @@ CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "dying": die,
     "dying-once": die_once,
     "killing": kill_platform,
+    "holding": hold,
+    "growing": grow,
     "failing": lambda _: text("the disk is on fire", isError=True),
     "breaking-promise": lambda _: text("n is four", structuredContent={"n": "four"}),
     "promising": lambda _: text("n is 4", structuredContent={"n": 4}),
@@ -144,8 +164,10 @@ def answer(request: dict[str, Any]) -> None:
             note(f"read {request['params']['uri']}")
             result = {"contents": [{"uri": request["params"]["uri"], "text": "its own words"}]}
         case other:
-            if _HOW == "hanging":
+            if _HOW in ("hanging", "noting"):
                 note(other)
+            if _HOW == "noting" and "id" in request:
+                say({"id": request["id"], "error": {"code": -32601, "message": f"no {other} here"}})
             return
     say({"id": request["id"], "result": result})
 

@@ -24,6 +24,7 @@ def test_up_imports_nothing_before_the_platform_is_ready_that_only_runs_need() -
     unwanted = {
         "aiohttp",
         "alembic",
+        "brain.explanation",
         "brain.planning",
         "httpx",
         "jsonschema_rs",
@@ -32,7 +33,7 @@ def test_up_imports_nothing_before_the_platform_is_ready_that_only_runs_need() -
         "mcp",
         ROUTES,
     }
-    program = f"import sys, starling.app.cli.up; print({unwanted} & sys.modules.keys())"
+    program = f"import sys, starling.app.cli.up_services; print({unwanted} & sys.modules.keys())"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -12,7 +12,7 @@ from architect.design.designer import Designed, Designer
 from architect.design.document import DesignDocument, SpecWriter
 from architect.team_world import TeamWorld
 from starling.core.agents import Persona
-from starling.core.events import Checks, Design
+from starling.core.events.build_events import Checks, Design
 from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Section
 from starling.core.teams.spec import Criterion, TeamGrants, TeamLimits, TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec

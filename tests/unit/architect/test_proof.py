@@ -10,10 +10,9 @@ from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
 from architect.proof import prove
 from starling.core.errors import DeadlineExceededError, LLMConnectionError, LLMInvalidResponse, SuspendedError
-from starling.core.events import Proof
+from starling.core.events.build_events import Proof
 from starling.core.teams.building import BuildCase, Section
 from starling.core.teams.proofs import (
-    AnswerSource,
     CaseReport,
     CriterionReport,
     ProofReport,
@@ -26,7 +25,7 @@ from starling.core.teams.proofs import (
 )
 from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import StarSpec
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import AnswerSource, Effect
 from starling.core.tools import ToolDefinition
 from tests.support.scripted_trials import ScriptedTrials
 from tests.support.team_specs import WORLD, member, team_spec

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from architect.spec_reading import MAX_CHARS, read_team, team_of
 from architect.yaml_subset import dump_yaml
-from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.findings import Finding, TeamInvalidError
+from starling.core.teams.spec import TeamSpec
 from tests.support.team_specs import member, spec_document
 
 YAML = "name: news\npurpose: Tells what is new.\nmembers:\n- {name: historian, role: historian, goal: Tells it.}\n"

@@ -88,6 +88,7 @@ def test_every_mark_is_of_a_figure_that_is_measured_once() -> None:
 
 def test_the_parts_are_those_that_measure_what_is_named() -> None:
     assert [part.names for part in chosen(["runs.pickup_ms"])] == [("runs.pickup_ms",)]
+    assert [part.names[0] for part in chosen(["deploy"])] == ["deploy.runs_per_second_1_worker"]
     assert chosen([]) == list(PARTS)
 
 

@@ -17,8 +17,8 @@ from starling.core.errors import (
     ModelError,
     SuspendedError,
 )
-from starling.core.events import Warn
-from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, TokenUsage
+from starling.core.events.run_events import Warn
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, PromptVersion, TokenUsage
 from tests.support.in_memory_run import ScriptedAnswer, make_execution, make_run, stored_interrupt
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
@@ -40,6 +40,28 @@ async def test_answer_is_recorded_and_counted() -> None:
         "tokens": 18, "input_tokens": 11, "output_tokens": 7, "model_calls": 1, "tool_calls": 0,
     }  # fmt: skip
     assert execution.sink.steps[0].metadata["model"] == "scripted:small"
+
+
+async def test_steps_of_answers_and_failed_attempts_name_the_prompt() -> None:
+    execution = make_execution(FAILED, "Hello.")
+    wording = PromptVersion("qa", "7d", "langfuse", 3, "production", "agent_qa")
+
+    await execution.context.model.ask("t1", 0, replace(HELLO, prompt=wording))
+
+    named = {"name": "qa", "hash": "7d", "source": "langfuse", "version": 3, "label": "production"}
+    named["remote_name"] = "agent_qa"
+    assert [step.metadata["prompt"] for step in execution.sink.steps] == [named, named]
+
+
+async def test_step_of_a_model_call_says_how_long_it_took_since_it_began_or_failed_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("brain.failed_attempts.perf_counter", iter((10.0, 11.5, 14.0)).__next__)
+    execution = make_execution(FAILED, "Hello.")
+
+    await execution.context.model.ask("t1", 0, HELLO)
+
+    assert [step.metadata["duration_ms"] for step in execution.sink.steps] == [1_500, 2_500]
 
 
 async def test_recorded_answer_is_replayed_without_a_call() -> None:

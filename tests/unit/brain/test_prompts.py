@@ -1,20 +1,27 @@
 """Prompts: everything that is data stays inside its element."""
 
 import json
-from html import unescape
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brain.planning.decision import OPEN_DECISION, VERDICT
 from brain.prompts import NAMES, Prompt, Xml, element, lines, prompt, versions
 from starling.core.json import canonical
 
-CASES = [
+ROWS = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data/security/tag_breakout.jsonl").read_text("utf-8").splitlines()
 ]
+CLOSED = re.compile("agent_card|memory|reflection|skill|system|tool_output|tool_result|untrusted|user_goal")
+PAYLOADS = [row["payload"] for row in ROWS]
+MARK = re.compile("\N{SECTION SIGN}(\\w+)\N{SECTION SIGN}")
 OF_THE_AGENT = ("server", "about", "name", "behaviour", "backstory", "asking", "looking")  # in the system message
 TASK = ("user_request", "task_id", "task", "state_context")
 SECTIONS = {
@@ -67,25 +74,85 @@ def test_the_supervisor_has_the_sections_that_the_design_names() -> None:
     assert {"user_request", "session_history", "current_plan", "state_context"} <= {node.tag for node in document}
 
 
+class Tokens(HTMLParser):
+    """The tags, attributes and texts of a message, in order, decoded once."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(("start", tag, *(part or "" for pair in attrs for part in pair)))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.found.append(("end", tag))
+
+    def handle_data(self, data: str) -> None:
+        if self.found and self.found[-1][0] == "text":
+            self.found[-1] = ("text", self.found[-1][1] + data)
+        else:
+            self.found.append(("text", data))
+
+    def handle_comment(self, data: str) -> None:
+        self.found.append(("comment", data))
+
+    def handle_decl(self, decl: str) -> None:
+        self.handle_comment(decl)
+
+    handle_pi = unknown_decl = handle_comment  # nothing of these is in a prompt
+
+    def holding(self, values: Mapping[str, str]) -> list[tuple[str, ...]]:
+        """Return the tokens with values in place of the names of sections, and without empty texts."""
+        held = [tuple(MARK.sub(lambda mark: values[mark[1]], part) for part in token) for token in self.found]
+        return [token for token in held if token != ("text", "")]
+
+
+def data_sections(name: str) -> tuple[str, ...]:
+    """Return the sections whose text is data: not names of agents, nor instructions of their makers."""
+    return tuple(one for one in SECTIONS[name] if one not in OF_THE_AGENT or one == "about")
+
+
+def parsed(name: str, values: Mapping[str, str]) -> Tokens:
+    system, user = filled_with(name, values)
+    about = "".join(re.findall("<server>.*?</server>", system, re.DOTALL))  # all else of it is the program's
+    return Tokens(f"{about}{user}")
+
+
+def filled_with(name: str, values: Mapping[str, str]) -> tuple[str, str]:
+    system, user = prompt(name).fill(**dict.fromkeys(SECTIONS[name], "") | dict(values))
+    return system.content, user.content
+
+
+def assert_each_datum_is_in_one_place(name: str, values: Mapping[str, str]) -> None:
+    marked = parsed(name, {section: f"\N{SECTION SIGN}{section}\N{SECTION SIGN}" for section in values})
+
+    assert parsed(name, values).found == marked.holding(values)
+
+
 @pytest.mark.parametrize("name", SECTIONS)
-@pytest.mark.parametrize("case", CASES, ids=[case["cat"] for case in CASES])
-def test_no_text_leaves_its_element(name: str, case: dict[str, str]) -> None:
-    for section in SECTIONS[name]:
-        payload = case["payload"].replace("untrusted", section)
-        text = filled(name, payload)
-
-        assert text.count("<") == filled(name, "").count("<")
-        assert text.count(">") == filled(name, "").count(">")
-        assert payload in unescape(text) or payload in unescape(unescape(text))
+def test_text_that_closes_elements_stays_inside_of_its_own(name: str) -> None:
+    for row in ROWS:
+        payloads = {section: CLOSED.sub(section, row["payload"]) for section in data_sections(name)}
+        assert_each_datum_is_in_one_place(name, payloads)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["cat"] for case in CASES])
-def test_neither_content_nor_attribute_of_an_element_is_left(case: dict[str, str]) -> None:
-    made = element("part", case["payload"], reason=case["payload"])
+@given(st.data())
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_datum_is_read_back_unchanged_from_exactly_one_place(name: str, data: st.DataObject) -> None:
+    texts = st.text(st.characters(exclude_characters="\N{SECTION SIGN}")) | st.sampled_from(PAYLOADS)
 
-    assert made.count("<") == 2
-    assert made.count(">") == 2
-    assert unescape(made.partition(">")[2].removesuffix("</part>")) == case["payload"]
+    assert_each_datum_is_in_one_place(name, {section: data.draw(texts) for section in data_sections(name)})
+
+
+@given(st.text(), st.text())
+def test_content_and_attribute_of_an_element_are_read_back_unchanged(content: str, reason: str) -> None:
+    text = [("text", content)] if content else []
+
+    assert Tokens(element("part", content, reason=reason)).found == [
+        ("start", "part", "reason", reason), *text, ("end", "part")
+    ]  # fmt: skip
 
 
 def test_quotes_are_escaped_in_attributes_only() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from brain.recorder import RunRecorder
 from brain.stream_buffer import StreamBuffer
-from starling.core.events import AnyEvent
+from starling.core.events.stream import AnyEvent
 from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run
 
 GROUP_BYTES = 512

@@ -1,4 +1,4 @@
-"""Spans of tool calls."""
+"""Spans of model and tool calls."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from brain.tracing import TracedGateway
+from brain.tracing import TracedGateway, TracedModels
 from starling.core.clock import Deadline, SystemClock
+from starling.core.llm import ModelRequest, ModelRole, PromptVersion
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolCall, Trial
 from starling.core.tracing import Describe, SpanKind
+from tests.support.in_memory_run import ScriptedModelClient
 from tests.support.recording_tracer import RecordingTracer
 from tests.support.scripted_gateway import TrialGateway, tool
 
@@ -22,7 +24,8 @@ class AttributesTracer(RecordingTracer):
 
     @contextmanager
     def span(self, name: str, kind: SpanKind, describe: Describe) -> Generator[Any]:
-        del name, kind, describe
+        del name, kind
+        self.set(describe)
         yield self
 
     def set(self, describe: Describe) -> None:
@@ -42,3 +45,24 @@ async def test_span_of_a_call_names_what_answered_in_place_of_its_tool(
     await TracedGateway(TrialGateway(), tracer).call(call, Deadline(SystemClock(), 1))
 
     assert tracer.attributes["starling.simulated"] == source
+
+
+@pytest.mark.parametrize(
+    ("prompt", "linked"),
+    [
+        (PromptVersion("qa", "7d", "langfuse", 3, "production", "agent_qa"), ("agent_qa", 3)),
+        (PromptVersion("qa", "7d"), (None, None)),
+        (None, (None, None)),
+    ],
+)
+async def test_generation_is_linked_to_its_prompt_if_that_is_in_langfuse(
+    prompt: PromptVersion | None, linked: tuple[str | None, int | None]
+) -> None:
+    tracer = AttributesTracer()
+
+    await TracedModels(ScriptedModelClient(["Hello."]), tracer).respond(
+        ModelRequest(ModelRole.REASONING, (), prompt=prompt)
+    )
+
+    names = ("langfuse.observation.prompt.name", "langfuse.observation.prompt.version")
+    assert tuple(tracer.attributes.get(name) for name in names) == linked

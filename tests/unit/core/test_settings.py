@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from starling.core.errors import ConfigurationError
+from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.schema import load_settings
 
 
@@ -75,3 +76,18 @@ def test_variable_that_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_wrong_option_is_reported_as_an_option() -> None:
     assert "--port: must be less" in error_of({"port": 8000}, port=99_999)
+
+
+def test_names_of_prompts_in_langfuse_have_defaults_and_each_can_be_set() -> None:
+    names = load_settings({"prompt_names": {"qa": "answers/final"}}, "my.yaml").langfuse_names
+
+    assert (names["supervisor"], names["qa"], names["judge"]) == ("agent_orchestrator", "answers/final", "agent_judge")
+    assert set(names) == set(PROMPT_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [({"poet": "x"}, "no prompt has the name poet"), ({"qa": ""}, "must not be empty")]
+)
+def test_names_of_no_prompt_and_empty_ones_are_refused(names: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        load_settings({"prompt_names": names}, "my.yaml")

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from starling.core.text_screening import suspicion
+from bench.labelled_texts import public_server_rows
+from starling.core.text_screening import suspicion, suspicion_of_definition
 
 DATA = Path(__file__).parents[2] / "data" / "security"
+MALICIOUS = list(map(json.loads, (DATA / "malicious_tool_descriptions.jsonl").read_text("utf-8").splitlines()))
 # What closes an element, hides characters or writes the marks of a chat. The others load pictures or break formats.
 BREAKOUTS = {
     "close", "close-ws", "close-attr", "entity", "entity-hex", "fullwidth", "zwsp", "nested-strip", "bidi", "tagchars",
@@ -30,7 +32,11 @@ def breakouts() -> list[str]:
     ("name", "instructing", "least"),
     [
         ("memory poison", texts("memory_poison.jsonl", "text"), 0.95),
-        ("descriptions of tools", texts("instructing_descriptions.jsonl", "description"), 1.0),
+        (
+            "descriptions of tools",
+            [row["description"] for row in MALICIOUS if row["category"] == "prompt-injection"],
+            1.0,
+        ),
         ("tag breakouts", breakouts(), 1.0),
     ],
 )
@@ -48,6 +54,26 @@ def test_share_of_ordinary_texts_that_pass() -> None:
 
     print(f"ordinary texts: {len(ordinary) - len(stopped)} of {len(ordinary)} pass")
     assert len(stopped) / len(ordinary) <= 0.02, stopped
+
+
+def test_share_of_malicious_tools_that_are_quarantined() -> None:
+    """Most of these tools do harm in their code alone: what they say of themselves is ordinary."""
+    caught = [row["tool"] for row in MALICIOUS if suspicion_of_definition([row["tool"], row["description"]])]
+
+    print(f"malicious tools: {len(caught)} of {len(MALICIOUS)} quarantined")
+    assert len(caught) >= 13, caught
+
+
+def test_share_of_tools_of_public_servers_that_are_quarantined() -> None:
+    tools = [tool for server in public_server_rows() for tool in server["tools"]]
+
+    stopped = {
+        tool["name"]: found for tool in tools if (found := suspicion_of_definition([tool["name"], tool["description"]]))
+    }
+
+    print(f"tools of public servers: {len(stopped)} of {len(tools)} quarantined")
+    assert len(tools) == 7_187
+    assert len(stopped) / len(tools) <= 0.002, stopped
 
 
 def test_reason_quotes_the_instruction() -> None:

@@ -1,12 +1,13 @@
 """Which request an unreadable text answers."""
 
 import asyncio
+import json
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCMessage, ReadResourceResult, TextResourceContents
 
 from mcp_gateway.sessions.large_messages import LargeAnswer, LargeMessageReader
 from mcp_gateway.sessions.messages import PendingRequests, UnreadableError, looks_like_message
@@ -51,6 +52,17 @@ def test_answered_request_gets_no_further_answer() -> None:
 @pytest.mark.parametrize("line", [b"loading 3", b"1e309", b"{}", b'{"level":"info","message":"up"}', b"\xff", b"[]"])
 def test_line_of_a_log_is_no_message(line: bytes) -> None:
     assert not looks_like_message(line)
+
+
+async def test_large_resource_is_read_as_what_it_is() -> None:
+    content = {"uri": "book://1", "text": "word " * 100_000}
+    raw = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"contents": [content]}}).encode()
+
+    answer = await LargeMessageReader().read(raw)
+
+    [read] = ReadResourceResult.model_validate(answer.result).contents
+    assert isinstance(read, TextResourceContents)
+    assert read.text == content["text"]
 
 
 async def test_large_result_with_more_values_than_the_loop_can_read_at_once_is_unreadable() -> None:

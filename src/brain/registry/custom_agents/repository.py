@@ -50,7 +50,8 @@ class AgentRepository:
             async with self._engine.connect() as connection:
                 found = await connection.execute(query)
                 return [
-                    AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config), row.created_at) for row in found
+                    AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
+                    for row in found
                 ]
 
     async def pinned(self, pins: Iterable[AgentPin]) -> Mapping[AgentPin, LLMAgentConfig]:
@@ -62,7 +63,8 @@ class AgentRepository:
             async with self._engine.connect() as connection:
                 found = await connection.execute(query)
                 return {
-                    wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config) for row in found
+                    wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config, extra="ignore")
+                    for row in found
                 }
 
     async def configs(self, tenant: str, hashes: Collection[str]) -> Mapping[str, LLMAgentConfig]:
@@ -71,4 +73,4 @@ class AgentRepository:
         with translated():
             async with self._engine.connect() as connection:
                 found = await connection.execute(query)
-                return {row.hash: LLMAgentConfig.model_validate(row.config) for row in found}
+                return {row.hash: LLMAgentConfig.model_validate(row.config, extra="ignore") for row in found}

@@ -7,27 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from starling.app.cli.platform.api_requests import Api
-from starling.app.cli.platform.reconnection import Relocate
-from starling.app.cli.platform.run_source import RunSource
-
 if TYPE_CHECKING:
     from starling.app.cli.platform.api_client import ApiClient
+    from starling.app.cli.platform.api_requests import Api
+    from starling.app.cli.platform.reconnection import Relocate
+    from starling.app.cli.platform.run_source import RunSource
+    from starling.app.runtime.build_info import BuildInfo
     from starling.core.settings.schema import Settings
 
 
-def stream_client(url: str, key: str, relocate: Relocate) -> "ApiClient":
+def stream_client(url: str, key: str, relocate: "Relocate") -> "ApiClient":
     """Return the client for event streams. Imports httpx."""
     from starling.app.cli.platform.api_client import ApiClient
 
     return ApiClient(url, key, relocate)
 
 
-def installed_version() -> str:
-    """Return the version of Starling. Imports importlib.metadata, which parses all of the package's metadata."""
-    from importlib.metadata import version
+def up_services():
+    """Return the module of what `starling up` runs. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
+    from starling.app.cli import up_services
 
-    return version("starling-swarm")
+    return up_services
+
+
+def build_info() -> "BuildInfo":
+    """Return the version and the commit of Starling. Imports importlib.metadata and subprocess; may run git."""
+    from starling.app.runtime.build_info import build_info
+
+    return build_info()
 
 
 def read_settings_file(file: Path | None) -> Mapping[str, Any]:
@@ -44,7 +51,7 @@ def checked_settings(context: typer.Context) -> "Settings":
     return settings_of(context)
 
 
-def database_source(context: typer.Context, tenant: str) -> RunSource:
+def database_source(context: typer.Context, tenant: str) -> "RunSource":
     """Return the runs of a tenant as the database has them. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
     from starling.app.cli.platform.database_api import DatabaseApi
     from starling.app.cli.platform.database_source import DatabaseSource
@@ -53,7 +60,7 @@ def database_source(context: typer.Context, tenant: str) -> RunSource:
     return DatabaseSource(DatabaseApi(settings, tenant), settings, tenant)
 
 
-def database_api(context: typer.Context, tenant: str) -> Api:
+def database_api(context: typer.Context, tenant: str) -> "Api":
     """Return the API for a tenant over the database. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
     from starling.app.cli.platform.database_api import DatabaseApi
 
@@ -70,7 +77,7 @@ def read_servers(file: Path) -> Mapping[str, Any]:
 def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
     """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
     from architect.spec_reading import read_team
-    from starling.core.teams.spec import TeamInvalidError
+    from starling.core.teams.findings import TeamInvalidError
 
     try:
         return read_team(file.read_text("utf-8")).model_dump(mode="json", exclude_unset=True), ()
@@ -81,7 +88,7 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
     """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
     from architect.spec_reading import read_cases
-    from starling.core.teams.spec import TeamInvalidError
+    from starling.core.teams.findings import TeamInvalidError
 
     try:
         return [case.model_dump(mode="json", exclude_unset=True) for case in read_cases(file.read_text("utf-8"))], ()

@@ -8,15 +8,18 @@ import typer
 
 from starling.app.cli import deferred
 from starling.app.cli.platform.api_requests import with_query
-from starling.app.cli.platform.connection import MCP_FILE, Connection, connection_of
+from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
+from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, progress, write
+from starling.app.cli.terminal.wordings import place
+from starling.app.runtime.settings_file import MCP_FILE
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"
 _LISTING_SECONDS: Final = 600.0  # servers are started one after another where there are many
 _REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams", "tool_settings")
+_LATER: Final = ("quarantined", "prompts", "prompt_warnings")  # which platforms of earlier versions don't report
 CHANGES = 10  # the exit code of a plan that isn't empty
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -56,7 +59,8 @@ def list_epochs(
 def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
     """Show what a reload would change, without changing anything.
 
-    New and changed servers are started and listed. Exits with 0 if nothing would change, with 10 otherwise.
+    New and changed servers are started and listed; without a file only prompts are compared. Exits with 0 if nothing
+    would change, with 10 otherwise.
     """
     report = _listed(connection_of(context), "plan", mcp_config, relist=relist)
     _print_report(report, f"A reload would make of epoch {report['epoch']}:", as_json=as_json)
@@ -68,7 +72,8 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
 def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
     """Replace the servers that came from files by those of this file, in every process. `plan` shows the changes.
 
-    Servers added with `starling server add` are kept.
+    Servers added with `starling server add` are kept, and all of them without a file. Prompts take the texts that their
+    sources have now.
     """
     report = _listed(connection_of(context), "reload", mcp_config, relist=relist)
     _print_report(report, f"Epoch {report['epoch']} is active:", as_json=as_json)
@@ -94,13 +99,17 @@ def rollback(
 
 
 def _listed(connection: Connection, what: str, given: Path | None, *, relist: bool) -> Document:
-    """Return the report of a plan or a reload with the servers of the file."""
+    """Return the report of a plan or a reload with the servers of the file; without a file they stay as they are."""
     found_here = MCP_FILE if MCP_FILE.is_file() else None
     file = given or connection.settings.mcp_config or found_here
-    if file is None:
+    if file is None and relist:
         raise ConfigurationError(
             "There is no mcpServers file to read.", "Name one with --mcp-config, or write mcp.json in this folder."
         )
+    if file is None:
+        write(diagnostics(), "There is no mcpServers file here (--mcp-config): servers stay as they are.\n")
+        with progress("Asking the sources of prompts …"):
+            return connection.api().post(f"{_PATH}/{what}", seconds=_LISTING_SECONDS)
     servers, path = deferred.read_servers(file), with_query(f"{_PATH}/{what}", relist=str(relist).lower())
     with progress("Listing new and changed servers …"):
         return connection.api().post(path, servers, seconds=_LISTING_SECONDS)
@@ -108,9 +117,9 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
 
 def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({name: report[name] for name in _REPORT} | {"quarantined": report.get("quarantined", {})})
+        print_json({name: report[name] for name in _REPORT} | {name: report.get(name, {}) for name in _LATER})
         return
-    found = list(_lines(report["changes"]))
+    found = [*_lines(report["changes"]), *_prompt_lines(report)]
     print_line(headline if found else f"Nothing to change: epoch {report['epoch']} says the same.")
     for line in found:
         print_line(f"  {line}")
@@ -121,6 +130,8 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
             print_line(
                 f"  ! {server}.{tool} is quarantined: {why} `starling server approve {server}` shows it.", "yellow"
             )
+    for prompt, why in report.get("prompt_warnings", {}).items():
+        print_line(f"  ! prompt {prompt}: {why}", "yellow")
     for agent, why in report["broken_agents"].items():
         print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
     for team, why in report["broken_teams"].items():
@@ -133,8 +144,15 @@ def _lines(changes: Document) -> Iterator[str]:
     for mark, name in _marked(changes["servers"]):
         what = [*changes["details"].get(name, ()), *_tools(changes["tools"].get(name, {}))]
         yield f"{mark} server {name}" + (f": {', '.join(what)}" if what else "")
-    for kind in ("agent", "team", "prompt"):
+    for kind in ("agent", "team"):
         yield from (f"{mark} {kind} {name}" for mark, name in _marked(changes[f"{kind}s"]))
+
+
+def _prompt_lines(report: Document) -> Iterator[str]:
+    wordings = report.get("prompts", {})
+    for mark, name in _marked(report["changes"]["prompts"]):
+        change = wordings.get(name)
+        yield f"{mark} prompt {name}" + (f": {place(change['before'])} → {place(change['after'])}" if change else "")
 
 
 def _marked(names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
-    "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, artifacts."),
+    "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, feedback, artifacts, export."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
     "team": Lazy(
@@ -38,6 +38,7 @@ _COMMANDS = {
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
     "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),
     "registry": Lazy("starling.app.cli.registry", "Manage epochs of servers: list, plan, reload, rollback."),
+    "prompt": Lazy("starling.app.cli.prompt", "Show prompts and what their sources have: list, show, diff, pull."),
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; workers execute the runs."),
     "worker": Lazy("starling.app.cli.worker", "Execute runs only."),
     "doctor": Lazy("starling.app.cli.doctor", "Check the installation and suggest remedies."),
@@ -56,7 +57,8 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"starling {deferred.installed_version()}")
+        build = deferred.build_info()
+        typer.echo(f"starling {build.version} (commit {build.commit})")
         raise typer.Exit
 
 
@@ -67,7 +69,7 @@ def root(
         Path | None, typer.Option(help="The settings file; default: starling.yaml in this folder, if it exists.")
     ] = None,
     _: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and the commit.")
     ] = False,
 ) -> None:
     """Starling makes a specialist agent of each MCP server and lets them solve your requests together."""

@@ -16,15 +16,18 @@ from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
+from starling.app.http.listener import bind
 from starling.app.http.published_address import published_address
 from starling.app.http.route_loading import load_routes
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.uvicorn_server import serving
 from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.database import Database, find_database, wait_for_database
+from starling.app.runtime.database import Database, find_database
+from starling.app.runtime.database_wait import wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.app.runtime.local_token import local_token
 from starling.app.runtime.process_privacy import forbid_inspection
 from starling.core.settings.schema import Settings
+from starling.infra.deferred import run_jobs
 
 app = typer.Typer(add_completion=False)
 
@@ -70,5 +73,6 @@ async def _finish_start(api: FastAPI) -> None:
     """Import what requests need and `/ready` doesn't."""
     try:
         await load_routes(api)
+        await asyncio.to_thread(run_jobs)
     finally:
         freeze_startup_objects()

@@ -14,7 +14,8 @@ from starling.app.container.worker_runtime import WorkerRuntime, open_worker_run
 from starling.app.http.worker_health import serve_worker_health
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
-from starling.app.runtime.database import Database, find_database, wait_for_database
+from starling.app.runtime.database import Database, find_database
+from starling.app.runtime.database_wait import wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.app.runtime.process_privacy import forbid_inspection
 from starling.core.llm import ModelRole

@@ -7,35 +7,44 @@ from typing import TYPE_CHECKING
 
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
+from brain.registry.prompts.repository import PromptRepository
+from brain.registry.prompts.selection import PromptSelection
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import Teams
 from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
 from starling.app.container.deferred import DeferredAgentRanker, DeferredCatalogs, DeferredRetrieval
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
+from starling.app.runs.records import RunRecords
 from starling.app.runtime.database import find_database
+from starling.app.runtime.private_files import private_files
 from starling.app.runtime.retention import RetentionService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
-from starling.core.settings.schema import Settings
+from starling.core.settings.schema import Settings, environment
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository
 from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import open_broadcast
+from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.listing import RunListing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.schema import check
+from starling.infra.prompts.factory import local_prompts, remote_prompts
 
 if TYPE_CHECKING:
     from starling.app.registry.agents import AgentService
+    from starling.app.registry.prompts import PromptCatalog
+    from starling.app.runs.explanations import RunExplanations
     from starling.app.skills.service import SkillService
     from starling.app.skills.skill_import import SkillImport
     from starling.app.teams.publication import TeamPublication
@@ -53,10 +62,12 @@ class AdminServices:
     catalogs: DeferredCatalogs
     documents: RunDocuments
     epochs: EpochRepository
+    feedback: FeedbackRepository
     interrupts: InterruptReader
     keys: KeyService
     ledger: LedgerReader
     listing: RunListing
+    prompts: PromptSelection
     reader: RunReader
     retention: RetentionService
     retrieval: DeferredRetrieval
@@ -69,6 +80,18 @@ class AdminServices:
     @property
     def agents(self) -> "AgentService":
         return self.catalogs.get().agents
+
+    @property
+    def records(self) -> RunRecords:
+        return RunRecords(self.listing, self.reader, self.feedback)
+
+    @property
+    def explanations(self) -> "RunExplanations":
+        return self.catalogs.get().explanations
+
+    @property
+    def prompt_catalog(self) -> "PromptCatalog":
+        return self.catalogs.get().prompts
 
     @property
     def skill_import(self) -> "SkillImport":
@@ -112,27 +135,38 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     epochs, servers = EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters = Registry(epochs, CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)))
+    rosters = Registry(
+        epochs, CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)), PromptRepository(engine)
+    )
     retrieval = DeferredRetrieval(settings, engine)
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
-    interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
+    prompts = build_prompts(engine, settings)
+    interrupts, ledger, feedback = InterruptReader(engine), LedgerReader(engine), FeedbackRepository(engine)
     return AdminServices(
         agent_ranker=ranker,
         artifacts=artifacts,
-        catalogs=DeferredCatalogs(engine, settings, rosters, ranker, retrieval),
-        documents=RunDocuments(reader, listing, ledger, interrupts, artifacts),
+        catalogs=DeferredCatalogs(engine, settings, rosters, ranker, retrieval, prompts),
+        documents=RunDocuments(reader, listing, ledger, interrupts, artifacts, feedback),
         epochs=epochs,
+        feedback=feedback,
         interrupts=interrupts,
         keys=KeyService(keys, SystemClock()),
         ledger=ledger,
         listing=listing,
+        prompts=prompts,
         reader=reader,
         retention=RetentionService(engine, Retention(engine)),
         retrieval=retrieval,
         rosters=rosters,
-        server_documents=ServerDocuments(servers),
+        server_documents=ServerDocuments(servers, ServerIsolation(private_files(settings), environment())),
         servers=servers,
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),
     )
+
+
+def build_prompts(engine: Engine, settings: Settings) -> PromptSelection:
+    """Return what chooses among the sources of prompts."""
+    sources = local_prompts(settings), remote_prompts(settings)
+    return PromptSelection(*sources, PromptRepository(engine), EpochRepository(engine))

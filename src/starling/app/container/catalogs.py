@@ -1,11 +1,13 @@
-"""The services of routes and commands that show and change custom agents, teams and skills."""
+"""The services of routes and commands that show and change custom agents, teams and skills, and explain runs."""
 
 from dataclasses import dataclass
 from functools import partial
 
 from architect.compiler import TeamCompiler
 from architect.teams.repository import TeamRepository
+from brain.explanation.repository import ExplanationRepository
 from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.prompts.selection import PromptSelection
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
@@ -14,7 +16,9 @@ from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.kill_switches import halts_now
 from starling.app.container.deferred import Deferred, DeferredAgentRanker, DeferredRetrieval
 from starling.app.registry.agents import AgentService
+from starling.app.registry.prompts import PromptCatalog
 from starling.app.runs.acceptance import RunAcceptance
+from starling.app.runs.explanations import RunExplanations
 from starling.app.skills.service import SkillService
 from starling.app.skills.skill_import import SkillImport
 from starling.app.teams.activation import TeamActivation
@@ -31,9 +35,11 @@ from starling.infra.postgres.kill_switches import SwitchRepository
 
 @dataclass(frozen=True, slots=True)
 class Catalogs:
-    """What is known of custom agents, teams and skills, and how it is changed."""
+    """What is known of custom agents, teams and skills, how it is changed, and why runs came to what they came to."""
 
     agents: AgentService
+    prompts: PromptCatalog
+    explanations: RunExplanations
     skill_import: SkillImport
     skills: SkillService
     team_store: TeamPublication
@@ -53,6 +59,7 @@ class CatalogParts:
     rosters: Registry
     ranker: DeferredAgentRanker
     retrieval: DeferredRetrieval
+    prompts: PromptSelection
 
 
 def build_catalogs(parts: CatalogParts) -> Catalogs:
@@ -72,6 +79,8 @@ def build_catalogs(parts: CatalogParts) -> Catalogs:
     activation = TeamActivation(epochs, TeamRepository(engine), stars, TeamCompiler(), settings.limits)
     return Catalogs(
         agents=agents,
+        prompts=PromptCatalog(parts.prompts, parts.prompts.stored, epochs),
+        explanations=RunExplanations(ExplanationRepository(engine)),
         skill_import=SkillImport(skills, epochs, memory),
         skills=SkillService(skills, epochs, rosters, memory),
         team_store=TeamPublication(activation, KeyRepository(engine)),

@@ -18,6 +18,7 @@ from starling.infra.postgres.runs.acceptance import Claim
 
 if TYPE_CHECKING:
     from brain.registry.cards import AgentCard
+    from brain.registry.prompts.selection import PromptSelection
     from brain.registry.service import Registry
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
     from brain.run_executor import Brain
@@ -51,6 +52,13 @@ def catalogs():
     from starling.app.container import catalogs
 
     return catalogs
+
+
+def file_watcher():
+    """Return the module that reloads the `mcpServers` file when it changes. Imports watchfiles."""
+    from starling.app.registry import file_watcher
+
+    return file_watcher
 
 
 class Deferred[T]:
@@ -100,8 +108,9 @@ class DeferredCatalogs:
         rosters: "Registry",
         ranker: "DeferredAgentRanker",
         retrieval: DeferredRetrieval,
+        prompts: "PromptSelection",
     ) -> None:
-        self._parts = (engine, settings, rosters, ranker, retrieval)
+        self._parts = (engine, settings, rosters, ranker, retrieval, prompts)
         self._built: Catalogs | None = None
         self._building = Lock()
 

@@ -1,7 +1,7 @@
 """The process of one suspected run; its first argument is the id of its parent process.
 
 It reads its work from stdin. On stdout it writes a line when the execution begins, and then the outcome, one JSON
-object. Its parent keeps the lease. It ends with
+object: the `status` or an `error`, and what was `measured`. Its parent keeps the lease. It ends with
 its parent, also by kill -9; SIGTERM lets the run end after its current step.
 """
 
@@ -25,7 +25,10 @@ from starling.app.container.worker_runtime import open_run_parts
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.runtime.database import Database
-from starling.app.telemetry.logs import configure_logs, run_log_context
+from starling.app.telemetry.instrumentation import MeasuredRuns
+from starling.app.telemetry.log_context import run_log_context
+from starling.app.telemetry.logs import configure_logs
+from starling.app.telemetry.metrics import Measurement
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import RunResult
@@ -64,16 +67,19 @@ def main() -> None:
         answer.write(json.dumps(outcome))
 
 
-async def _outcome(settings: Settings, work: IsolatedWork, begun: Callable[[], None]) -> dict[str, str | None]:
+async def _outcome(settings: Settings, work: IsolatedWork, begun: Callable[[], None]) -> dict[str, Any]:
+    measured: list[Measurement] = []
     try:
         async with open_services(settings, work.database) as services, _brain(settings, services) as brain:
+            metrics = services.metrics_exporter.metrics
+            metrics.measured = measured
             begun()
-            result = await brain.follower.before(brain.brain.execute)(work.claim)
+            result = await MeasuredRuns(brain.follower.before(brain.brain.execute), metrics)(work.claim)
     except RunUnwritableError:  # although its lease was renewed: it counts as a crash
         raise
     except (LeaseLostError, DatabaseUnavailableError) as error:
-        return {"error": str(error)}
-    return {"status": result.status if isinstance(result, RunResult) else None}
+        return {"error": str(error), "measured": measured}
+    return {"status": result.status if isinstance(result, RunResult) else None, "measured": measured}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container import deferred
-from starling.app.container.admin import AdminServices, build_admin
+from starling.app.container.admin import AdminServices, build_admin, build_prompts
 from starling.app.container.deferred import Deferred
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
@@ -27,7 +27,7 @@ from starling.core.settings.schema import Limits, Settings, environment, secret_
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.queue_depth import backlog
@@ -80,7 +80,9 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         streams = open_engine(database.url, replace(limits, size=_STREAM_CONNECTIONS))
         stack.push_async_callback(streams.dispose)
         hub = await stack.enter_async_context(open_hub(database.direct_url))
-        broadcast = Broadcast(hub)
+        notices = NoticeSender(engine)
+        stack.push_async_callback(notices.close)
+        broadcast = Broadcast(hub, notices)
         stack.enter_context(broadcast.subscribed(hub))
         queue = await stack.enter_async_context(open_queue(database.direct_url, hub))
         reader = RunReader(engine, broadcast, streams=streams)
@@ -101,9 +103,11 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             catalogs=admin.catalogs,
             documents=admin.documents,
             epochs=admin.epochs,
+            feedback=admin.feedback,
             keys=admin.keys,
             ledger=admin.ledger,
             listing=admin.listing,
+            prompts=admin.prompts,
             reader=reader,
             retention=admin.retention,
             retrieval=admin.retrieval,
@@ -125,7 +129,9 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             answering=InterruptService(interrupts),
             cancellation=cancellation,
             registry=build_registry(engine, settings),
-            metrics_exporter=MetricsExporter(metrics, partial(backlog, engine), admin.epochs.active_number),
+            metrics_exporter=MetricsExporter(
+                metrics, partial(backlog, engine), admin.epochs.active_number, admin.servers.breakers.by_server
+            ),
         )
 
 
@@ -135,6 +141,7 @@ def build_registry(engine: Engine, settings: Settings) -> RegistryService:
         epochs=EpochRepository(engine),
         agents=AgentRepository(engine),
         stars=StarRepository(engine),
+        prompts=build_prompts(engine, settings),
         servers=partial(ServerRepository, engine),
         gateway=partial(
             open_gateway, limits=settings.limits, environment=environment(), private=private_files(settings)

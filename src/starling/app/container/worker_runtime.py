@@ -1,25 +1,28 @@
 """What a worker process runs with: models, the gateway to MCP servers, the brain and the worker."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 import mcp_gateway.deferred
 from brain.lifecycle.active_runs import ActiveRuns
+from brain.registry.prompts.choice import PromptChoice
 from brain.registry.service import Registry
 from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
-from starling.app.container.deferred import DeferredBrain, execution, isolated_run
+from starling.app.container.deferred import DeferredBrain, execution, file_watcher, isolated_run
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
-from starling.app.registry.file_watcher import watching
+from starling.app.registry.service import RegistryService
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database
+from starling.app.runtime.feedback_relay import relay_feedback
 from starling.app.runtime.local_token import read_token
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.runtime.private_files import private_files
@@ -29,7 +32,6 @@ from starling.app.worker.isolation import IsolatedRuns
 from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
-from starling.core.run_status import RunStatus
 from starling.core.secrets.known import settings_secrets
 from starling.core.settings.schema import Settings, environment
 from starling.core.tools import ServerListing
@@ -41,6 +43,8 @@ from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.recent_calls import RecentCalls
 from starling.infra.tracing.factory import open_tracer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +117,20 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
     """Register the configured servers, publish the epoch that they make, and build what executes runs."""
     async with AsyncExitStack() as stack:
         publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
+        publisher.prompts = await _local_prompts(services)
         servers = ServerRepository(services.engine, publisher)
         parts = await stack.enter_async_context(open_run_parts(settings, services, servers))
         gateway, active = parts.gateway, parts.active_runs
         registry = services.rosters
-        watch = watching(settings, services.registry)
+        watch = _watch(settings, services.registry)
         listings = await _register(settings, gateway)
+        publisher.prompts = None  # epochs that it makes later are of servers alone
         epoch = publisher.activation.epoch.number
         epoch_follower = EpochFollower(gateway, registry, services.epochs, epoch, SystemClock())
         await stack.enter_async_context(epoch_follower.listening(services.hub))
         await stack.enter_async_context(watch)
         await stack.enter_async_context(relay_outbox(settings, services.engine))
+        await stack.enter_async_context(relay_feedback(settings, services.feedback, services.hub))
         metrics = services.metrics_exporter.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: epoch_follower.epoch)
@@ -136,12 +143,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
             brain.drain()
             isolated.drain()
 
-        async def execute_alone(claim: Claim) -> RunStatus | None:
-            if (status := await isolated.execute(claim)) is not None:
-                metrics.runs_ended.labels(status).inc()
-            return status
-
-        work = RunHandlers(execute, execute_alone, brain.park, drain, sweeps=[services.interrupts.expire])
+        work = RunHandlers(execute, isolated.execute, brain.park, drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)
         start_finished = asyncio.Event()
         if settings.skills:
@@ -162,6 +164,13 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         )
 
 
+async def _local_prompts(services: Services) -> PromptChoice:
+    choice = await services.prompts.at_start()
+    for fault in choice.faults.values():
+        _log.warning("a prompt keeps its text: %s", fault)
+    return choice
+
+
 async def _keep_skills(services: Services, start_finished: asyncio.Event) -> None:
     """Look after the vectors of skills once the start is over."""
     await start_finished.wait()
@@ -174,12 +183,19 @@ def _isolated(settings: Settings, services: Services) -> IsolatedRuns:
     def work_of(claim: Claim) -> bytes:
         return isolated_run().IsolatedWork.pickled(settings, Database(services.url, services.direct_url), claim)
 
-    return IsolatedRuns(services.leases, work_of, settings.limits.isolated_runs)
+    return IsolatedRuns(services.leases, work_of, services.metrics_exporter.metrics.take_over)
 
 
 def _heartbeat(settings: Settings, services: Services, active: ActiveRuns) -> Heartbeat:
     seconds = settings.limits.lease_seconds
     return Heartbeat(LeaseRenewer(services.direct_url, lease_seconds=seconds), seconds, active.cancel)
+
+
+def _watch(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
+    """Return what reloads the file at each change, if `watch_mcp_config` is set. Its content now is taken as loaded."""
+    if settings.mcp_config is None or not settings.watch_mcp_config:
+        return nullcontext()
+    return file_watcher().FileWatcher(settings.mcp_config, registry).following()
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

@@ -45,8 +45,8 @@ def _half_of_the_keys(settings: Settings) -> Sequence[Finding]:
 
 def _question(destination: Destination) -> tuple[str, str]:
     """Return the method and address of the probe; with Langfuse a route that also checks the keys."""
-    if destination.scores:
-        return "GET", f"{destination.scores.removesuffix('scores')}projects"
+    if destination.langfuse:
+        return "GET", f"{destination.langfuse}/api/public/projects"
     return "OPTIONS", destination.traces
 
 

@@ -1,13 +1,15 @@
 """Whether each MCP server starts and lists its tools now."""
 
+import os
 from collections.abc import Sequence
 
 from mcp_gateway.configuration.options import ServerOptions
-from mcp_gateway.configuration.servers import StdioServer, read_config, server_of
+from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.probe import try_servers
 from mcp_gateway.registration.repository import ServerRow
-from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY, unhidden_reason
+from mcp_gateway.sessions.isolation import ServerIsolation
+from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.app.runtime.private_files import private_files
@@ -25,8 +27,22 @@ async def check(settings: Settings) -> Sequence[Finding]:
     answers = await try_servers(config, settings.limits, environment(), private_files(settings))
     found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
     found += [_waiting(row) for row in rows if row.quarantined]
-    if any(isinstance(server, StdioServer) for server in config.values()) and (reason := await unhidden_reason()):
-        found.append(Finding("isolation", "warning", VISIBLE.format(reason), VISIBLE_REMEDY))
+    return [*found, *await _isolation(config, ServerIsolation(private_files(settings), environment()), settings)]
+
+
+async def _isolation(config: McpConfig, isolation: ServerIsolation, settings: Settings) -> Sequence[Finding]:
+    found: list[Finding] = []
+    unreached = {name: path for name, server in config.items() if (path := isolation.unreached(name, server))}
+    if settings.server_user and os.geteuid() != 0:
+        message = "STARLING_SERVER_USER has no effect: only root can start servers as another user."
+        found.append(Finding("isolation", "warning", message, "Run Starling as root, or leave the setting out."))
+    elif unreached:
+        paths = "; ".join(f"{name} ({path})" for name, path in sorted(unreached.items()))
+        message = f"These servers don't run as {settings.server_user}, which can't reach what they need: {paths}."
+        found.append(Finding("isolation", "warning", message, "Install them where that user can read and run them."))
+    if "none" in [await isolation.of(name, server) for name, server in config.items()]:
+        reason = VISIBLE.format(await isolation.unhidden_reason())
+        found.append(Finding("isolation", "warning", reason, VISIBLE_REMEDY))
     return found
 
 

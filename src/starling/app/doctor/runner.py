@@ -12,6 +12,7 @@ from starling.app.doctor import (
     external_services,
     mcp_servers,
     model_endpoints,
+    prompt_sources,
     python_version,
 )
 from starling.app.doctor.finding import Check, Finding, problem
@@ -27,6 +28,7 @@ _CHECKS: Mapping[str, Check] = {
     "models": model_endpoints.check,
     "embeddings": embeddings.check,
     "services": external_services.check,
+    "prompts": prompt_sources.check,
     "runtimes": agent_runtimes.check,
 }
 

@@ -6,12 +6,16 @@ from starling.app.http.routes import (
     approvals,
     artifacts,
     cancellation,
+    feedback,
     kill_switches,
     metrics,
+    prompts,
     registry,
     resume,
     run_calls,
     run_document,
+    run_explanation,
+    run_records,
     runs,
     servers,
     skills,
@@ -24,7 +28,9 @@ from starling.app.http.routes import (
 ROUTERS = tuple(
     module.router
     for module in (
-        *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-        *(agents, teams, team_builds, team_history, skills, servers, registry, kill_switches, start_page, metrics),
+        *(agent_run, runs, run_calls, run_document, run_explanation, run_records, artifacts),
+        *(cancellation, feedback, resume, approvals),
+        *(agents, teams, team_builds, team_history, skills, servers, registry, prompts),
+        *(kill_switches, start_page, metrics),
     )
 )

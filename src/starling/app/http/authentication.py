@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 
 from fastapi import Request, Security
@@ -18,7 +18,7 @@ from starling.app.access.key_revocation import RevocationWatcher, watch_revocati
 from starling.app.access.keys import KeyService
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
-from starling.app.http.rate_limit import RateLimit, WrongKeyLimit
+from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.app.runtime.local_token import PREFIX
 from starling.core.clock import SystemClock
 from starling.core.errors import ForbiddenError, StarlingError, UnauthorizedError
@@ -43,6 +43,8 @@ class AccessControl:
     """What authentication uses: keys, their revocation, rate limits, and who on this machine needs no key.
 
     `keyless` allows requests without a key while no key is active; `token` is the local token, empty where none counts.
+    Unknown keys from addresses that sent too many wrong ones are looked up one at a time, by `lookup`. `proxies` are
+    trusted with the addresses of their clients.
     """
 
     keys: KeyService
@@ -51,6 +53,8 @@ class AccessControl:
     wrong_keys: WrongKeyLimit
     keyless: bool
     token: str = ""
+    proxies: Sequence[str] = ()
+    lookup: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @asynccontextmanager
@@ -64,7 +68,8 @@ async def open_access_control(settings: Settings, keys: KeyService, token: str =
     wrong_keys = WrongKeyLimit(settings.wrong_keys_per_minute, SystemClock())
     async with watch_revocations(keys) as revocations:
         keyless = not settings.require_keys and is_loopback(settings.host)
-        yield AccessControl(keys, revocations, rate, wrong_keys, keyless, "" if settings.require_keys else token)
+        counting = "" if settings.require_keys else token
+        yield AccessControl(keys, revocations, rate, wrong_keys, keyless, counting, settings.trusted_proxies)
 
 
 class AuthenticationMiddleware:
@@ -101,7 +106,7 @@ class AuthenticationMiddleware:
         scheme, _, key = credentials.partition(" ")
         if scheme.lower() != "bearer":
             raise UnauthorizedError("The Authorization header holds no bearer token.", _REMEDY)
-        address = scope["client"][0] if scope.get("client") else ""
+        address = address_of(scope, self._access.proxies)
         try:
             if key.strip().startswith(PREFIX):
                 return self._admin_of_host(scope, key.strip())
@@ -111,9 +116,11 @@ class AuthenticationMiddleware:
             raise
 
     async def _of_key(self, key: str, address: str) -> Principal:
-        if not self._access.keys.is_known(key):  # keys in use work on while others from the address are wrong
-            self._access.wrong_keys.check(address)
-        principal = await self._access.keys.authenticate(key)
+        if self._access.wrong_keys.is_used_up(address) and not self._access.keys.is_known(key):
+            async with self._access.lookup:  # a flood of wrong keys then takes one connection to Postgres at most
+                principal = await self._access.keys.authenticate(key)
+        else:
+            principal = await self._access.keys.authenticate(key)
         self._access.rate.take(principal.key_id)
         return principal
 

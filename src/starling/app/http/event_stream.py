@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from starling.app.http.http_protocol import abort_connection
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Limits
 from starling.infra.fast_json import dumps
 

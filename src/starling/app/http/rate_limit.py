@@ -2,7 +2,11 @@
 
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from starling.core.clock import Clock
 from starling.core.errors import RateLimitedError, TooManyWrongKeysError
@@ -30,7 +34,7 @@ class RateLimit:
 
 
 class WrongKeyLimit:
-    """Allows `per_minute` wrong keys at once from each address, and then as many a minute.
+    """Allows `per_minute` wrong keys at once from each address, and then as many a minute. Right keys aren't limited.
 
     Of the addresses that sent wrong keys the last 10,000 are remembered. All addresses of an IPv6 network (/64) count
     as one.
@@ -41,17 +45,16 @@ class WrongKeyLimit:
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
 
-    def check(self, address: str) -> None:
-        """Raise TooManyWrongKeysError where the address may send no further wrong key now."""
-        left, _ = self._tokens(_network(address))
-        if left < 1:
-            raise TooManyWrongKeysError((1 - left) * 60 / self._per_minute)
+    def is_used_up(self, address: str) -> bool:
+        """Return whether the next wrong key of the address would be one too many."""
+        return self._tokens(_network(address))[0] < 1
 
     def count(self, address: str) -> None:
         """Count a wrong key. Raises TooManyWrongKeysError, and counts nothing, where there have been too many."""
-        self.check(address)
         network = _network(address)
         left, now = self._tokens(network)
+        if left < 1:
+            raise TooManyWrongKeysError((1 - left) * 60 / self._per_minute)
         self._left[network] = left - 1, now
         self._left.move_to_end(network)
         if len(self._left) > _REMEMBERED_ADDRESSES:
@@ -63,11 +66,38 @@ class WrongKeyLimit:
         return min(float(self._per_minute), left + (now - counted) * self._per_minute / 60), now
 
 
-def _network(address: str) -> str:
+def address_of(scope: Scope, proxies: Sequence[str]) -> str:
+    """Return the address of a request's client, as the last of the trusted `proxies` (addresses, networks) saw it.
+
+    Each proxy appends the address that it sees to `X-Forwarded-For`. What stands left of the first address that is no
+    trusted proxy could come from the client itself and is not read.
+    """
+    address = scope["client"][0] if scope.get("client") else ""
+    if not proxies:
+        return address
+    forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+    while forwarded and _is_among(address, proxies):
+        if _parsed(seen := forwarded.pop().strip()) is None:
+            break
+        address = seen
+    return address
+
+
+def _is_among(address: str, networks: Sequence[str]) -> bool:
+    parsed = _parsed(address)
+    return parsed is not None and any(parsed in ipaddress.ip_network(network, strict=False) for network in networks)
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    return str(parsed.ipv4_mapped or ipaddress.ip_network((int(parsed), _NETWORK_BITS), strict=False))
+        return None
+    return (parsed.ipv4_mapped or parsed) if isinstance(parsed, ipaddress.IPv6Address) else parsed
+
+
+def _network(address: str) -> str:
+    parsed = _parsed(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(parsed), _NETWORK_BITS), strict=False))
+    return address if parsed is None else str(parsed)

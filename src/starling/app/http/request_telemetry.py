@@ -4,10 +4,10 @@ import logging
 from time import perf_counter
 from typing import Final
 
-import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.metrics import Metrics
 from starling.core.ids import new_id
 from starling.core.principal import Principal
@@ -37,7 +37,7 @@ class TelemetryMiddleware:
             return
         request = _Request(self._metrics, send)
         begun = perf_counter()
-        with answers_within(self._answer_seconds), structlog.contextvars.bound_contextvars(request_id=new_id()):
+        with answers_within(self._answer_seconds), bound_log_context(request_id=new_id()):
             try:
                 await self._app(scope, receive, request.send)
             finally:

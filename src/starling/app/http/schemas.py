@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs import acceptance
-from starling.core.events import SkillUsed
+from starling.core.events.run_events import SkillUsed
 from starling.core.name_patterns import PRINTABLE_NAME
 from starling.core.runs import RunConfig, RunStatus
 from starling.infra.postgres.runs.busy_thread_policy import Policy
@@ -35,6 +35,14 @@ EXAMPLE: Final[dict[str, Any]] = {
     "createdAt": "2026-11-20T11:12:01.250000Z",
     "expiresAt": "2026-11-21T11:12:01.250000Z",
     "call": _CALL,
+}
+
+FEEDBACK: Final[dict[str, Any]] = {
+    "score": 0.2,
+    "comment": "It told the time of another city.",
+    "by": "key_7c1f",
+    "created_at": "2026-11-20T11:14:01.250000Z",
+    "updated_at": "2026-11-20T11:14:01.250000Z",
 }
 
 ACCEPTED: Final[dict[str, Any]] = {
@@ -159,6 +167,18 @@ class TaskSkills(BaseModel):
     task_id: str
     path: str
     skills: list[SkillUsed]
+
+
+class RunFeedback(BaseModel):
+    """Feedback on a run; `by` is the id of a key, or `local`."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": [FEEDBACK]})
+
+    score: float
+    comment: str
+    by: str
+    created_at: datetime
+    updated_at: datetime
 
 
 class OpenInterrupt(BaseModel):

@@ -12,6 +12,7 @@ from architect.team_graph import TeamGraph
 from architect.teams.repository import TeamState, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, degraded_members
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
+from starling.core.teams import findings as found
 from starling.core.teams import spec as teams
 from starling.core.teams.proofs import ProofState
 from starling.core.teams.spec import TeamSpec
@@ -286,7 +287,7 @@ class Checked(BaseModel):
     findings: tuple[Finding, ...]
 
     @classmethod
-    def of(cls, findings: Sequence[teams.Finding]) -> Self:
+    def of(cls, findings: Sequence[found.Finding]) -> Self:
         """Return the response body of a check."""
         return cls(valid=not findings, findings=tuple(map(Finding.model_validate, findings)))
 

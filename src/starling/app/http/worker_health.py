@@ -11,8 +11,9 @@ from starling.app.container.services import Services
 from starling.app.http import problems
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
 from starling.app.http.dependencies import AppState, drain
+from starling.app.http.listener import bind
 from starling.app.http.routes import health, metrics
-from starling.app.http.uvicorn_server import bind, serving
+from starling.app.http.uvicorn_server import serving
 from starling.app.runtime.local_token import local_token
 from starling.core.settings.schema import Settings
 

@@ -27,6 +27,7 @@ from starling.core.tools import Halts
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.runs.builds import check_not_being_built
+from starling.infra.postgres.server_breakers import failing_text
 
 _REMEDY = "`starling agent list` shows the existing agents."
 
@@ -217,9 +218,10 @@ class AgentService:
         rows = {row.name: row for row in await self.servers.servers()}
         reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
         needed = {server for card in roster.cards.values() for server in card.servers}
+        failing = {name: failing_text(found) for name, found in (await self.servers.breakers.by_server()).items()}
         removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
         halts = await self.halts()
-        reasons |= removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
+        reasons = failing | reasons | removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
         return roster.limited(frozenset(Effect), reasons, caller.grant).halted(halts.named("agent", caller.tenant))
 
     async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:

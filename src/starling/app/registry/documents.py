@@ -1,13 +1,16 @@
 """MCP servers as JSON documents, as `starling server list --json`, `server show --json` and the API give them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.definition_diff import definition_diff
 from mcp_gateway.registration.effective_config import effective, row_faults, tool_values
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
+from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.core.errors import NotFoundError
+from starling.infra.postgres.server_breakers import StoredBreaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +18,14 @@ class ServerDocuments:
     """Reads what is stored about servers."""
 
     servers: ServerRepository
+    isolation: ServerIsolation
 
     async def every(self) -> Sequence[Mapping[str, Any]]:
-        """Return name, state, description, error and quarantined tools of each server."""
-        return [_summary(row) | {"description": row.description} for row in await self.servers.servers()]
+        """Return name, state, description, error, isolation, quarantined tools and open breakers of each server."""
+        breakers = await self.servers.breakers.by_server()
+        rows = await self.servers.servers()
+        summaries = [await self._summary(row, breakers.get(row.name, ())) for row in rows]
+        return [summary | {"description": row.description} for summary, row in zip(summaries, rows, strict=True)]
 
     async def one(self, name: str) -> Mapping[str, Any]:
         """Return a server with its configuration, as written, and its tools. Raises NotFoundError."""
@@ -38,7 +45,8 @@ class ServerDocuments:
             for tool, pin in sorted(row.tools.items())
         ]
         details = {"description": row.description, "config": row.config, "tools": tools}
-        return _summary(row) | details | {"pins": await self._pins(row)}
+        breakers = (await self.servers.breakers.by_server()).get(name, ())
+        return await self._summary(row, breakers) | details | {"pins": await self._pins(row)}
 
     async def _pins(self, row: ServerRow) -> list[dict[str, Any]]:
         """Return what isn't plainly approved, with the difference to what was."""
@@ -77,15 +85,16 @@ class ServerDocuments:
             "effective": {key: {"value": found.value, "source": found.source} for key, found in values.items()},
         }
 
-
-def _summary(row: ServerRow) -> dict[str, Any]:
-    error, remedy = row_faults(row)
-    return {
-        "name": row.name,
-        "state": row.state,
-        "tools": len(row.tools),
-        "source": row.source,
-        "error": error,
-        "remedy": remedy,
-        "quarantined": row.quarantined,
-    }
+    async def _summary(self, row: ServerRow, breakers: Iterable[StoredBreaker]) -> dict[str, Any]:
+        error, remedy = row_faults(row)
+        return {
+            "name": row.name,
+            "state": row.state,
+            "tools": len(row.tools),
+            "source": row.source,
+            "error": error,
+            "remedy": remedy,
+            "quarantined": row.quarantined,
+            "isolation": await self.isolation.of(row.name, server_of(row.config)),
+            "breakers": [asdict(breaker) for breaker in breakers],
+        }

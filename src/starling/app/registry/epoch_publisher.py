@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from brain.registry.manifest import ServerEntry, ToolPin
+from brain.registry.prompts.choice import PromptChoice
+from brain.registry.prompts.repository import save_texts
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
@@ -18,13 +20,15 @@ from starling.infra.postgres.engine import EngineConnection
 class EpochPublisher:
     """Called with the changed servers: activates their epoch and writes the audit entry.
 
-    `change` is recorded besides, where the epoch is a new one.
+    `change` is recorded besides, where the epoch is a new one. `prompts` are the texts that it pins; without them it
+    keeps those of the epoch before.
     """
 
     epochs: EpochRepository
     actor: Actor
     action: str
     change: AuditedChange | None = None
+    prompts: PromptChoice | None = None
     _activation: Activation | None = field(default=None, init=False)
 
     @property
@@ -36,7 +40,12 @@ class EpochPublisher:
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
         """Activate the epoch of these servers in the connection's transaction."""
         entries = entries_of(rows)
-        found = await self.epochs.activate(connection, self.actor, lambda manifest: with_servers(manifest, entries))
+        choice = self.prompts or PromptChoice({})
+        found = await self.epochs.activate(
+            connection, self.actor, lambda manifest: choice.applied(with_servers(manifest, entries))
+        )
+        if found.changes.prompts or not choice.keep_remote:  # a start mostly finds the texts that are pinned already
+            await save_texts(connection, choice.pinned_by(found.epoch.manifest))
         if found.changes:
             detail = found.changes.model_dump(mode="json", exclude_defaults=True)
             await follow_tools(connection, found.epoch.manifest.tool_hashes())

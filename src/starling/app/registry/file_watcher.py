@@ -1,9 +1,8 @@
 """Reloads the `mcpServers` file when it changes, if the settings say so."""
 
-import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
@@ -12,25 +11,17 @@ from mcp_gateway.configuration.servers import parse_config
 from starling.app.registry.service import RegistryService
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, StarlingError
-from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 
 _LOOK_MILLISECONDS = 1_000  # poll, for file systems without notifications
 _log = logging.getLogger(__name__)
 
 
-def watching(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
-    """Reload the file at each change for as long as the context lasts, if `watch_mcp_config` is set.
+class FileWatcher:
+    """Remembers the last content, first that of now: the start-up reads the file after this.
 
-    The current content is taken as loaded: the start-up reads the file after this.
+    The folder is watched: editors and Kubernetes replace files.
     """
-    if settings.mcp_config is None or not settings.watch_mcp_config:
-        return contextlib.nullcontext()
-    return _Watch(settings.mcp_config, registry).following()
-
-
-class _Watch:
-    """Remembers the last content. The folder is watched: editors and Kubernetes replace files."""
 
     def __init__(self, file: Path, registry: RegistryService) -> None:
         self._file = file
@@ -39,6 +30,7 @@ class _Watch:
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[None]:
+        """Reload the file at each change for as long as the context lasts."""
         async with in_background(self._follow(), "watch-mcp-config"):
             yield
 

@@ -9,6 +9,8 @@ from brain.registry.custom_agents.broken_agents import broken_agents
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.manifest import Manifest, ServerEntry
 from brain.registry.manifest_diff import Changes, difference
+from brain.registry.prompts.choice import PromptChoice
+from brain.registry.prompts.selection import PromptSelection
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.registry.teams.broken_teams import broken_teams
@@ -25,11 +27,20 @@ from mcp_gateway.registration.repository import ListedServer, ServerRepository, 
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject
+from starling.core.llm import PromptVersion
 from starling.core.tools import ServerListing, ServerSource
 from starling.infra.postgres.audit import Actor, AuditedChange
 
 _WAS_DEGRADED = "It couldn't be listed when this epoch was made."
 _RELOAD = "`starling registry reload` lists it again."
+
+
+@dataclass(frozen=True, slots=True)
+class PromptChange:
+    """The wording of a prompt before and after a change; None where there is none."""
+
+    before: PromptVersion | None
+    after: PromptVersion | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,8 @@ class Report:
     `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
     work after the change, `broken_teams` which members of teams can't, or only without some of their tools.
     `tool_settings` names the settings of tools, by full name, that win over the configuration and stay.
-    `quarantined` are the tools of each server that are offered to nobody, with the reasons.
+    `quarantined` are the tools of each server that are offered to nobody, with the reasons. `prompts` has the wordings
+    before and after of each prompt that changed, `prompt_warnings` says why texts of sources aren't used.
     """
 
     epoch: int
@@ -49,6 +61,8 @@ class Report:
     broken_teams: Mapping[str, str]
     tool_settings: Mapping[str, tuple[str, ...]]
     quarantined: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    prompts: Mapping[str, PromptChange] = field(default_factory=dict[str, PromptChange])
+    prompt_warnings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +75,66 @@ class RegistryService:
     epochs: EpochRepository
     agents: AgentRepository
     stars: StarRepository
+    prompts: PromptSelection
     servers: Callable[[EpochPublisher | None], ServerRepository]  # a publisher takes part in each change
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
     stdio_rules: StdioRules  # for documents that come over HTTP
 
     async def plan(self, config: McpConfig, *, relist: bool = False, source: ServerSource = "file") -> Report:
-        """Return what `reload` would change now; writes nothing.
+        """Return what `reload` with prompts would change now; writes nothing.
 
         Starts the same servers; for a document over HTTP no process of a server that is not in use. Raises as `reload`.
         """
         unstarted = await self._checked(config) if source == "api" else ()
         async with self.gateway(self.servers(None)) as gateway:
             change = await gateway.plan(config, relist=relist, source=source, unstarted=unstarted)
+        choice = await self.prompts.newest()
         active = await self.epochs.active()
-        after = with_servers(active.manifest, entries_of(change.rows()))
-        return await self._report(active.number, difference(active.manifest, after), after, change.rows())
+        after = choice.applied(with_servers(active.manifest, entries_of(change.rows())))
+        changes = difference(active.manifest, after)
+        report = await self._report(active.number, changes, after, change.rows())
+        return _with_prompts(report, active.manifest, after, choice)
 
     async def reload(
-        self, config: McpConfig, actor: Actor, *, relist: bool = False, source: ServerSource = "file"
+        self,
+        config: McpConfig,
+        actor: Actor,
+        *,
+        relist: bool = False,
+        source: ServerSource = "file",
+        with_prompts: bool = False,
     ) -> Report:
         """Replace the servers that came from files by these, or with `source` "api" those of all documents.
 
-        Lists new, changed and degraded servers; with `relist` all of them. Raises ConfigurationError where a name
-        belongs to a server that was added another way, ForbiddenError where a document over HTTP has a new or changed
-        stdio server that is not allowed.
+        With `with_prompts` it takes the texts that the sources of prompts have now. Lists new, changed and degraded
+        servers; with `relist` all of them. Raises ConfigurationError where a name belongs to a server that was added
+        another way, ForbiddenError where a document over HTTP has a new or changed stdio server that is not allowed.
         """
         if source == "api":
             await self._checked(config)
-        publisher = EpochPublisher(self.epochs, actor, "registry.reload")
+        choice = await self.prompts.newest() if with_prompts else PromptChoice({})
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
         async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.sync(config, relist=relist, source=source)
-        return await self._applied(publisher.activation)
+        done = publisher.activation
+        return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
+
+    async def plan_prompts(self) -> Report:
+        """Return what `reload_prompts` would change now; writes nothing."""
+        choice = await self.prompts.newest()
+        active = await self.epochs.active()
+        after = choice.applied(active.manifest)
+        rows = await self.servers(None).servers()
+        report = await self._report(active.number, difference(active.manifest, after), after, rows)
+        return _with_prompts(report, active.manifest, after, choice)
+
+    async def reload_prompts(self, actor: Actor) -> Report:
+        """Take the texts that the sources of prompts have now; servers stay as they are."""
+        choice = await self.prompts.newest()
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
+        await self.servers(publisher).change((), ())
+        done = publisher.activation
+        return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
 
     async def add(
         self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None
@@ -197,6 +240,16 @@ class RegistryService:
         broken = await broken_agents(self.agents, after)
         quarantined = {row.name: row.quarantined for row in rows if row.quarantined}
         return Report(epoch, named, _warnings(rows), broken, teams, _tool_settings(rows), quarantined)
+
+
+def _with_prompts(report: Report, before: Manifest, after: Manifest, choice: PromptChoice) -> Report:
+    changed = [*report.changes.prompts.added, *report.changes.prompts.changed, *report.changes.prompts.removed]
+    prompts = {name: PromptChange(_wording(before, name), _wording(after, name)) for name in changed}
+    return replace(report, prompts=prompts, prompt_warnings=choice.faults)
+
+
+def _wording(manifest: Manifest, name: str) -> PromptVersion | None:
+    return manifest.prompt_version(name) if name in manifest.prompts else None
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:

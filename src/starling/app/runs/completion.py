@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.reader import RunReader

@@ -7,6 +7,7 @@ from typing import Any
 from starling.core.artifacts import ArtifactStore
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader, StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.listing import RunFilter, RunListing, RunSummary
@@ -25,9 +26,12 @@ class RunDocuments:
     ledger: LedgerReader
     interrupts: InterruptReader
     artifacts: ArtifactStore
+    feedback: FeedbackRepository
 
     async def of(self, key: RunKey) -> Mapping[str, Any]:
-        """Return plan, steps, skills, effectful calls, artifacts, what was built, open interrupts and result.
+        """Return plan, steps, skills, effectful calls, artifacts, what was built and logged, and the result.
+
+        Beside these are the open interrupts and the feedback.
 
         Raises NotFoundError.
         """
@@ -51,7 +55,10 @@ class RunDocuments:
                 {"task_id": task.task_id, "path": task.path, "skills": [used.model_dump() for used in task.skills]}
                 for task in await self.listing.skills(key)
             ],
+            "prompts": [one.to_json() for one in await self.listing.prompts(key)],
             "build": [event.data for event in await self.reader.build_events(key)],
+            "logs": [event.data for event in await self.reader.tool_logs(key)],
+            "feedback": [asdict(given) for given in await self.feedback.of_run(key)],
             "steps": [step.model_dump(mode="json") for step in await self.reader.steps(key)],
             "result": record.result.model_dump(mode="json") if record.result else None,
         }

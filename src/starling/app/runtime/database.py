@@ -1,19 +1,12 @@
 """The database of a process: DATABASE_URL, or the embedded Postgres."""
 
-import asyncio
-import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
-from starling.infra.postgres.engine import connected
-
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 5.0
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +26,16 @@ class Database:
 
 
 @contextmanager
-def open_database(settings: Settings) -> Generator[Database]:
-    """Yield the database of DATABASE_URL, else run the embedded one for as long as the context lasts."""
+def open_database(settings: Settings, meanwhile: Callable[[], object]) -> Generator[Database]:
+    """Yield the database of DATABASE_URL, else run the embedded one for as long as the context lasts.
+
+    `meanwhile` is called once, while the embedded one starts.
+    """
     if settings.database_url is not None:
+        meanwhile()
         yield _named(settings)
         return
-    with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit) as server:
+    with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit, meanwhile=meanwhile) as server:
         yield Database(server.url, server.url, server)
 
 
@@ -56,25 +53,6 @@ def find_database(settings: Settings) -> Database:
             "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
         )
     return Database(url, url)
-
-
-async def wait_for_database(database: Database, seconds: float) -> None:
-    """Wait until Postgres answers: services may be started together with it.
-
-    Raises DatabaseUnavailableError after `seconds`.
-    """
-    clock = asyncio.get_running_loop().time
-    until, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
-    while True:
-        try:
-            async with connected(database.direct_url):
-                return
-        except DatabaseUnavailableError as error:
-            if (left := until - clock()) <= 0:
-                raise
-            _log.warning("%s Waiting for it, %.0f s at most.", error.message, left)
-        await asyncio.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _named(settings: Settings) -> Database:

@@ -4,10 +4,12 @@ Commands on the data folder read it by themselves. Whoever can read it can read 
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
 import stat
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -29,9 +31,9 @@ def local_token(data_dir: Path) -> str:
         return found
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if file.exists():
-            _log.warning("%s is replaced: other users could read it, or it is no token.", file)
-        _write(file)
+        with _locked(file.parent):
+            if not read_token(data_dir):  # another process may have written one meanwhile
+                _write(file)
     except OSError as error:
         _log.warning("%s can't be written: %s. Admins need a key, also on this machine.", file, error.strerror)
     return read_token(data_dir)
@@ -55,16 +57,25 @@ def token_file(data_dir: Path) -> Path:
     return data_dir.expanduser().absolute() / _FILE
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Keep other processes from writing a token: one that is replaced after it was read would count no longer."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _write(file: Path) -> None:
-    """Write a new token in one step; of several processes that do so at once, one wins."""
+    """Write a new token in one step."""
+    if file.exists():
+        _log.warning("%s is replaced: other users could read it, or it is no token.", file)
     draft = file.with_name(f".token.{uuid4().hex}.new")  # process ids are the same in several containers
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:
             opened.write(f"{PREFIX}{secrets.token_urlsafe(_SECRET_BYTES)}\n")
-        if file.exists():
-            draft.replace(file)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, file)
+        draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

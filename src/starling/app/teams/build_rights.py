@@ -6,7 +6,7 @@ from brain.registry.cards import ARCHITECT
 from starling.app.access.kill_switches import KnownHalts
 from starling.core.errors import ForbiddenError
 from starling.core.principal import Principal, Scope
-from starling.core.teams.building import Approval, BuildOrigin
+from starling.core.teams.build_origin import Approval, BuildOrigin
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.keys import KeyRepository

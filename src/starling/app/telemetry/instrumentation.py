@@ -52,19 +52,19 @@ class MeasuredModels:
         try:
             yield
         except ModelError as error:
-            self.metrics.model_calls.labels(role.value, self._label(error.model), error.code).inc()
+            self.metrics.measure("model_calls", role.value, self._label(error.model), error.code)
             raise
         except asyncio.CancelledError:
-            self.metrics.model_calls.labels(role.value, self.describe(role), "cancelled").inc()
+            self.metrics.measure("model_calls", role.value, self.describe(role), "cancelled")
             raise
         finally:
-            self.metrics.model_seconds.labels(role.value).observe(perf_counter() - begun)
+            self.metrics.measure("model_seconds", role.value, value=perf_counter() - begun)
 
     def _answered(self, role: ModelRole, reply: ModelReply) -> None:
         model = self._label(reply.model)
-        self.metrics.model_calls.labels(role.value, model, "ok").inc()
-        self.metrics.model_tokens.labels(role.value, model, "input").inc(reply.usage.input_tokens)
-        self.metrics.model_tokens.labels(role.value, model, "output").inc(reply.usage.output_tokens)
+        self.metrics.measure("model_calls", role.value, model, "ok")
+        self.metrics.measure("model_tokens", role.value, model, "input", value=reply.usage.input_tokens)
+        self.metrics.measure("model_tokens", role.value, model, "output", value=reply.usage.output_tokens)
 
     def _label(self, model: str) -> str:
         return model if model in self.inner.names else _OTHER_MODEL
@@ -81,8 +81,8 @@ class MeasuredTools:
         """Make a call down the whole path."""
         outcome = await self.inner.call(call, deadline, record)
         server = call.tool.server if self.inner.listing(call.tool.server) else _UNKNOWN_SERVER
-        self.metrics.tool_calls.labels(server, outcome.code or outcome.status).inc()
-        self.metrics.tool_seconds.labels(server).observe(outcome.duration_ms / 1000)
+        self.metrics.measure("tool_calls", server, outcome.code or outcome.status)
+        self.metrics.measure("tool_seconds", server, value=outcome.duration_ms / 1000)
         return outcome
 
     def warm(self, server: str) -> None:

@@ -1,15 +1,16 @@
 """Prometheus metrics of a process. No label is a run, a thread or a tenant."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from starling.app.runtime.build_info import build_info
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.queue_depth import Backlog
 
@@ -20,8 +21,15 @@ _CALL_BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 _FLUSH_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
 
 
+type Measurement = tuple[str, Sequence[str], float]
+"""A value of an instrument, by the attribute of Metrics that it has, with its labels."""
+
+
 class Metrics:
-    """The instruments of one process; their help texts describe them."""
+    """The instruments of one process; their help texts describe them.
+
+    `measured` keeps what `measure` was given where it is a list, for a process that hands it over to another one.
+    """
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -75,6 +83,12 @@ class Metrics:
         self.sessions = Gauge(
             "starling_sessions_open", "Sessions with MCP servers, opening ones too.", registry=registry
         )
+        self.breakers = Gauge(
+            "starling_server_breakers_open",
+            "Processes of the database whose calls of a server fail at once, because it failed there in a row.",
+            ["server"],
+            registry=registry,
+        )
         self.epoch = Gauge("starling_epoch", "The active epoch.", registry=registry)
         self.known_epoch = Gauge(
             "starling_known_epoch",
@@ -91,8 +105,25 @@ class Metrics:
             "starling_oldest_queued_seconds", "How long the first in line has waited.", registry=registry
         )
         self.database = Gauge("starling_database_up", "Whether Postgres answers: 1 or 0.", registry=registry)
+        self.build = Gauge(
+            "starling_build_info", "1; the labels say what runs here.", ["version", "commit"], registry=registry
+        )
         ProcessCollector(registry=registry)
+        self.measured: list[Measurement] | None = None
         self._begun: dict[str, float] = {}
+
+    def measure(self, instrument: str, *labels: str, value: float = 1) -> None:
+        """Add to a counter, or observe by a histogram."""
+        found: Counter | Histogram = getattr(self, instrument)
+        child = found.labels(*labels) if labels else found
+        child.inc(value) if isinstance(child, Counter) else child.observe(value)
+        if self.measured is not None:
+            self.measured.append((instrument, labels, value))
+
+    def take_over(self, measured: Sequence[Measurement]) -> None:
+        """Count what another process measured."""
+        for instrument, labels, value in measured:
+            self.measure(instrument, *labels, value=value)
 
     def begin(self, run_id: str) -> None:
         """Start the timer of a run."""
@@ -104,19 +135,22 @@ class Metrics:
 
     def written(self, run_id: str, events: Sequence[StoredEvent], seconds: float) -> None:
         """Count a flush, and the run that ended with it."""
-        self.flush_seconds.observe(seconds)
+        self.measure("flush_seconds", value=seconds)
         if events and events[-1].type == "done":
             status = str(events[-1].data["status"])
-            self.runs_ended.labels(status).inc()
+            self.measure("runs_ended", status)
             if (begun := self._begun.get(run_id)) is not None:
-                self.run_seconds.labels(status).observe(monotonic() - begun)
+                self.measure("run_seconds", status, value=monotonic() - begun)
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def look(self, backlog: Backlog, epoch: int | None) -> None:
-        """Set the gauges that come from the database."""
+    def look(self, backlog: Backlog, epoch: int | None, breakers: Mapping[str, Sized]) -> None:
+        """Set the gauges that come from the database; `breakers` are the open ones of each server."""
+        self.breakers.clear()
+        for server, found in breakers.items():
+            self.breakers.labels(server).set(len(found))
         self.database.set(1)
         self.epoch.set(epoch or 0)
         self.oldest.set(backlog.oldest_seconds)
@@ -130,6 +164,7 @@ class MetricsExporter:
     metrics: Metrics
     backlog: Callable[[], Awaitable[Backlog]]
     epoch: Callable[[], Awaitable[int | None]]
+    breakers: Callable[[], Awaitable[Mapping[str, Sized]]]
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _looked: float = field(default=float("-inf"), init=False)
 
@@ -142,8 +177,10 @@ class MetricsExporter:
         return self.metrics.text()
 
     async def _look(self) -> None:
+        build = await asyncio.to_thread(build_info)  # the first time it may run git
+        self.metrics.build.labels(build.version, build.commit).set(1)
         try:
-            self.metrics.look(await self.backlog(), await self.epoch())
+            self.metrics.look(await self.backlog(), await self.epoch(), await self.breakers())
         except DatabaseUnavailableError:
             self.metrics.database.set(0)
 

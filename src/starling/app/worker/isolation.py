@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from starling.app.telemetry.metrics import Measurement
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run
@@ -30,17 +31,22 @@ _log = logging.getLogger(__name__)
 
 
 class IsolatedRuns:
-    """Executes claimed runs in processes of their own, `at_once` at a time; the others wait.
+    """Executes each claimed run in a process of its own.
 
     This process keeps the leases and ends a process whose run it has lost. A process that ends without an outcome
     counts as a crash of its run, also one that can't start: else such a run would never end. `work_of` returns what a
-    process reads from stdin.
+    process reads from stdin; `take_over` gets what it measured, unless it crashed.
     """
 
-    def __init__(self, leases: Leases, work_of: Callable[[Claim], bytes], at_once: int) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        work_of: Callable[[Claim], bytes],
+        take_over: Callable[[Sequence[Measurement]], None],
+    ) -> None:
         self._leases = leases
         self._work_of = work_of
-        self._slots = asyncio.Semaphore(at_once)
+        self._take_over = take_over
         self._processes: set[Process] = set()
         self._draining = False
 
@@ -56,12 +62,10 @@ class IsolatedRuns:
 
         Raises LeaseLostError, DatabaseUnavailableError.
         """
-        async with self._slots:
-            if self._draining:
-                return None
-            outcome = await self._outcome(claim)
+        outcome = None if self._draining else await self._outcome(claim)
         if outcome is None:
             return None
+        self._take_over(outcome["measured"])
         if message := outcome.get("error"):
             await self._requeue(claim.run, crashed=False)
             raise DatabaseUnavailableError(message)

@@ -2,9 +2,6 @@
 
 import asyncio
 import logging
-import os
-import secrets
-import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,10 +10,11 @@ from functools import partial
 from time import perf_counter
 
 from starling.app.runtime.background_tasks import in_background
-from starling.app.telemetry.logs import run_log_context
+from starling.app.telemetry.log_context import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
+from starling.core.ids import process_name
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
@@ -59,7 +57,7 @@ class Worker:
     def __init__(
         self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, handlers: RunHandlers, limits: Limits
     ) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.name = process_name()
         self._queue = queue
         self._leases = leases
         self._heartbeat = heartbeat
@@ -84,8 +82,12 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._stopping = False
         async with self._heartbeat.running() as renewing, in_background(self._sweep_periodically(), "sweep"):
-            slots, per_tenant = self._limits.runs_per_worker, self._limits.tenant_runs_per_worker
-            queue = self._queue.work(self._start, concurrency=slots, per_tenant=per_tenant)
+            queue = self._queue.work(
+                self._start,
+                concurrency=self._limits.runs_per_worker,
+                per_tenant=self._limits.tenant_runs_per_worker,
+                isolated=self._limits.isolated_runs,
+            )
             fetching = loop.create_task(queue, name="fetch-runs")
             try:
                 await self._until_drained(fetching, renewing)
@@ -197,9 +199,19 @@ class Worker:
     async def _handled(self, claim: Claim, *, park: bool) -> str | None:
         """Return the status of a run that has ended, None for one that waits or continues later."""
         if claim.run.suspected and not park:
-            return await self._handlers.execute_alone(claim)
+            return await self._handled_alone(claim)
         result = await (self._handlers.park if park else self._handlers.execute)(claim)
         return None if result is None else result.status
+
+    async def _handled_alone(self, claim: Claim) -> str | None:
+        """Execute a suspected run if a process may start for it, else hand it back: it must not keep its slot."""
+        if not self._queue.reserve_isolated():
+            await retry_while_unavailable(partial(self._leases.release, claim.run))
+            return None
+        try:
+            return await self._handlers.execute_alone(claim)
+        finally:
+            self._queue.release_isolated()
 
     async def _release(self, run: Run) -> None:
         """Hand a run back if its fence is still ours; retry while Postgres is unavailable."""
@@ -228,14 +240,20 @@ class Worker:
 
 
 @asynccontextmanager
-async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run the worker in the background while the context lasts; yield its task.
+async def running_worker(worker: Worker, after: asyncio.Event | None = None) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run the worker in the background while the context lasts, from `after` on; yield its task.
 
     The task ends earlier only when the worker was drained, or with an error.
     """
-    task = asyncio.get_running_loop().create_task(worker.work(), name="worker")
+    task = asyncio.get_running_loop().create_task(_work(worker, after), name="worker")
     try:
         yield task
     finally:
         task.cancel()
         await asyncio.wait([task], timeout=_STOP_SECONDS)
+
+
+async def _work(worker: Worker, after: asyncio.Event | None) -> None:
+    if after is not None:
+        await after.wait()
+    await worker.work()

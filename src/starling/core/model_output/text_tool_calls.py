@@ -5,6 +5,7 @@ announcement within prose, and not found in what the model was given to read.
 """
 
 import html
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,12 @@ from typing import Any, Final, cast
 import orjson
 
 from starling.core import deferred
-from starling.core.json import JsonObject, canonical, storable
+from starling.core.json import JsonObject, canonical, unsendable
 from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.call_forms import FORMS, Form, RawText, Written, json_calls, python_calls
 from starling.core.model_output.json_document import whole_object, without_fence
 from starling.core.model_output.names import aliases, resolve
-from starling.core.model_output.tool_arguments import is_too_deep
+from starling.core.model_output.tool_arguments import is_too_deep, loads_arguments, sending_fault
 
 _SHORTEST_QUOTE = 8  # characters of a call; a shorter one is looked for in the messages with its syntax
 
@@ -74,12 +75,12 @@ def readable_calls(calls: Sequence[ModelToolCall], tools: Sequence[ToolSpec]) ->
 
 def _readable(call: ModelToolCall, tools: Sequence[ToolSpec]) -> ModelToolCall:
     tool = next((tool for tool in tools if tool.name == call.name), None)
-    arguments = whole_object(_decoded(call.raw_arguments))
-    if tool is None or arguments is None or not _fits(tool.parameters, arguments):
+    written = _decoded(call.raw_arguments)
+    arguments = whole_object(written)
+    if tool is None or arguments is None or sending_fault(written) or not _fits(tool.parameters, arguments):
         return call
-    kept = cast("JsonObject", storable(arguments))
-    raw = canonical(kept)
-    return call if is_too_deep(raw) else replace(call, arguments=kept, raw_arguments=raw)
+    raw = canonical(arguments)
+    return call if is_too_deep(raw) else replace(call, arguments=arguments, raw_arguments=raw)
 
 
 def _decoded(text: str) -> str:
@@ -169,9 +170,8 @@ def _valid(written: Written, index: int, tools: Sequence[ToolSpec], names: Mappi
     typed = {key: _typed(value, tool.parameters, key) for key, value in arguments.items()}
     if not _fits(tool.parameters, typed):
         return None
-    kept = cast("JsonObject", storable(typed))
-    raw = canonical(kept)
-    return None if is_too_deep(raw) else ModelToolCall(f"call_{index}", tool.name, kept, raw)
+    raw = json.dumps(typed) if unsendable(typed) else canonical(typed)  # the message about it is made of that
+    return None if is_too_deep(raw) else ModelToolCall(f"call_{index}", tool.name, loads_arguments(raw), raw)
 
 
 def _typed(value: object, parameters: JsonObject, key: str) -> Any:

@@ -9,9 +9,10 @@ from starling.core.secrets.known import HIDDEN, strings_in, with_strings
 
 _LONGEST: Final = 16_384  # characters that are held back for the rest of a key
 _MARKERS: Final = (
-    *("sk-", "pk-", "rk-", "sk_", "rk_", "whsec_", "gh", "glpat-", "AKIA", "ASIA", "xox", "AIza", "eyJ", "npm_", "hf_"),
-    *("pypi-", "SG.", "ya29.", "shpat_", "dop_v1_", "-----BEGIN "),
-)
+    *("sk-", "pk-", "rk-", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "glpat-", "AKIA", "ASIA", "xox"),
+    *("gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "AIza", "eyJ", "npm_", "hf_", "pypi-", "SG.", "ya29."),
+    *("shpat_", "dop_v1_", "-----BEGIN "),
+)  # as long as they can be: `task_id` and `through` are no beginnings of keys
 _KEY: Final = re.compile(
     r"(?<![\w-])(?:"
     r"(?:sk|pk|rk)-(?=[\w-]{0,400}[0-9])[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|whsec_\w{16,}"
@@ -21,14 +22,25 @@ _KEY: Final = re.compile(
     r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"
     r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
 )
+_SHORTEST: Final = 15  # characters of a key
 _OF_KEYS: Final = f"{string.ascii_letters}{string.digits}_.-"
 _PEM_END: Final = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY-----")
 _PEM: Final = "-----BEGIN "
 
 
+def may_have_keys(text: str) -> bool:
+    """Whether `mask_keys` may change a text, or one of the strings in the JSON of a value."""
+    if len(text) < _SHORTEST:
+        return False
+    for marker in _MARKERS:  # noqa: SIM110 - `any` takes longer
+        if marker in text:
+            return True
+    return False
+
+
 def mask_keys(text: str) -> str:
     """Return a text with `***` where something looked like a key."""
-    return _KEY.sub(HIDDEN, text) if any(marker in text for marker in _MARKERS) else text
+    return _KEY.sub(HIDDEN, text) if may_have_keys(text) else text
 
 
 def mask_keys_in(value: Json) -> Json:

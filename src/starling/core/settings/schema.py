@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -17,6 +18,7 @@ from pydantic_settings import (
 )
 
 from starling.core.errors import ConfigurationError
+from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.client import default_data_dir
 from starling.core.settings.sources import EnvironmentSource, SettingOrigins
 from starling.core.tool_calls import ApprovalPolicy
@@ -92,7 +94,11 @@ class Limits(BaseModel):
     max_clarifications: int = Field(default=2, ge=0)
     server_sessions: int = Field(default=256, ge=1)  # open in a process; then the one idle for longest is closed
     sessions_per_server: int = Field(default=4, ge=1)
+    calls_per_server: int = Field(default=32, ge=1)  # at once, of one process; others wait for their turn
     session_idle_seconds: float = Field(default=600, gt=0)
+    session_ping_seconds: float = Field(default=30, gt=0)  # a session that was silent for longer is pinged before use
+    server_memory_bytes: int = Field(default=2**33, ge=0)  # of all server processes of a process; 0: no limit
+    memory_bytes_per_server: int = Field(default=2**31, ge=0)  # of one session's processes; 0: no limit
 
     @property
     def tenant_runs_per_worker(self) -> int:
@@ -134,6 +140,9 @@ class Settings(BaseSettings):
         ge=1,
         validation_alias=AliasChoices("STARLING_WRONG_KEYS_PER_MINUTE", "wrong_keys_per_minute"),
     )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(  # addresses and networks; see `address_of`
+        default=(), validation_alias=AliasChoices("STARLING_TRUSTED_PROXIES", "trusted_proxies")
+    )
     url: str | None = Field(  # where commands look for the API if none runs on their data folder
         default=None, validation_alias=AliasChoices("STARLING_URL", "url")
     )
@@ -146,6 +155,9 @@ class Settings(BaseSettings):
     )
     stdio_over_http: Annotated[tuple[str, ...], NoDecode] = Field(  # commands that documents over HTTP may have started
         default=(), validation_alias=AliasChoices("STARLING_STDIO_OVER_HTTP", "stdio_over_http")
+    )
+    server_user: str = Field(  # as whom root starts stdio servers, where that user reaches what they need
+        default="", validation_alias=AliasChoices("STARLING_SERVER_USER", "server_user")
     )
     ollama_base_url: str = Field(
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
@@ -187,6 +199,15 @@ class Settings(BaseSettings):
         default="https://cloud.langfuse.com",
         validation_alias=AliasChoices("LANGFUSE_HOST", "LANGFUSE_BASE_URL", "langfuse_host"),
     )
+    langfuse_prompt_label: str = Field(  # of the versions of prompts that are used; empty: none of Langfuse's
+        default="production", validation_alias=AliasChoices("LANGFUSE_PROMPT_LABEL", "langfuse_prompt_label")
+    )
+    prompt_names: dict[str, str] = Field(  # names of prompts in Langfuse that differ from their defaults
+        default_factory=dict, validation_alias=AliasChoices("STARLING_PROMPT_NAMES", "prompt_names")
+    )
+    prompts_dir: Path | None = Field(  # a folder with files of prompts that differ from the program's
+        default=None, validation_alias=AliasChoices("STARLING_PROMPTS_DIR", "prompts_dir")
+    )
     otlp_endpoint: str | None = Field(
         default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")
     )
@@ -204,12 +225,36 @@ class Settings(BaseSettings):
         """Return whether the folder was set; a default folder may be replaced by one that Postgres can access."""
         return "data_dir" in self.model_fields_set
 
-    @field_validator("model", "model_router", "model_reasoning", "model_coding", "stdio_over_http", mode="before")
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ip_network(network, strict=False)  # its error names the value
+        return value
+
+    @field_validator(
+        "model", "model_router", "model_reasoning", "model_coding", "stdio_over_http", "trusted_proxies", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         """Split `a:b, c:d` into its parts, such as a model and its fallbacks, in order."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def langfuse_names(self) -> Mapping[str, str]:
+        """Return the name that each prompt has in Langfuse, by our own."""
+        given = {"supervisor": "agent_orchestrator", **self.prompt_names}
+        return {name: given.get(name, f"agent_{name}") for name in PROMPT_NAMES}
+
+    @field_validator("prompt_names")
+    @classmethod
+    def _known_prompts(cls, value: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(value.keys() - set(PROMPT_NAMES)):
+            raise ValueError(f"no prompt has the name {unknown[0]}: there are {', '.join(PROMPT_NAMES)}")
+        if "" in value.values():
+            raise ValueError("a name in Langfuse must not be empty")
         return value
 
     @field_validator("log_level")

@@ -5,13 +5,9 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from starling.core.tool_calls import AnswerSource
+
 type ProofState = Literal["proven", "unproven", "failed"]
-type AnswerSource = Literal["live", "fixture", "simulated"]
-"""Where the result of a call in a trial came from: the server, a fixture of the case, or the recorder alone.
-
-A call that was stopped before it left, which no server answered, counts as `simulated`.
-"""
-
 _LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 

@@ -18,7 +18,8 @@ type MemberApproval = Literal["policy", "effects"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What a later version added is kept, so that its stars have the same hash here.
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class StarLimits(_Part):

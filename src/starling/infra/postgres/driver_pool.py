@@ -4,9 +4,11 @@ import asyncio
 import select
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from time import time
 from typing import Any, cast
 
 from psycopg import AsyncConnection, Error
+from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.util import await_only, greenlet_spawn
 
@@ -34,8 +36,10 @@ class DriverPool(AsyncAdaptedQueuePool):
         pooled = await self._taken()
         try:
             yield _driver(pooled)
-        except BaseException:
+        except BaseException as error:
             await release(pooled, broken=True)
+            if isinstance(error, ReadOnlySqlTransaction):
+                await self.replace_idle()
             raise
         if self._waiting:
             await greenlet_spawn(self._give_back, pooled)
@@ -70,6 +74,12 @@ class DriverPool(AsyncAdaptedQueuePool):
         while self._kept:
             self._give_back(self._kept.pop())
         super().dispose()
+
+    async def replace_idle(self) -> None:
+        """Have connections that aren't in use replaced before their next use: their server only reads."""
+        while self._kept:
+            await release(self._kept.pop(), broken=True)
+        self._invalidate_time = time()  # SQLAlchemy replaces those that were opened before
 
     def _give_back(self, pooled: PoolProxiedConnection) -> None:
         """Return a connection to SQLAlchemy's part of the pool. Runs in a greenlet, as SQLAlchemy's own code does."""

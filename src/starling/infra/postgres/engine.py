@@ -1,15 +1,17 @@
 """Connections to Postgres: SQLAlchemy's engine over psycopg 3, with a bound on every wait."""
 
 import contextlib
+import re
 import traceback
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import AsyncConnection, errors
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import set_json_dumps
 from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
@@ -116,8 +118,10 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
     try:
         yield connection
         await connection.commit()
-    except BaseException:
+    except BaseException as error:
         await release(pooled, broken=True)
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            await replace_idle_connections(engine)
         raise
     await release(pooled)
 
@@ -150,6 +154,11 @@ async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[
     """
     async with _pool(engine).autocommit() as connection:
         return await (await connection.execute(encoded(statement), values)).fetchall()
+
+
+async def replace_idle_connections(engine: AsyncEngine) -> None:
+    """Have connections that aren't in use replaced before their next use: their server only reads."""
+    await _pool(engine).replace_idle()
 
 
 def _pool(engine: AsyncEngine) -> DriverPool:
@@ -199,6 +208,8 @@ def _is_unavailable(error: BaseException | None) -> bool:
         return False
     if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_PROGRAM_LIMIT_EXCEEDED):
         return False
+    if type(error) is psycopg.DatabaseError and not error.sqlstate:  # libpq's own: the connection broke in an answer
+        return True
     return isinstance(error, _UNAVAILABLE)
 
 
@@ -220,7 +231,7 @@ async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -
 def _parse(url: str) -> URL:
     """Return the address with the psycopg driver. Error messages don't repeat it: it contains a password."""
     try:
-        parsed = make_url(url)
+        parsed = _writable(_of_several_hosts(url) if "," in urlsplit(url).netloc.rpartition("@")[2] else make_url(url))
         scheme = parsed.drivername.partition("+")[0]
         given: dict[str, Any] = {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
         make_conninfo(**given)  # libpq's own validation
@@ -229,6 +240,28 @@ def _parse(url: str) -> URL:
     if scheme not in _SCHEMES:
         raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _address_remedy(None))
     return parsed.set(drivername="postgresql+psycopg")
+
+
+def _of_several_hosts(url: str) -> URL:
+    """Return an address of the form `postgresql://user:password@a:5432,b:5432/database`, as libpq reads it."""
+    scheme, _, rest = url.partition("://")
+    query = {name: str(value) for name, value in conninfo_to_dict(f"postgresql://{rest}").items()}
+    if not re.fullmatch(r"[\d,]*", query.get("port", "")):
+        raise ValueError("a port isn't a number")
+    user, password, database = (query.pop(name, None) for name in ("user", "password", "dbname"))
+    return URL.create(scheme, user, password, database=database, query=query)
+
+
+def _writable(parsed: URL) -> URL:
+    """Return an address that leads to the one of several hosts that takes writes, unless it says which one it means."""
+    host = parsed.query.get("host", parsed.host or "")
+    if isinstance(host, str) and "," not in host:
+        return parsed
+    query = {"target_session_attrs": "read-write", **parsed.query}
+    if not isinstance(host, str):  # `host=a:5432&host=b:5432`, SQLAlchemy's form, which libpq doesn't know
+        places = [each.rpartition(":") if ":" in each else (each, "", "") for each in host]
+        query |= {"host": ",".join(place[0] for place in places), "port": ",".join(place[2] for place in places)}
+    return parsed.set(query=query)
 
 
 def _address_remedy(error: Exception | None) -> str:
@@ -243,20 +276,23 @@ def address_of(url: str) -> str:
 
 def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
     """Return psycopg's arguments beside the address; parameters in the address take precedence."""
-    arguments: dict[str, Any] = {
-        "application_name": "starling",
-        "connect_timeout": limits.connect_seconds,
-        "tcp_user_timeout": int(limits.network_seconds * 1000),
-        **KEEPALIVE,
-    }
-    query = _parse(url).query
-    arguments = {name: value for name, value in arguments.items() if name not in query}
+    timeout = int(limits.network_seconds * 1000)
+    arguments = beside_address(
+        url, application_name="starling", connect_timeout=limits.connect_seconds, tcp_user_timeout=timeout
+    )
     arguments["prepare_threshold"] = None if limits.behind_pooler else _PREPARE_AFTER
     if not limits.behind_pooler:  # poolers refuse start-up options
         statement, lock, idle = limits.milliseconds
+        given = _parse(url).query.get("options", "")
         ours = f"-c statement_timeout={statement} -c lock_timeout={lock} -c idle_in_transaction_session_timeout={idle}"
-        arguments["options"] = f"{ours} {_PLANNER_OPTIONS} {query.get('options', '')}".rstrip()
+        arguments["options"] = f"{ours} {_PLANNER_OPTIONS} {given}".rstrip()
     return arguments
+
+
+def beside_address(url: str, **arguments: str | int) -> dict[str, Any]:
+    """Return those of psycopg's arguments, and of those for TCP keep-alive, that the address doesn't set itself."""
+    query = _parse(url).query
+    return {name: value for name, value in {**arguments, **KEEPALIVE}.items() if name not in query}
 
 
 def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:

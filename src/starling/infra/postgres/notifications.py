@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import AsyncConnection, Notify, OperationalError
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.sql import SQL, Identifier
 
-from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
+from starling.infra.postgres.engine import address_of, beside_address
+from starling.infra.postgres.timeouts import BoundedConnection
 
 _RECONNECT_SECONDS: Final = 1.0
 _PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
@@ -44,11 +46,17 @@ class NotificationHub:
         self._listening: set[str] = set()
         self._wake = asyncio.Event()
         self._has_peers = True  # until the first count
+        self._peers = 0
 
     @property
     def has_peers(self) -> bool:
         """Whether another process may be listening on the same database."""
         return self._has_peers
+
+    @property
+    def peers(self) -> int:
+        """How many other processes listened on the same database when they were last counted."""
+        return self._peers
 
     @contextmanager
     def subscribed(
@@ -87,7 +95,7 @@ class NotificationHub:
             try:
                 async with await _connect(self._url) as connection:
                     await self._listen(connection)
-            except OperationalError as error:
+            except (OperationalError, ReadOnlySqlTransaction) as error:  # a replica refuses LISTEN
                 _log.warning("lost the connection that listens for notifications: %s", error)
             self._has_peers = True
             if not self._listening:
@@ -106,7 +114,8 @@ class NotificationHub:
             await self._listen_on(connection, set(self._subscriptions) - self._listening)
             if loop.time() >= count_at:
                 row = await (await connection.execute(_COUNT_PEERS.encode())).fetchone()
-                self._has_peers = bool(row and row[0])
+                self._peers = row[0] if row else 0
+                self._has_peers = self._peers > 0
                 count_at = loop.time() + _PEERS_SECONDS
             with self._reading(connection) as lost, contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(count_at):
@@ -169,8 +178,8 @@ async def _connect(url: str) -> AsyncConnection[Any]:
 
     A cancelled caller still waits until it is connected: Postgres waits a minute for an unfinished login.
     """
-    arguments: dict[str, Any] = {"application_name": "starling-listen", "connect_timeout": 10, **KEEPALIVE}
-    connect = BoundedConnection.connect(url, autocommit=True, tcp_user_timeout=10_000, **arguments)
+    limits = beside_address(url, connect_timeout=10, tcp_user_timeout=10_000)
+    connect = BoundedConnection.connect(address_of(url), autocommit=True, application_name="starling-listen", **limits)
     connecting = asyncio.get_running_loop().create_task(connect)
     try:
         return await asyncio.shield(connecting)

@@ -37,6 +37,7 @@ from starling.infra.postgres.tables import (
     audit_events,
     call_claims,
     events,
+    feedback,
     idempotency_keys,
     interrupts,
     journal,
@@ -104,13 +105,14 @@ class _OldRows:
         error = exists().where(_of_run(events, runs), events.c.seq == runs.c.seq - 1, events.c.type == "error")
         kept = case((error, 2), else_=1)
         untrimmed = and_(runs.c.trimmed == 0, runs.c.seq > 1)
-        settled, answered, referring = (
+        settled, answered, referring, judged = (
             exists().where(_of_run(ledger, runs), _SETTLED),
             exists().where(_of_run(interrupts, runs), _ANSWERED),
             exists().where(_of_run(run_artifacts, runs)),
+            exists().where(_of_run(feedback, runs)),
         )
         columns = (runs.c.tenant, runs.c.id, (runs.c.seq - kept).label("last"))
-        return select(*columns).where(self.ended(), or_(untrimmed, settled, answered, referring))
+        return select(*columns).where(self.ended(), or_(untrimmed, settled, answered, referring, judged))
 
     def ended(self) -> Condition:
         return and_(runs.c.ended_at < self.before, self._mine(runs))
@@ -153,6 +155,7 @@ def _details(old: CTE) -> Mapping[Table, Condition]:
         ledger: _SETTLED,
         interrupts: _ANSWERED,
         run_artifacts: true(),
+        feedback: true(),
     }
     return {table: and_(_of_run(table, old), condition) for table, condition in conditions.items()}
 

@@ -1,8 +1,11 @@
-"""The schema's version: upgrade under a lock, and check."""
+"""The schema's version: upgrade under a lock, and the range that this version can use."""
 
+import re
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from psycopg import AsyncConnection, errors
 from sqlalchemy import Connection, text
@@ -13,45 +16,72 @@ from starling.infra import deferred
 from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
 from starling.infra.postgres.version_requirements import check_versions
 
+COMPATIBLE_FROM: Final = "0018"
+"""Versions of Starling whose newest revision is this or later can use a database at our newest one. A revision that
+removes or narrows something raises it."""
+
 _LOCK = 0x7374_6172_6C69_6E67  # "starling": the advisory lock that a migration holds
+_NOTE: Final = f"COMMENT ON TABLE alembic_version IS 'compatible from {COMPATIBLE_FROM}'"
+_COMPATIBLE = re.compile(r"compatible from (\d+)")
+_STATE = "SELECT version_num, obj_description('alembic_version'::regclass, 'pg_class') FROM alembic_version"
 _MIGRATION_LIMITS = ConnectionLimits(size=1, statement_seconds=600, lock_seconds=120, idle_in_transaction_seconds=600)
 
 
-async def upgrade(url: str) -> str:
-    """Bring the database at `url` to our newest revision and return it. Safe to run from many processes at once.
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """The revision of a database, None without our tables, and the oldest one whose versions can use it, if noted."""
 
-    Raises DatabaseUnsuitableError if the server is too old, the schema newer than ours, or pgvector may
-    not be installed; DatabaseUnavailableError if Postgres can't be reached.
+    revision: str | None
+    compatible_from: str | None
+
+
+async def upgrade(url: str) -> str:
+    """Bring the database at `url` to our newest revision; return the revision that it has then.
+
+    A newer one that we can use stays as it is. Safe to run from many processes at once. Raises
+    DatabaseUnsuitableError if the server is too old, the schema too new for us, or pgvector may not be installed;
+    DatabaseUnavailableError if Postgres can't be reached.
     """
     async with connected(url) as connection:
         await check_versions(connection)
-        current = await current_revision(connection)
-    if current != revisions()[-1]:
-        _refuse_newer(current)
+        found = await _state(connection)
+        if found.revision == revisions()[-1] and found.compatible_from is None:  # restored from a dump without comments
+            with suppress(errors.InsufficientPrivilege):
+                await connection.execute(_NOTE)
+    if found.revision in (None, *revisions()[:-1]):
         await _migrate(url)
-    return revisions()[-1]
+        return revisions()[-1]
+    _refuse_too_new(found)
+    return str(found.revision)
 
 
 async def check(url: str) -> None:
     """Raise DatabaseUnsuitableError unless the server and the schema at `url` suit this version of Starling."""
     async with connected(url) as connection:
         await check_versions(connection)
-        current = await current_revision(connection)
-    _refuse_newer(current)
-    if current != revisions()[-1]:
+        found = await _state(connection)
+    if found.revision in (None, *revisions()[:-1]):
         raise DatabaseUnsuitableError(
-            f"The database has schema {current or 'none'}; this Starling needs {revisions()[-1]}.",
+            f"The database has schema {found.revision or 'none'}; this Starling needs {revisions()[-1]}.",
             "Run `starling db upgrade`.",
         )
+    _refuse_too_new(found)
 
 
 async def current_revision(connection: AsyncConnection[Any]) -> str | None:
     """Return the revision of the schema, None for a database without ours. The connection is in autocommit."""
+    return (await _state(connection)).revision
+
+
+async def _state(connection: AsyncConnection[Any]) -> SchemaState:
     try:
-        row = await (await connection.execute("SELECT version_num FROM alembic_version")).fetchone()
+        row = await (await connection.execute(_STATE)).fetchone()
     except errors.UndefinedTable:
-        return None
-    return None if row is None else str(row[0])
+        row = None
+    if row is None:
+        return SchemaState(None, None)
+    noted = _COMPATIBLE.fullmatch(row[1] or "")
+    return SchemaState(str(row[0]), noted[1] if noted else None)
 
 
 @cache
@@ -67,12 +97,16 @@ def migrations_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "migrations"
 
 
-def _refuse_newer(current: str | None) -> None:
-    if current is not None and current not in revisions():
-        raise DatabaseUnsuitableError(
-            f"The database has schema {current}, which this Starling, at {revisions()[-1]}, doesn't know.",
-            "It is older than the database: install the newer Starling.",
-        )
+def _refuse_too_new(found: SchemaState) -> None:
+    """Refuse a revision that we don't know, unless the version that made it noted that ours can use it."""
+    newest = revisions()[-1]
+    if found.revision in revisions() or (found.compatible_from is not None and found.compatible_from <= newest):
+        return
+    limit = "" if found.compatible_from is None else f" It can be used from schema {found.compatible_from} on."
+    raise DatabaseUnsuitableError(
+        f"The database has schema {found.revision}, which this Starling, at {newest}, doesn't know.{limit}",
+        "It is older than the database: install the newer Starling.",
+    )
 
 
 async def _migrate(url: str) -> None:
@@ -82,6 +116,7 @@ async def _migrate(url: str) -> None:
             async with engine.begin() as connection:
                 await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
                 await connection.run_sync(_run_alembic)
+                await connection.execute(text(_NOTE))
     except DBAPIError as error:
         if not isinstance(error.orig, errors.InsufficientPrivilege):
             raise

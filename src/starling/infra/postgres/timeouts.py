@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection, Connection, OperationalError
 from psycopg.abc import PQGen
+from psycopg.errors import ReadOnlySqlTransaction
 
 KEEPALIVE: Final[dict[str, Any]] = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
 _ANSWER_SECONDS: ContextVar[float] = ContextVar("starling_answer_seconds", default=inf)
@@ -26,7 +27,10 @@ def answers_within(seconds: float) -> Generator[None]:
 
 
 class BoundedConnection(AsyncConnection[Any]):
-    """Waits `answer_seconds` for each answer; then it is closed, and OperationalError is raised."""
+    """Waits `answer_seconds` for each answer; then it is closed, and OperationalError is raised.
+
+    It is also closed where the server only reads: the address may lead to another server by now.
+    """
 
     answer_seconds = 40.0
     used = False  # since it was opened
@@ -43,6 +47,9 @@ class BoundedConnection(AsyncConnection[Any]):
         begun, seconds = monotonic(), min(self.answer_seconds, _ANSWER_SECONDS.get())
         try:
             return await super().wait(gen, interval, seconds)
+        except ReadOnlySqlTransaction:
+            self.pgconn.finish()
+            raise
         except OperationalError:
             if monotonic() - begun < seconds:
                 raise

@@ -1,15 +1,23 @@
 """Whether Postgres takes writes: one that only reads, or whose disk is full, still answers queries."""
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.ids import new_id
-from starling.infra.postgres.engine import execute_autocommit, transaction, translated
+from starling.infra.postgres.engine import (
+    execute_autocommit,
+    replace_idle_connections,
+    transaction,
+    translated,
+)
 
+_FRESH_SECONDS: Final = 1.0
 _LOG_ENTRY: Final = """
 SELECT CASE WHEN current_setting('transaction_read_only') = 'off'
        THEN pg_logical_emit_message(true, 'starling', '')::text END"""  # a commit in the write-ahead log, and no row
@@ -19,11 +27,17 @@ SELECT '', %(id)s::text, string_agg(md5(random()::text), ''), %(id)s::uuid FROM 
 
 
 class WriteCheck:
-    """Checks writes on request, with rows once a real write has failed, until such a check succeeds."""
+    """Checks writes on request, with rows once a real write has failed, until such a check succeeds.
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    A success counts for a second, unless a write fails meanwhile. Callers that come during a check share its result.
+    """
+
+    def __init__(self, engine: AsyncEngine, clock: Callable[[], float] = monotonic) -> None:
         self._engine = engine
+        self._clock = clock
         self._failed = False
+        self._succeeded = float("-inf")  # when the last successful check began
+        self._checking: asyncio.Task[None] | None = None
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -36,13 +50,25 @@ class WriteCheck:
         self._failed = False
 
     async def check(self) -> None:
-        """Raise DatabaseUnavailableError unless Postgres takes writes."""
+        """Raise DatabaseUnavailableError unless Postgres takes writes, or took one within the last second."""
+        if not self._failed and self._clock() - self._succeeded < _FRESH_SECONDS:
+            return
+        if (checking := self._checking) is None or checking.done():
+            checking = self._checking = asyncio.get_running_loop().create_task(self._write(), name="check-writes")
+            checking.add_done_callback(lambda task: task.cancelled() or task.exception())  # all callers may be gone
+        await asyncio.wait({checking})  # the check goes on for the others where one caller is cancelled
+        checking.result()
+
+    async def _write(self) -> None:
+        begun = self._clock()
         with translated():
             if await execute_autocommit(self._engine, _LOG_ENTRY, {}) == (None,):
+                await replace_idle_connections(self._engine)
                 raise DatabaseUnavailableError("Postgres only reads.", "Check that it is the primary server.")
             if self._failed:
                 await self._write_rows()
         self._failed = False
+        self._succeeded = begun
 
     async def _write_rows(self) -> None:
         async with transaction(self._engine) as connection:

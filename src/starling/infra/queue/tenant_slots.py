@@ -13,13 +13,14 @@ class TenantSlots:
     """
 
     def __init__(self) -> None:
-        self._total = self._per_tenant = 0
+        self._total = self._per_tenant = self._isolated = 0
+        self._used_isolated = 0
         self._used: Counter[str] = Counter()
         self._served: OrderedDict[str, None] = OrderedDict()  # least recently first
 
-    def resize(self, total: int, per_tenant: int) -> None:
-        """Offer `total` slots, at most `per_tenant` of them to one tenant."""
-        self._total, self._per_tenant = total, per_tenant
+    def resize(self, total: int, per_tenant: int, isolated: int) -> None:
+        """Offer `total` slots, at most `per_tenant` of them to one tenant, and `isolated` to suspected runs."""
+        self._total, self._per_tenant, self._isolated = total, per_tenant, isolated
 
     @property
     def any_free(self) -> bool:
@@ -40,6 +41,22 @@ class TenantSlots:
     def release(self, tenant: str) -> None:
         """Count one run less."""
         self._used -= Counter({tenant: 1})  # Counter subtraction drops entries that reach zero
+
+    @property
+    def isolated_free(self) -> bool:
+        """Whether a suspected run may start."""
+        return self._used_isolated < self._isolated
+
+    def take_isolated(self) -> bool:
+        """Count one more suspected run; return False, and count nothing, where there are enough."""
+        if not self.isolated_free:
+            return False
+        self._used_isolated += 1
+        return True
+
+    def release_isolated(self) -> None:
+        """Count one suspected run less."""
+        self._used_isolated -= 1
 
     @property
     def at_limit(self) -> Collection[str]:

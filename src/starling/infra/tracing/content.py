@@ -1,35 +1,54 @@
 """Inputs and outputs in spans: converted to text and shortened."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
 
 from starling.core.json import storable_text
-from starling.core.secrets.look_alikes import mask_keys
+from starling.core.secrets.look_alikes import mask_keys, may_have_keys
 
 _TEXT_CHARS = 4_000
 _ALL_CHARS = 40_000
 _DEPTH = 20
+_CONTAINERS: Final = (dict, list, tuple, Mapping, Sequence)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 def content_text(value: object) -> str:
-    """Return a string unchanged and any other value as JSON, with long strings cut; the result is valid UTF-8."""
+    """Return a string as it is and any other value as JSON, with long strings cut; the result is valid UTF-8.
+
+    What looks like a key is masked.
+    """
     if isinstance(value, str):
         return storable_text(_cut(mask_keys(value), _TEXT_CHARS))
-    text = json.dumps(_shorten(value), default=str, ensure_ascii=False)
+    text = _ENCODER.encode(_shorten(value, _cut_text))
+    if may_have_keys(text):  # one look at the whole, since most have none
+        text = _ENCODER.encode(_shorten(value, _masked_text))
     return storable_text(_cut(text, _ALL_CHARS))
 
 
-def _shorten(value: object, depth: int = _DEPTH) -> object:
-    if isinstance(value, str):
-        return _cut(mask_keys(value), _TEXT_CHARS)
-    if depth == 0 and isinstance(value, Mapping | Sequence):
+def _shorten(value: object, text_of: Callable[[str], str], depth: int = _DEPTH) -> object:
+    """Return a value with `text_of` of its strings, keys included, and without what is deeper than twenty levels."""
+    if type(value) is str:  # most are
+        return text_of(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if not isinstance(value, _CONTAINERS):
+        return text_of(str(value))
+    if depth == 0:
         return "…"
     if isinstance(value, Mapping):
-        return {str(key): _shorten(item, depth - 1) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, Sequence):
-        return [_shorten(item, depth - 1) for item in cast("Sequence[object]", value)]
-    return value
+        items = cast("Mapping[object, object]", value).items()
+        return {text_of(str(key)): _shorten(item, text_of, depth - 1) for key, item in items}
+    return [_shorten(item, text_of, depth - 1) for item in cast("Sequence[object]", value)]
+
+
+def _cut_text(text: str) -> str:
+    return _cut(text, _TEXT_CHARS)
+
+
+def _masked_text(text: str) -> str:
+    return _cut(mask_keys(text), _TEXT_CHARS)
 
 
 def _cut(text: str, characters: int) -> str:

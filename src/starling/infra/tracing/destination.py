@@ -12,11 +12,11 @@ from starling.core.settings.schema import Settings
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An OTLP/HTTP endpoint and its headers. `scores` is Langfuse's endpoint for scores, else empty."""
+    """An OTLP/HTTP endpoint and its headers. `langfuse` is the address of the Langfuse behind it, empty for others."""
 
     traces: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    scores: str = ""
+    langfuse: str = ""
 
 
 def destination_of(settings: Settings) -> Destination | None:
@@ -34,10 +34,10 @@ def destination_of(settings: Settings) -> Destination | None:
 
 
 def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
-    api = f"{_checked('LANGFUSE_HOST', settings.langfuse_host, 'https://cloud.langfuse.com')}/api/public"
+    address = _checked("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
     basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
     headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
-    return Destination(f"{api}/otel/v1/traces", headers, f"{api}/scores")
+    return Destination(f"{address}/api/public/otel/v1/traces", headers, address)
 
 
 def _checked(setting: str, url: str, example: str) -> str:

@@ -1,6 +1,7 @@
 """Export of spans in a thread of its own. An unreachable collector does not delay runs and causes one warning."""
 
 import asyncio
+import gzip
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -8,81 +9,130 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+import httpx
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from starling.core.clock import Clock, Deadline, SystemClock
+from starling.infra.tracing.batches import BatchThread
+from starling.infra.tracing.delivery import PAUSE, attempts
 from starling.infra.tracing.destination import Destination
-from starling.infra.tracing.scores import ScoreSender
-from starling.infra.tracing.spans import SpanTracer
+from starling.infra.tracing.scores import ScoreClient, ScoreSender
+from starling.infra.tracing.span_encoding import export_request
+from starling.infra.tracing.spans import OpenSpan, SpanTracer
 
 _SEND_SECONDS: Final = 3.0
 _FLUSH_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 10.0
-_WAIT_MS: Final = 1_000.0
 _QUEUE, _BATCH = 8_192, 512
-_NOISY: Final = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")
+_COMPRESSION: Final = 6  # more costs more processor time than it saves bytes
+_REASON_CHARS: Final = 300  # of what is logged of an answer
 _log = logging.getLogger(__name__)
 
 
-class OutageLoggingExporter(SpanExporter):
+class SpansNotTakenError(Exception):
+    """The collector answered with an error."""
+
+    def __init__(self, status_code: int, text: str) -> None:
+        super().__init__(f"HTTP {status_code}: {text[:_REASON_CHARS]}")
+        self.status_code = status_code
+
+
+class SpanClient:
+    """Sends encoded spans over HTTP and waits for the answer."""
+
+    def __init__(self, destination: Destination) -> None:
+        headers = {
+            **destination.headers,
+            "content-type": "application/x-protobuf",
+            "content-encoding": "gzip",
+        }
+        self._url = destination.traces
+        self._http = httpx.Client(timeout=_SEND_SECONDS, headers=headers)
+        self._closing = threading.Event()
+
+    def post(self, body: bytes) -> None:
+        """Send a body, up to three times while the collector can't take it.
+
+        Raises SpansNotTakenError, httpx.HTTPError.
+        """
+        attempts(PAUSE, self._wait)(self._post, gzip.compress(body, _COMPRESSION))
+
+    def hurry(self) -> None:
+        """Make no more pauses between attempts: the process ends."""
+        self._closing.set()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, body: bytes) -> None:
+        answer = self._http.post(self._url, content=body)
+        if not answer.is_success:
+            raise SpansNotTakenError(answer.status_code, answer.text)
+
+    def _wait(self, seconds: float) -> None:
+        self._closing.wait(seconds)
+
+
+class SpanExporter:
     """Logs one warning when spans can't be delivered, and one line when they can be again.
 
     Encoding spans costs more than recording them, so during an outage they are dropped without being encoded, and
     delivery is retried every ten seconds.
     """
 
-    def __init__(self, inner: SpanExporter, endpoint: str, clock: Clock) -> None:
-        self._inner = inner
+    def __init__(
+        self, encode: Callable[[Sequence[OpenSpan]], bytes], post: Callable[[bytes], None], endpoint: str, clock: Clock
+    ) -> None:
+        self._encode = encode
+        self._post = post
         self._endpoint = endpoint
         self._clock = clock
         self._pause = Deadline(clock, 0)
         self._unavailable = False
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def export(self, spans: Sequence[OpenSpan]) -> None:
+        """Deliver spans, or drop them."""
         if not self._pause.passed:
-            return SpanExportResult.FAILURE
-        result = self._inner.export(spans)
-        unavailable = result is not SpanExportResult.SUCCESS
-        if unavailable and not self._unavailable:
-            _log.warning(
-                "traces can't be delivered to %s; spans are dropped until they can, runs continue", self._endpoint
-            )
-        elif self._unavailable and not unavailable:
+            return
+        try:
+            self._post(self._encode(spans))
+        except (SpansNotTakenError, httpx.HTTPError) as error:
+            self._pause = Deadline(self._clock, _PAUSE_SECONDS)
+            if not self._unavailable:
+                _log.warning(
+                    "traces can't be delivered to %s; spans are dropped until they can, runs continue: %s",
+                    self._endpoint,
+                    str(error) or type(error).__name__,
+                )
+            self._unavailable = True
+            return
+        if self._unavailable:
             _log.info("traces are delivered to %s again", self._endpoint)
-        self._unavailable = unavailable
-        self._pause = Deadline(self._clock, _PAUSE_SECONDS if unavailable else 0)
-        return result
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
+        self._unavailable = False
 
 
 @asynccontextmanager
 async def open_span_tracer(destination: Destination, *, with_content: bool) -> AsyncGenerator[SpanTracer]:
     """Yield a tracer that exports to the destination. At the end wait up to two seconds for unsent spans."""
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log each failed batch
-    processor = _processor(destination)
-    resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")})
-    scores = ScoreSender(destination, timeout=_SEND_SECONDS) if destination.scores else None
+    resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")}).attributes
+
+    def encode(spans: Sequence[OpenSpan]) -> bytes:
+        return export_request(spans, resource, with_content=with_content)
+
+    client = SpanClient(destination)
+    exporter = SpanExporter(encode, client.post, destination.traces, SystemClock())
+    spans = BatchThread("export-spans", exporter.export, limit=_QUEUE, batch=_BATCH)
+    scores = ScoreSender(ScoreClient(destination, timeout=_SEND_SECONDS)) if destination.langfuse else None
+
+    def close() -> None:
+        client.hurry()
+        spans.close()
+        client.close()
+
     try:
-        yield SpanTracer(processor, resource, scores.send if scores else None, with_content=with_content)
+        yield SpanTracer(spans.add, scores.send if scores else None, with_content=with_content)
     finally:
-        await _run_with_time_limit(processor.shutdown, *([scores.close] if scores else []))
-
-
-def _processor(destination: Destination) -> BatchSpanProcessor:
-    exporter = OTLPSpanExporter(
-        destination.traces, headers=destination.headers, timeout=_SEND_SECONDS, compression=Compression.Gzip
-    )
-    logging_exporter = OutageLoggingExporter(exporter, destination.traces, SystemClock())
-    return BatchSpanProcessor(
-        logging_exporter, max_queue_size=_QUEUE, schedule_delay_millis=_WAIT_MS, max_export_batch_size=_BATCH
-    )
+        await _run_with_time_limit(close, *([scores.close] if scores else []))
 
 
 async def _run_with_time_limit(*functions: Callable[[], None]) -> None:

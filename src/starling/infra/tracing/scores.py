@@ -1,67 +1,162 @@
-"""Sends scores to Langfuse one by one in a thread of its own, since OTLP has no scores."""
+"""Sends scores to Langfuse in a thread of its own, since OTLP has no scores."""
 
 import hashlib
 import logging
-import queue
 import threading
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
+from tenacity.wait import wait_base
 
+from starling.infra import deferred
+from starling.infra.tracing.batches import BatchThread
+from starling.infra.tracing.delivery import PAUSE, attempts
 from starling.infra.tracing.destination import Destination
-from starling.infra.tracing.spans import Score
+
+if TYPE_CHECKING:
+    from langfuse.api import CreateScoreRequest, LangfuseAPI
 
 _QUEUE_SIZE: Final = 2_048
+_BATCH_SIZE: Final = 50
+_REASON_CHARS: Final = 300  # of what is logged of an answer
 _log = logging.getLogger(__name__)
 
 
-class ScoreSender:
-    """Sends scores in order. Drops undeliverable ones, also if the queue is full, and logs the first."""
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score of one span, or of the whole trace without a span. A text as `value` makes it a category.
 
-    def __init__(self, destination: Destination, *, timeout: float) -> None:
-        self._url = destination.scores
-        self._client = httpx.Client(headers=dict(destination.headers), timeout=timeout)
-        self._queue: queue.Queue[Score | None] = queue.Queue(_QUEUE_SIZE)
+    Ids are hexadecimal, as for Langfuse. A score of the same place and `source` replaces an earlier one, if it has the
+    same moment, too.
+    """
+
+    trace_id: str
+    span_id: str
+    name: str
+    value: float | str
+    comment: str
+    moment: datetime
+    source: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id in Langfuse, computed from the place."""
+        place = f"{self.trace_id}/{self.span_id}/{self.name}"
+        return hashlib.sha256((f"{place}/{self.source}" if self.source else place).encode()).hexdigest()[:32]
+
+
+class ScoreError(Exception):
+    """Scores could not be delivered to Langfuse."""
+
+
+class ScoreClient:
+    """Sends scores with the client of Langfuse's API, and waits for its answer.
+
+    The package's own queue of scores belongs to a client that also installs a tracer provider and exports spans, so
+    only its generated API client is used. It is imported by the first score.
+    """
+
+    def __init__(self, destination: Destination, *, timeout: float, pause: wait_base = PAUSE) -> None:
+        self.address = destination.langfuse
+        self._http = httpx.Client(timeout=timeout)
+        self._headers = dict(destination.headers)
+        self._pause = pause
+        self._closing = threading.Event()
+
+    def send(self, scores: Sequence[Score]) -> None:
+        """Send scores in one request, up to three times while Langfuse can't take them. Raises ScoreError."""
+        try:
+            answer = attempts(self._pause, self._wait)(self._create, [_request(score) for score in scores])
+        except (httpx.HTTPError, deferred.langfuse_api().core.ApiError) as error:
+            raise ScoreError(_reason(error)) from error
+        except (ValueError, TypeError, AttributeError) as error:  # its client checks little of an answer
+            raise ScoreError("its answer is none of Langfuse's API") from error
+        if rejected := getattr(answer, "errors", None):
+            raise ScoreError(_rejections(rejected))
+
+    def hurry(self) -> None:
+        """Make no more pauses between attempts: the process ends."""
+        self._closing.set()
+
+    def close(self) -> None:
+        self._http.close()
+
+    @cached_property
+    def _api(self) -> "LangfuseAPI":
+        return deferred.langfuse_api().LangfuseAPI(
+            base_url=self.address, headers=self._headers, httpx_client=self._http
+        )
+
+    def _create(self, requests: "list[CreateScoreRequest]") -> object:
+        return self._api.scores.create(request=requests, request_options={"max_retries": 0})
+
+    def _wait(self, seconds: float) -> None:
+        self._closing.wait(seconds)
+
+
+class ScoreSender:
+    """Sends scores in order and in batches. Drops undeliverable ones, also if too many wait, and logs the first."""
+
+    def __init__(self, client: ScoreClient) -> None:
+        self._client = client
         self._unavailable = False
-        self._thread = threading.Thread(target=self._work, daemon=True, name="send-scores")
-        self._thread.start()
+        self._batches = BatchThread("send-scores", self._deliver, limit=_QUEUE_SIZE, batch=_BATCH_SIZE)
 
     def send(self, score: Score) -> None:
         """Queue a score. Does not block."""
-        try:
-            self._queue.put_nowait(score)
-        except queue.Full:
+        if not self._batches.add(score):
             self._report("the queue is full")
 
     def close(self) -> None:
         """Send the queued scores, then stop."""
-        self._queue.put(None)
-        self._thread.join()
+        self._client.hurry()
+        self._batches.close()
         self._client.close()
 
-    def _work(self) -> None:
-        while (score := self._queue.get()) is not None:
-            try:
-                self._client.post(self._url, json=_body(score)).raise_for_status()
-                self._unavailable = False
-            except httpx.HTTPError as error:
-                self._report(str(error) or type(error).__name__)
+    def _deliver(self, batch: Sequence[Score]) -> None:
+        try:
+            self._client.send(batch)
+            self._unavailable = False
+        except ScoreError as error:
+            self._report(str(error))
 
     def _report(self, reason: str) -> None:
         if not self._unavailable:
-            _log.warning("scores can't be delivered to %s; they are dropped: %s", self._url, reason)
+            _log.warning("scores can't be delivered to %s; they are dropped: %s", self._client.address, reason)
         self._unavailable = True
 
 
-def _body(score: Score) -> dict[str, str | float]:
-    """Return the request body. The id is derived from the place, so that a repeated score replaces the first."""
-    place = f"{score.trace_id}/{score.span_id}/{score.name}"
-    return {
-        "id": hashlib.sha256(place.encode()).hexdigest()[:32],
+def _request(score: Score) -> "CreateScoreRequest":
+    """Return a score as the API takes it, without fields that would be null.
+
+    It is the JSON of the client's type, which the client sends as it is, as it does for the package's own scores:
+    converting the type costs as much as ten spans.
+    """
+    given = {
+        "id": score.id,
         "traceId": score.trace_id,
         "observationId": score.span_id,
         "name": score.name,
         "value": score.value,
-        "dataType": "NUMERIC",
+        "dataType": "CATEGORICAL" if isinstance(score.value, str) else "NUMERIC",
         "comment": score.comment,
+        "timestamp": score.moment.isoformat(),
     }
+    return cast("CreateScoreRequest", {name: value for name, value in given.items() if value not in ("", None)})
+
+
+def _reason(error: Exception) -> str:
+    status: Any = getattr(error, "status_code", None)
+    if status is None:
+        return str(error) or type(error).__name__
+    return f"HTTP {status}: {getattr(error, 'body', '')}"[:_REASON_CHARS]
+
+
+def _rejections(errors: object) -> str:
+    """Return why Langfuse took some scores of a request and not others; its client checks little of an answer."""
+    found = cast("Sequence[object]", errors) if isinstance(errors, list) else [errors]
+    return "; ".join(sorted({str(getattr(error, "message", error)) for error in found}))[:_REASON_CHARS]

@@ -1,220 +1,208 @@
-"""The tracer on opentelemetry, with attribute names of OpenTelemetry and Langfuse."""
+"""The tracer: keeps what spans are described with. The thread that exports them does the rest."""
 
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from random import getrandbits
 from time import time_ns
 from types import TracebackType
-from typing import Final, Self, cast
-
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
-from opentelemetry.util.types import AttributeValue
+from typing import Final, NamedTuple, Self, cast
 
 from starling.core.errors import SuspendedError
 from starling.core.json import storable_text
 from starling.core.runs import Run
 from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
 from starling.infra.tracing.content import content_text
+from starling.infra.tracing.scores import Score
 
 SEGMENT: Final = "run.segment"
-_CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
-_TAGS: Final = "langfuse.trace.tags"
-_TYPE: Final = "langfuse.observation.type"
-_SHARED: Final = ("langfuse.session.id", "langfuse.trace.name", "tenant", "correlation_id", "epoch")
-_SAMPLED, _UNSET, _SCOPE = TraceFlags(TraceFlags.SAMPLED), Status(), InstrumentationScope("starling")
-_LEVEL, _MESSAGE = "langfuse.observation.level", "langfuse.observation.status_message"
+LEVEL: Final = "langfuse.observation.level"
+_TAG_CHARS, _TAGS_PER_TRACE = 200, 100
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """A score of one span, with hexadecimal ids for Langfuse."""
+class SpanEvent(NamedTuple):
+    """Something that happened at a moment within a span, in nanoseconds since 1970."""
 
-    trace_id: str
-    span_id: str
     name: str
-    value: float
-    comment: str
+    attributes: Attributes
+    moment: int
 
 
-type SendScore = Callable[[Score], None]
+class SpanLink(NamedTuple):
+    """A reference to another span of the same trace."""
+
+    span_id: int
+    attributes: Attributes
+
+
+type SendScore = Callable[[Score], object]
 
 
 class OpenSpan:
-    """An open span. It is not opentelemetry's current span, so spans of other libraries are not its children.
+    """A span while it is open, and what is known of it once it has ended. Times are nanoseconds since 1970.
 
-    Uses the classes of the SDK except `Span`, whose locks, samplers and limits would cost more than all the rest.
+    It does as little as it can, since runs wait for it: `span_encoding` makes attributes of `described` later.
     """
 
     __slots__ = (
-        "_attributes",
-        "_begun",
-        "_events",
-        "_links",
-        "_name",
         "_outer",
-        "_parent",
-        "_status",
         "_to",
-        "context",
+        "begun",
+        "described",
+        "ended",
+        "events",
+        "failure",
+        "kind",
+        "links",
+        "name",
+        "parent",
+        "root",
+        "span_id",
+        "tags",
+        "team_version",
+        "trace_id",
+        "trace_tags",
     )
 
-    def __init__(
-        self, to: "SpanTracer", name: str, ids: SpanContext, parent: "OpenSpan | None", links: Sequence[Link] = ()
-    ) -> None:
-        self.context = ids
+    def __init__(self, to: "SpanTracer", name: str, kind: SpanKind, span_id: int, parent: "OpenSpan | None") -> None:
         self._to = to
-        self._name = name
-        self._parent = parent
-        self._links = links
-        self._attributes: dict[str, AttributeValue] = {}
-        self._events: list[Event] = []
-        self._status = _UNSET
+        self.name, self.kind, self.span_id, self.parent = name, kind, span_id, parent
+        self.described: list[Attributes] = []
+        self.events: list[SpanEvent] = []
+        self.links: Sequence[SpanLink] = ()
+        self.failure: str | None = None
+        self.team_version: object = None  # of the team whose work this is
+        self.tags: tuple[str, ...] = ()
         self._outer: OpenSpan | None = None
-        self._begun = time_ns()
+        self.ended = 0
+        if parent is None:
+            self.root, self.trace_id, self.trace_tags = self, "", dict[str, None]()
+        else:
+            self.root, self.trace_id, self.trace_tags = parent.root, parent.trace_id, parent.trace_tags
+            self.team_version, self.tags = parent.team_version, parent.tags
+        self.begun = time_ns()
 
     def __enter__(self) -> Self:
         self._outer = _CURRENT.get()
         _CURRENT.set(self)
+        _LATEST.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        _LATEST.set(self)
         _CURRENT.set(self._outer)  # not by token: an abandoned stream is closed in a different context
+        if error is not None:
+            self._leave(error)
+        self.ended = time_ns()
+        self._to.export(self)
+
+    def _leave(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            self._attributes |= {"starling.interrupted": True, _LEVEL: "WARNING"}
+            self.described.append({"starling.interrupted": True, LEVEL: "WARNING"})
         elif isinstance(error, SuspendedError):
-            self._attributes["starling.waiting"] = True  # not a failure: the next claim of the run continues here
-        elif error is not None:
-            self._attributes["error.type"] = getattr(error, "code", type(error).__qualname__)
+            # not a failure: the next claim of the run continues here
+            self.described.append({"starling.waiting": True})
+        else:
+            self.described.append({"error.type": getattr(error, "code", type(error).__qualname__)})
             self.fail(str(error))
-        self._to.ended(self._recorded())
 
     def set(self, describe: Describe) -> None:
-        self.write(describe())
+        """Add attributes. Their tags count for the spans that are opened in this one from now on, and for the trace."""
+        attributes = describe()
+        self.described.append(attributes)
+        if "tags" in attributes:
+            self._add_tags(cast("Sequence[str]", attributes["tags"]))
+        if attributes.get("team_version") is not None:
+            self.team_version = attributes["team_version"]
 
     def fail(self, reason: str) -> None:
         """Mark the span as failed. The reason may quote inputs and outputs, so it counts as content."""
-        reason = content_text(reason) if self._to.with_content else ""
-        self._status = Status(StatusCode.ERROR, reason)
-        self._attributes |= {_LEVEL: "ERROR", _MESSAGE: reason}
+        self.failure = reason
 
-    def write(self, attributes: Attributes) -> None:
-        """Add attributes, with content and tags under the names of Langfuse."""
-        for name, value in attributes.items():
-            if name in _CONTENT:
-                if self._to.with_content:
-                    self._attributes[_CONTENT[name]] = content_text(value)
-            elif value is not None:
-                self._attributes[_TAGS if name == "tags" else name] = _utf8_safe(value)
-
-    def add_event(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
-        """Add an event to the span."""
-        self._events.append(Event(name, attributes, time_ns()))
-
-    def child(self, name: str) -> "OpenSpan":
-        ids = SpanContext(self.context.trace_id, getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED)
-        child = OpenSpan(self._to, name, ids, self)
-        child._attributes.update((name, self._attributes[name]) for name in _SHARED)
-        return child
-
-    def _recorded(self) -> ReadableSpan:
-        return ReadableSpan(
-            name=self._name,
-            context=self.context,
-            parent=self._parent and self._parent.context,
-            resource=self._to.resource,
-            attributes=self._attributes,
-            events=self._events,
-            links=self._links,
-            status=self._status,
-            start_time=self._begun,
-            end_time=time_ns(),
-            instrumentation_scope=_SCOPE,
-        )
+    def _add_tags(self, tags: Sequence[str]) -> None:
+        short = [storable_text(tag[:_TAG_CHARS]) for tag in tags]
+        self.tags = tuple(dict.fromkeys((*self.tags, *short)))
+        for tag in short:
+            if len(self.trace_tags) < _TAGS_PER_TRACE:
+                self.trace_tags[tag] = None
 
 
 _CURRENT: ContextVar[OpenSpan | None] = ContextVar("starling_span", default=None)
+_LATEST: ContextVar[OpenSpan | None] = ContextVar("starling_latest_span", default=None)
 
 
 class SpanTracer:
-    """Passes ended spans to a processor. Spans outside of a run segment are not recorded."""
+    """Passes ended spans to `export`. Spans outside of a run segment are not recorded."""
 
     def __init__(
-        self, processor: SpanProcessor, resource: Resource, send_score: SendScore | None, *, with_content: bool
+        self, export: Callable[[OpenSpan], object], send_score: SendScore | None, *, with_content: bool
     ) -> None:
-        self.ended = processor.on_end
-        self.resource = resource
-        self.with_content = with_content
+        self.export = export
         self._send_score = send_score
+        self._with_content = with_content
 
     def segment(self, run: Run) -> OpenSpan:
-        segment = OpenSpan(self, SEGMENT, segment_of(run, run.fence), None, _previous_segment_link(run))
-        segment.write(_segment_attributes(run))
+        segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, _segment_id(run, run.fence), None)
+        segment.trace_id = run.trace_id
+        segment.links = _previous_segment_link(run)
+        segment.set(lambda: _segment_attributes(run))
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
         current = _CURRENT.get()
         if current is None:
             return NOOP_SPAN
-        child = current.child(name)
-        child.write({_TYPE: kind.value})
+        child = OpenSpan(self, name, kind, getrandbits(64) or 1, current)
         child.set(describe)
         return child
 
-    def score(self, name: str, value: float, comment: str) -> None:
+    def span_id(self) -> str:
+        latest = _LATEST.get() if _CURRENT.get() else None
+        return f"{latest.span_id:016x}" if latest else ""
+
+    def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
         current = _CURRENT.get()
         if current is None:
             return
-        comment = content_text(comment) if self.with_content else ""
+        comment = content_text(comment) if self._with_content else ""
+        moment = time_ns()
         if self._send_score is not None:
-            of = current.context
-            self._send_score(Score(f"{of.trace_id:032x}", f"{of.span_id:016x}", name, value, comment))
+            span_id = "" if of_trace else f"{current.span_id:016x}"
+            at = datetime.fromtimestamp(moment / 1e9, UTC)
+            self._send_score(Score(current.trace_id, span_id, name, value, comment, at))
             return
-        current.add_event(
-            "gen_ai.evaluation.result",
-            {
-                "gen_ai.evaluation.name": name,
-                "gen_ai.evaluation.score.value": value,
-                "gen_ai.evaluation.explanation": comment,
-            },
-        )
+        result = "gen_ai.evaluation.score.label" if isinstance(value, str) else "gen_ai.evaluation.score.value"
+        said: Mapping[str, object] = {
+            "gen_ai.evaluation.name": name,
+            result: value,
+            "gen_ai.evaluation.explanation": comment,
+        }
+        current.events.append(SpanEvent("gen_ai.evaluation.result", said, moment))
 
 
-def _utf8_safe(value: object) -> AttributeValue:
-    """Return a value without characters that UTF-8 can't encode, which would fail the whole batch."""
-    if isinstance(value, str):
-        return storable_text(value)
-    if isinstance(value, list):
-        return [storable_text(str(item)) for item in cast("list[object]", value)]
-    return cast("AttributeValue", value)
-
-
-def segment_of(run: Run, fence: int) -> SpanContext:
-    """Return the ids of the root span of a run's claim, computed from run and fence alone."""
+def _segment_id(run: Run, fence: int) -> int:
+    """Return the id of the root span of a run's claim, computed from run and fence alone."""
     digest = hashlib.sha256(f"{run.id}/{fence}".encode()).digest()
-    span_id = int.from_bytes(digest[:8]) or 1
-    return SpanContext(int(run.trace_id, 16), span_id, is_remote=fence != run.fence, trace_flags=_SAMPLED)
+    return int.from_bytes(digest[:8]) or 1
 
 
-def _previous_segment_link(run: Run) -> Sequence[Link]:
+def _previous_segment_link(run: Run) -> Sequence[SpanLink]:
     """Return the link to the segment of the previous claim, whose span may have been lost in a crash."""
-    return [Link(segment_of(run, run.fence - 1), {"starling.link": "former_segment"})] if run.fence > 1 else []
+    return [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})] if run.fence > 1 else []
 
 
 def _segment_attributes(run: Run) -> Attributes:
     return {
-        _TYPE: SpanKind.AGENT.value,
         "langfuse.session.id": run.thread_id,
         "langfuse.trace.name": "run",
         "langfuse.trace.metadata.tenant": run.tenant,
         "langfuse.trace.metadata.correlation_id": run.correlation_id,
+        "langfuse.trace.metadata.run_id": run.id,
+        "langfuse.trace.metadata.epoch": run.epoch,
         "tenant": run.tenant,
         "correlation_id": run.correlation_id,
         "epoch": run.epoch,

@@ -1,4 +1,7 @@
-"""Commands that only ask an API import none of the libraries that run the platform."""
+"""Commands that only ask an API import none of the libraries that run the platform.
+
+Each command runs in a fork of one process that has imported what nearly all of them import.
+"""
 
 import json
 import subprocess
@@ -105,6 +108,40 @@ _PROOF: dict[str, Any] = {
     "run_id": _RUN,
     "trace_id": "f",
 }
+_WORDING: dict[str, Any] = {
+    "name": "qa",
+    "hash": "3f1c7a52d8e9",
+    "source": "langfuse",
+    "version": 2,
+    "label": "production",
+    "remote_name": "agent_qa",
+    "since": 1,
+    "text": "Answer.",
+    "variables": [],
+    "in_force": True,
+}
+_NODE: dict[str, Any] = {"text": "Hi.", "state": "succeeded", "seconds": 0.1, "tokens": 0, "children": []}
+_EXPLANATION: dict[str, Any] = {
+    "run_id": _RUN,
+    "status": "succeeded",
+    "cause": None,
+    "asked": {"text": "Hi."},
+    "planned": {"text": "Nothing.", "versions": []},
+    "cost": {"text": "Nothing."},
+    **{
+        name: []
+        for name in ("causes", "failures", "verdicts", "passed_over", "retried", "degraded", "waited", "pruned")
+    },
+}
+_COMPARISON: dict[str, Any] = {
+    **{name: {"run_id": _RUN, "status": "succeeded", "epoch": 1} for name in ("a", "b")},
+    "same_request": True,
+    "text": "Nothing differs.",
+    "differences": [],
+    "parts": [],
+    "unread": [],
+}
+_NOTHING_NEW: dict[str, Any] = {"changes": {}, "warnings": {"qa": "It is empty."}}
 _ANSWERS: dict[str, Any] = {
     "/v1/teams": {"epoch": 1, "teams": [_TEAM], "run_id": _RUN},
     "/v1/teams/crew": _TEAM,
@@ -127,12 +164,20 @@ _ANSWERS: dict[str, Any] = {
     },
     "/v1/registry": {"epochs": [{**_EPOCH, "created_at": "2026-11-20T11:12:01Z"}]},
     **dict.fromkeys(("/v1/registry/plan", "/v1/registry/reload", "/v1/registry/rollback"), _REPORT),
+    "/v1/prompts": {"epoch": 2, "prompts": [_WORDING]},
+    "/v1/prompts/qa": _WORDING,
+    "/v1/prompts/diff": _NOTHING_NEW,
+    "/v1/prompts/pull": _NOTHING_NEW,
     "/health": {"status": "ok"},
     "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [_LISTED], "next": None},
     f"/v1/runs/{_RUN}": _STATE,
     f"/v1/runs/{_RUN}/document": _DOCUMENT,
+    f"/v1/runs/{_RUN}/explanation": _EXPLANATION,
+    f"/v1/runs/{_RUN}/tree": {"root": _NODE, "pruned": []},
+    f"/v1/runs/{_RUN}/comparison/{_RUN}": _COMPARISON,
     f"/v1/runs/{_RUN}/cancel": {"run_id": _RUN, "status": "succeeded"},
+    f"/v1/runs/{_RUN}/feedback": {"score": 1.0, "comment": "", "by": "local"},
     f"/v1/runs/{_RUN}/artifacts": {"artifacts": []},
     "/v1/approvals": {"interrupts": [], "next": None},
     "/v1/servers": {"servers": []},
@@ -145,6 +190,34 @@ purpose: Works.
 members: [{name: writer, role: Writer, goal: Write.}]
 """
 _STREAMS = ("/v1/agent/run", f"/v1/runs/{_RUN}/events")
+# Reads commands, a line of JSON each; writes the exit code of each, its output, and the packages that it has imported.
+_FORKS = """
+import json, os, sys, tempfile
+import starling.app.cli.platform.api_client, starling.app.cli.terminal.output
+from starling.app.cli import main
+
+def run(folder, arguments, output):
+    os.chdir(folder)
+    sys.argv = ["starling", *arguments]
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        print("\\nimported", json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), flush=True)
+    os._exit(code)
+
+for line in sys.stdin:
+    with tempfile.TemporaryFile("w+") as output:
+        if (pid := os.fork()) == 0:
+            run(*json.loads(line), output)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        output.seek(0)
+        print(json.dumps([code, output.read()]), flush=True)
+"""
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -176,13 +249,27 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def forks(data_dir: Path) -> Generator[subprocess.Popen[str]]:
+    environment = {"STARLING_DATA_DIR": str(data_dir), "PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", _FORKS]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield process
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ("run", "list"),
         ("run", "show", "last"),
+        ("run", "show", "last", "--tree"),
+        ("run", "explain", "last"),
+        ("run", "compare", "last", "744e"),
         ("run", "tail", "744e"),
         ("run", "cancel", "last"),
+        ("run", "feedback", "last", "--score", "1"),
         ("run", "approve"),
         ("run", "artifacts", "last"),
         ("server", "list"),
@@ -215,35 +302,29 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         ("registry", "rollback"),
         ("registry", "plan"),
         ("registry", "reload"),
+        ("prompt", "list"),
+        ("prompt", "show", "qa"),
+        ("prompt", "diff"),
+        ("prompt", "pull"),
         ("status",),
         ("ask", "What time is it?"),
     ],
     ids=" ".join,
 )
 def test_command_that_asks_a_running_platform_imports_no_platform_library(
-    data_dir: Path, tmp_path: Path, command: tuple[str, ...]
+    forks: subprocess.Popen[str], tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    program = (
-        "import atexit, sys; from starling.app.cli import main;"
-        "atexit.register(lambda: print('imported', sorted({name.partition('.')[0] for name in sys.modules})));"
-        "main()"
-    )
-
+    assert forks.stdin is not None
+    assert forks.stdout is not None
     (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
     (tmp_path / "team.yaml").write_text(_SPEC)
     (tmp_path / "case.yaml").write_text("input: Watch it.\n")
 
-    done = subprocess.run(
-        [sys.executable, "-c", program, *command],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"STARLING_DATA_DIR": str(data_dir), "PYTHONPATH": ":".join(sys.path)},
-    )
+    print(json.dumps([str(tmp_path), command]), file=forks.stdin, flush=True)
+    code, output = json.loads(forks.stdout.readline())
 
-    assert done.returncode == 0, done.stderr
-    imported = done.stdout.splitlines()[-1]
+    assert code == 0, output
+    imported = output.splitlines()[-1]
     assert imported.startswith("imported [")
     reads_servers = {"mcp_gateway"} if command[1:] in (("plan",), ("reload",)) else set[str]()
-    assert {name for name in _HEAVY if f"'{name}'" in imported} == reads_servers
+    assert {name for name in _HEAVY if f'"{name}"' in imported} == reads_servers

@@ -28,6 +28,22 @@ def test_skills_of_tasks_are_named() -> None:
     ]
 
 
+def test_logs_of_servers_are_shown_with_the_call_that_they_belong_to() -> None:
+    log = {"call_id": "t1.0.0", "name": "db.query", "level": "warning", "logger": "db", "message": "slow\ntoday"}
+
+    assert run_parts({**DOCUMENT, "logs": [log]}, "last") == [
+        ("Logs", ["t1.0.0   db.query warning, db: slow today"]),
+    ]
+
+
+def test_feedback_is_shown_with_its_author() -> None:
+    given = {"score": 0.5, "comment": "Late,\nbut right.", "by": "local"}
+
+    parts = run_parts({**DOCUMENT, "feedback": [given, {**given, "comment": "", "score": 1.0}]}, "last")
+
+    assert parts == [("Feedback", ["0.5 by local: Late, but right.", "1 by local"])]
+
+
 def test_document_of_an_api_without_skills_is_shown() -> None:
     assert run_parts(DOCUMENT, "last") == []
 

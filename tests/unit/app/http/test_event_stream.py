@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from starling.app.http.event_stream import EventStream
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Limits
 
 type Message = MutableMapping[str, Any]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from starling.app.http.rate_limit import RateLimit, WrongKeyLimit
+from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.errors import RateLimitedError, TooManyWrongKeysError
 
 
@@ -91,12 +91,32 @@ def wrong_keys(clock: Hands, *addresses: str, times: int = 20) -> WrongKeyLimit:
 def test_address_that_sent_too_many_wrong_keys_is_refused(sent: str, tried: str, *, refused: bool) -> None:
     limit = wrong_keys(Hands(), sent)
 
+    assert limit.is_used_up(tried) is refused
     if refused:
         with pytest.raises(TooManyWrongKeysError) as error:
-            limit.check(tried)
+            limit.count(tried)
         assert error.value.retry_after == pytest.approx(3)
-    else:
-        limit.check(tried)
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "proxies", "address"),
+    [
+        pytest.param(["203.0.113.9"], [], "10.0.0.1", id="no proxy is trusted"),
+        pytest.param(["203.0.113.9"], ["10.0.0.2"], "10.0.0.1", id="another proxy is trusted"),
+        pytest.param(["203.0.113.9"], ["10.0.0.1"], "203.0.113.9", id="the proxy is trusted"),
+        pytest.param(["8.8.8.8, 203.0.113.9"], ["10.0.0.1"], "203.0.113.9", id="the client made up another address"),
+        pytest.param(["203.0.113.9", "10.1.1.1"], ["10.0.0.0/8"], "203.0.113.9", id="two proxies of a network"),
+        pytest.param(["2001:db8::1"], ["fd00::/8", "10.0.0.1"], "2001:db8::1", id="IPv6"),
+        pytest.param(["unknown"], ["10.0.0.1"], "10.0.0.1", id="the proxy sends no address"),
+        pytest.param([], ["10.0.0.1"], "10.0.0.1", id="the proxy sends no header"),
+    ],
+)
+def test_client_of_a_request_is_the_address_that_the_last_trusted_proxy_saw(
+    forwarded: list[str], proxies: list[str], address: str
+) -> None:
+    headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
+
+    assert address_of({"type": "http", "client": ("10.0.0.1", 4_000), "headers": headers}, proxies) == address
 
 
 def test_address_may_send_another_wrong_key_after_a_while() -> None:
@@ -116,4 +136,4 @@ def test_number_of_addresses_with_wrong_keys_that_are_remembered_is_bounded() ->
     for number in range(10_000):
         limit.count(f"address {number}")
 
-    limit.check("192.0.2.1")
+    assert not limit.is_used_up("192.0.2.1")

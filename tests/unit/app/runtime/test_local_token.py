@@ -2,7 +2,9 @@
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -19,6 +21,24 @@ def test_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> No
     assert (local_token(folder), read_token(folder)) == (made, made)
     assert token_file(folder).stat().st_mode & 0o777 == 0o600
     assert [file.name for file in folder.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("unsafe", [False, True], ids=["no file", "a file that others can read"])
+def test_all_who_ask_at_once_get_the_token_that_stays(tmp_path: Path, unsafe: bool) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        if unsafe:
+            folder.mkdir()
+            token_file(folder).touch(0o644)
+        together = Barrier(8)
+
+        def ask(folder: Path = folder, together: Barrier = together) -> str:
+            together.wait()
+            return local_token(folder)
+
+        with ThreadPoolExecutor(8) as threads:
+            found = {future.result() for future in [threads.submit(ask) for _ in range(8)]}
+        assert found == {read_token(folder)}
 
 
 def test_draft_of_a_process_with_the_same_id_in_another_container_is_left_alone(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from rich.console import Console
 from rich.text import Text
 
+from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.logs import configure_logs
 from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import ProviderSettings, Settings
@@ -61,7 +61,7 @@ def logged(settings: Settings = SETTINGS, *, terminal: bool = False) -> str:
     file = io.StringIO()
     configure_logs("INFO", Console(file=file, force_terminal=terminal, width=1000, highlight=False), settings)
     log = logging.getLogger("starling.test")
-    with structlog.contextvars.bound_contextvars(run_id="r1", tenant="acme", trace_id="t1", correlation_id="c1"):
+    with bound_log_context(run_id="r1", tenant="acme", trace_id="t1", correlation_id="c1"):
         try:
             raise ValueError(SAID)
         except ValueError:

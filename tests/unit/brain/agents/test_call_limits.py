@@ -12,7 +12,6 @@ from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
 from brain.durability.ledger import call_key
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
@@ -46,7 +45,7 @@ async def run(begun: Execution, gateway: ScriptedGateway, *, calls_before: int =
     pipeline = Pipeline(
         NativeRuntime(ToolAccess(gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, allowed, NOOP_TRACER), allowed)),
         TextRuntime(),
-        Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+        Reviewer(NOOP_TRACER),
         NOOP_TRACER,
         history_messages=5,
     )

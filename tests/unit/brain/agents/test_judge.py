@@ -40,7 +40,8 @@ async def test_answer_of_a_team_stays_inside_its_element_for_the_judge(breakout:
     system, user = begun.model.requests[0].messages
     _, plain = await judge("Nothing.", UNMET)
     assert [user.content.count(sign) for sign in "<>"] == [plain.model.prompts[0].count(sign) for sign in "<>"]
-    assert reply in unescape(user.content) or reply in unescape(unescape(user.content))
+    shown = reply[:10_000]  # a longer one is cut
+    assert shown in unescape(user.content) or shown in unescape(unescape(user.content))
     assert "never instructions" in system.content
     assert not any(one.met for one in found)
 

@@ -12,7 +12,6 @@ from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
 from brain.interrupts.budget import OUT_OF_TIME
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
@@ -48,7 +47,7 @@ def pipeline(gateway: ScriptedGateway | None = None, **limits: Any) -> Pipeline:
     return Pipeline(
         tool_runtime=NativeRuntime(ToolAccess(gateway or ScriptedGateway(answer), artifact_tool, Limits(**limits))),
         text_runtime=TextRuntime(),
-        reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+        reviewer=Reviewer(NOOP_TRACER),
         tracer=NOOP_TRACER,
         history_messages=5,
     )

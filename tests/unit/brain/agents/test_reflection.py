@@ -19,7 +19,7 @@ from tests.support.model_documents import verdict_json
 from tests.support.scripted_gateway import tool
 
 CARD = AgentCard("bench", "specialist", "Looks.", server="bench")
-REVIEWER = Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER)
+REVIEWER = Reviewer(NOOP_TRACER)
 APPROVED = verdict_json("APPROVED", "Fine.")
 
 

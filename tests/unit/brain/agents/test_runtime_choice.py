@@ -8,7 +8,6 @@ from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona
@@ -49,7 +48,7 @@ async def run(begun: Execution, *, crewai: bool) -> TaskOutcome:
             ToolAccess(gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
         ),
         text_runtime=TextRuntime(),
-        reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+        reviewer=Reviewer(NOOP_TRACER),
         tracer=NOOP_TRACER,
         history_messages=5,
         crewai_runtime=TextRuntime() if crewai else None,  # another one than an agent with tools has otherwise

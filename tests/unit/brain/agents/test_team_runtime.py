@@ -15,7 +15,6 @@ from brain.agents.tool_calling import ToolAccess
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.teams.binding import team_card
 from brain.retrieval.agent_finder import AgentFinder
@@ -78,15 +77,15 @@ def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:
                 ToolAccess(found, ArtifactTool(DISABLED_ARTIFACT_STORE, limits, NOOP_TRACER), limits)
             ),
             text_runtime=TextRuntime(),
-            reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+            reviewer=Reviewer(NOOP_TRACER),
             tracer=NOOP_TRACER,
             history_messages=5,
             team_runtime=TeamRuntime(stars, SystemClock()),
         )
 
     shortlister = Shortlister(AgentFinder(None, SystemClock()), limits.shortlist, NOOP_TRACER)
-    supervisor = Supervisor(prompt("supervisor"), limits, shortlister, found, NOOP_TRACER)
-    runner = StarRunner(supervisor, Qa(prompt("qa")), made, limits.graph_steps)
+    supervisor = Supervisor(limits, shortlister, found, NOOP_TRACER)
+    runner = StarRunner(supervisor, Qa(), made, limits.graph_steps)
     return made(runner)
 
 

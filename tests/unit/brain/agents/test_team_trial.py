@@ -19,7 +19,6 @@ from brain.agents.tool_calling import ToolAccess
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
-from brain.prompts import prompt
 from brain.registry.cards import GENERALIST
 from brain.registry.teams.binding import team_card
 from brain.retrieval.agent_finder import AgentFinder
@@ -99,7 +98,7 @@ class Platform:
         return Pipeline(
             tool_runtime=NativeRuntime(access),
             text_runtime=TextRuntime(),
-            reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+            reviewer=Reviewer(NOOP_TRACER),
             tracer=NOOP_TRACER,
             history_messages=5,
             memory=cast("SkillMemory", self.memory),
@@ -109,8 +108,8 @@ class Platform:
     @property
     def stars(self) -> StarRunner:
         shortlister = Shortlister(AgentFinder(None, SystemClock()), Limits().shortlist, NOOP_TRACER)
-        supervisor = Supervisor(prompt("supervisor"), Limits(), shortlister, self.gateway, NOOP_TRACER)
-        return StarRunner(supervisor, Qa(prompt("qa")), self.pipeline, Limits().graph_steps)
+        supervisor = Supervisor(Limits(), shortlister, self.gateway, NOOP_TRACER)
+        return StarRunner(supervisor, Qa(), self.pipeline, Limits().graph_steps)
 
     async def tried(
         self, begun: Execution, *fixtures: Fixture, star: StarSpec = TEAM, name: str = "case1"

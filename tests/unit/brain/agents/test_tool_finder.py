@@ -13,7 +13,6 @@ from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.tool_finder import ToolFinder
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
@@ -73,7 +72,7 @@ async def run(
     pipeline = Pipeline(
         NativeRuntime(ToolAccess(gateway, artifact_tool, Limits(), finder)),
         TextRuntime(),
-        Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
+        Reviewer(NOOP_TRACER),
         NOOP_TRACER,
         history_messages=5,
     )

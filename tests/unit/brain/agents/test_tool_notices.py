@@ -1,6 +1,6 @@
 """What servers say during a call becomes events of the run, between the call's start and its result."""
 
-from starling.core.events import ToolLog, ToolProgress
+from starling.core.events.run_events import ToolLog, ToolProgress
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolNotice, ToolOutcome
 from tests.support.in_memory_run import tool_calls

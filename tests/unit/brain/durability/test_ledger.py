@@ -1,12 +1,13 @@
-"""The key of a call: the same in each life of its run, and no other call's."""
+"""Calls in the ledger: their keys, and whether they have left."""
 
 from dataclasses import replace
 
 import pytest
 
 from brain.durability.ledger import call_key
-from starling.core.tool_calls import Effect
-from starling.core.tools import ToolCall, ToolDefinition
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import Finding, ToolCall, ToolDefinition
+from tests.support.in_memory_run import make_execution
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
 CALL = ToolCall("t1.0.0", "run", "t1", TOOL, {"item": "tea", "count": 2})
@@ -32,3 +33,18 @@ def test_the_order_of_arguments_changes_no_key() -> None:
 )
 def test_another_call_has_another_key(other: ToolCall) -> None:
     assert call_key(other) != call_key(CALL)
+
+
+async def test_call_that_was_found_not_done_counts_as_one_that_has_not_left() -> None:
+    ledger = make_execution().context.ledger
+    call = ledger.with_keys(CALL)
+
+    async def not_done() -> Finding:
+        return Finding(Observation.FOUND_NOT_DONE, "", "shop.find_order")
+
+    ledger.intend([call])
+    await ledger.leave(call)
+    left = ledger.has_left(call)
+    outcome = await ledger.dispatch(call, not_done)
+
+    assert (left, outcome, ledger.has_left(call)) == (True, None, False)

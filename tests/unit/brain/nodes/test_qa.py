@@ -6,7 +6,6 @@ import pytest
 from langgraph.runtime import Runtime
 
 from brain.nodes.qa import Qa
-from brain.prompts import prompt
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
 from starling.core.errors import LLMTimeout
 from tests.support.in_memory_run import Execution, make_execution, make_run
@@ -28,7 +27,7 @@ def outcome(task_id: str, output: str, *, tools: bool) -> TaskOutcome:
 
 
 async def step(state: GraphState, execution: Execution) -> Update:
-    return await Qa(prompt("qa"))(state, Runtime(context=execution.context))
+    return await Qa()(state, Runtime(context=execution.context))
 
 
 SERVER = "a server with a tool for it (`starling server add`); `starling server show NAME` lists what a server can do"

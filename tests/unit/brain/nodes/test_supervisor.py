@@ -14,7 +14,6 @@ from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
 from brain.nodes.supervisor import Supervisor
 from brain.planning.plan_validation import UNREACHED
 from brain.planning.shortlist import Shortlister
-from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.run_context import RunContext
@@ -71,7 +70,7 @@ def supervisor(
 ) -> Supervisor:
     given = Limits(**limits)
     shortlister = Shortlister(AgentFinder(embedder, SystemClock()), given.shortlist, NOOP_TRACER)
-    return Supervisor(prompt("supervisor"), given, shortlister, sessions or Sessions(), NOOP_TRACER)
+    return Supervisor(given, shortlister, sessions or Sessions(), NOOP_TRACER)
 
 
 async def step(node: Supervisor, state: GraphState, execution: Execution) -> Update:

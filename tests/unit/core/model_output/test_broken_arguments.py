@@ -39,12 +39,45 @@ def test_arguments_that_a_repair_would_shorten_are_refused(raw: str) -> None:
         ('{"path":"a","content":"print("a", "b") and print("c")"}', 'print("a", "b") and print("c")'),
         ('{"path":"a","content":"<a href="x", b="y">"}', '<a href="x", b="y">'),
         ("{'path': 'a', 'content': 'it\\'s'}", "it's"),
-        ('{"path":"a","content":"half a pair \\ud83d",}', "half a pair �"),
         ('{"path":"a","content":"Gr\\u00fc\\u00dfe",}', "Grüße"),
     ],
 )
 def test_arguments_that_a_repair_keeps_whole_are_read(raw: str, content: str) -> None:
     assert arguments_of(raw)["content"] == content
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (r'"half a pair \ud83d"', r"half of a surrogate pair in the text 'half a pair \ud83d'"),
+        (r'"a\u0000"', r"the character NUL in the text 'a\x00'"),
+    ],
+)
+@pytest.mark.parametrize("end", ["}", ",}"], ids=["JSON", "not quite JSON"])
+def test_arguments_that_cannot_be_sent_unchanged_are_refused_with_the_reason(value: str, fault: str, end: str) -> None:
+    raw = f'{{"content": {value}{end}'
+    native = tool_call("local:small", "1", "write", raw)
+    marked = f'<tool_call>{{"name": "write", "arguments": {{"content": {value}}}}}</tool_call>'
+    _, in_text = calls_in_text(marked, OfferedTools([ANY]))
+
+    calls = readable_calls([native, *in_text], [ANY])
+
+    assert [call.arguments for call in calls] == [None, None]
+    assert {what_is_wrong(call.raw_arguments) for call in calls} == {
+        f"The arguments can't be sent unchanged: they contain {fault}."
+    }
+
+
+def test_integer_that_no_double_holds_is_refused() -> None:
+    call = tool_call("local:small", "1", "write", f'{{"content": {2**64 + 1}}}')
+
+    assert readable_calls([call], [ANY])[0].arguments is None
+    assert f"the number {2**64 + 1}, which a double doesn't hold" in what_is_wrong(call.raw_arguments)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, -(2**63), 2**70])
+def test_integers_that_64_bits_or_a_double_hold_are_kept(number: int) -> None:
+    assert tool_call("local:small", "1", "write", f'{{"content": {number}}}').arguments == {"content": number}
 
 
 @pytest.mark.parametrize("levels", [101, 254, 400, 1_023, 5_000])

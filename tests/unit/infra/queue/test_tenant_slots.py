@@ -5,7 +5,7 @@ from starling.infra.queue.tenant_slots import TenantSlots
 
 def slots(total: int, per_tenant: int) -> TenantSlots:
     made = TenantSlots()
-    made.resize(total, per_tenant)
+    made.resize(total, per_tenant, isolated=1)
     return made
 
 

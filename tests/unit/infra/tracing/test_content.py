@@ -21,6 +21,25 @@ def test_total_length_is_limited() -> None:
     assert len(content_text(["x" * 3_000] * 100)) < 40_100
 
 
+KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"It is {KEY}.",
+        ["x" * 3_990 + f" {KEY}"],
+        {"a": [{"b": KEY}]},
+        {KEY: 1},
+        ValueError(KEY),
+        {"error": ValueError(KEY)},
+    ],
+)
+def test_what_looks_like_a_key_is_masked_wherever_it_stands(value: object) -> None:
+    assert KEY[:20] not in content_text(value)
+    assert "***" in content_text(value)
+
+
 def nested(depth: int) -> object:
     return [nested(depth - 1)] if depth else "core"
 

@@ -1,5 +1,7 @@
 """Trace destination in the settings."""
 
+import os
+
 import pytest
 
 from starling.core.errors import ConfigurationError
@@ -11,6 +13,8 @@ COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"}
 
 
 def going_to(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Destination | None:
+    for name in [name for name in os.environ if name.startswith(("LANGFUSE_", "OTEL_"))]:
+        monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return destination_of(Settings())
@@ -30,7 +34,7 @@ def test_langfuse_has_precedence_over_a_collector(monkeypatch: pytest.MonkeyPatc
 
     assert found is not None
     assert found.traces == "http://langfuse/api/public/otel/v1/traces"
-    assert found.scores == "http://langfuse/api/public/scores"
+    assert found.langfuse == "http://langfuse"
     assert found.headers["authorization"] == "Basic cGs6c2s="
 
 

@@ -9,10 +9,11 @@ import pytest
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.recorder import NOT_EXECUTED
-from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.path.results.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
+from mcp_gateway.sessions.breaker import ServerBreakers
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
@@ -73,7 +74,7 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
     stored = StoredResults(DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed()))
     nothing, live = cast("Any", None), cast("LiveCheck", NothingUsed())
-    ports = PathPorts(directory, sessions, live, NO_HALTS, stored, nothing, nothing)
+    ports = PathPorts(directory, sessions, ServerBreakers(), live, NO_HALTS, stored, nothing, nothing)
     path = build_path(ports, Limits(tool_result_chars=chars), "never")
     return await path(call, Deadline(SystemClock(), 1), record)
 

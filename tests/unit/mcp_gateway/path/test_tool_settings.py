@@ -12,7 +12,7 @@ from mcp.types import INTERNAL_ERROR, CallToolResult, ErrorData
 
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import ToolCall
-from tests.support.scripted_path import ScriptedPath, ScriptedServer, always, answer
+from tests.support.scripted_path import Result, ScriptedPath, ScriptedServer, always, answer, large_answer
 
 
 def configured(tool: str, /, server: ScriptedServer | None = None, **settings: Any) -> ScriptedPath:
@@ -24,7 +24,7 @@ def configured(tool: str, /, server: ScriptedServer | None = None, **settings: A
 
 async def test_timeout_of_a_tool_ends_its_calls_alone() -> None:
     class Slow(ScriptedServer):
-        async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> CallToolResult:
+        async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> Result:
             if call.tool.name == "find":
                 await asyncio.Event().wait()
             return await super().call(call, arguments, meta)
@@ -127,6 +127,37 @@ async def test_pattern_that_backtracks_elsewhere_is_searched_for_in_linear_time(
 
     async with asyncio.timeout(5):  # a backtracking engine would need longer than the universe exists
         assert (await path.made(path.call("order"))).status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "said"),
+    [
+        ({"error_when": [{"pointer": "/status", "equals": "error"}]}, "tool_error", ""),
+        ({"error_when": [{"pointer": "/status", "matches": "^bad"}, {"pointer": "/n", "exists": False}]}, "", ""),
+        ({"output_schema": {"type": "object", "required": ["status"]}}, "", ""),
+        ({"output_schema": SMALL, "error_when": [{"text_contains": "Error"}]}, "invalid_result", "10 is greater than"),
+    ],
+)
+async def test_large_structured_content_is_judged_as_a_small_one(
+    settings: dict[str, Any], code: str, said: str
+) -> None:
+    path = configured("order", ScriptedServer(always(large_answer(status="error", n=1, id=10))), **settings)
+
+    outcome = await path.made(path.call("order"))
+
+    assert (outcome.code, said in outcome.text, outcome.large_data) == (code, True, b"")
+
+
+async def test_result_that_takes_too_much_to_judge_is_no_success() -> None:
+    unreadable = replace(large_answer(), data=b"[" * 300_000)  # more levels than the process can read
+    path = configured(
+        "order", ScriptedServer(always(unreadable)), error_when=[{"pointer": "/status", "equals": "error"}]
+    )
+
+    outcome = await path.made(path.call("order"))
+
+    assert (outcome.code, outcome.observation) == ("invalid_result", Observation.INVALID_RESULT)
+    assert "takes too much time or memory to check for errors" in outcome.text
 
 
 # requires_context

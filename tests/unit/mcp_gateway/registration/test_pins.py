@@ -50,6 +50,17 @@ def test_first_listing_is_approved_unless_it_came_over_the_api(source: str, stat
     assert (pin.state, pin.offered_hash) == (state, definition_hash(ACT))
 
 
+@pytest.mark.parametrize(
+    ("policy", "state"), [("strict", "quarantined"), ("text", "quarantined"), ("follow", "approved")]
+)
+def test_approvals_of_a_server_that_moved_hold_only_where_the_policy_follows(policy: PinPolicy, state: str) -> None:
+    moved = offered(ACT, pins=APPROVED, policy=policy, moved=True)
+    again = offered(ACT, pins=moved, policy=policy)
+
+    assert (moved["act"].state, again["act"].state) == (state, state)
+    assert ("replaced over the API" in again["act"].reason) is (state == "quarantined")
+
+
 SUSPICIOUS: list[dict[str, Any]] = [
     INSTRUCTING,
     ACT | {"description": "Does it.\u202e"},

@@ -7,9 +7,16 @@ from typing import Protocol
 from urllib.parse import quote
 
 from starling.app.cli.platform.api_requests import Api
-from starling.app.cli.platform.run_source import IDLE_SECONDS, Document, RunWatcher, StreamedEvent, Wanted
+from starling.app.cli.platform.run_source import (
+    IDLE_SECONDS,
+    Document,
+    RecordFilter,
+    RunWatcher,
+    StreamedEvent,
+    Wanted,
+)
 
-_RUN_PAGE, _INTERRUPT_PAGE = 200, 500
+_RUN_PAGE, _INTERRUPT_PAGE, _RECORD_PAGE = 200, 500, 10
 
 
 class StreamClient(Protocol):
@@ -32,7 +39,7 @@ class ApiDocuments:
 
     def runs(self, wanted: Wanted) -> Sequence[Document]:
         """Return runs, latest first."""
-        given = {"status": wanted.status, "thread_id": wanted.thread, "ending": wanted.ending}
+        given = {"status": wanted.status, "thread_id": wanted.thread, "ending": wanted.ending, "prompt": wanted.prompt}
         query: dict[str, str | int] = {name: value for name, value in given.items() if value is not None}
         found: list[Document] = []
         while len(found) < wanted.limit:
@@ -47,9 +54,38 @@ class ApiDocuments:
         """Return everything that is stored about a run."""
         return self.api.get(f"/v1/runs/{run_id}/document")
 
+    def explanation(self, run_id: str) -> Document:
+        """Return why a run came to what it came to."""
+        return self.api.get(f"/v1/runs/{run_id}/explanation")
+
+    def tree(self, run_id: str) -> Document:
+        """Return what a run did, as the tree of its trace."""
+        return self.api.get(f"/v1/runs/{run_id}/tree")
+
+    def comparison(self, run_id: str, other: str) -> Document:
+        """Return two runs side by side."""
+        return self.api.get(f"/v1/runs/{run_id}/comparison/{other}")
+
+    def records(self, wanted: RecordFilter) -> Iterator[Document]:
+        """Yield the records of runs, latest first, read page by page."""
+        given = {"run_id": wanted.run, "status": wanted.status, "thread_id": wanted.thread, "since": wanted.since}
+        query: dict[str, str | int] = {name: value for name, value in given.items() if value is not None}
+        left = wanted.limit
+        while left is None or left > 0:
+            page = self.api.get("/v1/records", **query, limit=min(_RECORD_PAGE, left or _RECORD_PAGE))
+            yield from page["records"]
+            if page["next"] is None:
+                return
+            query["before"] = page["next"]
+            left = None if left is None else left - len(page["records"])
+
     def cancel(self, run_id: str) -> str:
         """Cancel a run and return its status."""
         return str(self.api.post(f"/v1/runs/{run_id}/cancel")["status"])
+
+    def give_feedback(self, run_id: str, score: float, comment: str) -> Document:
+        """Store feedback on a run and return it."""
+        return self.api.post(f"/v1/runs/{run_id}/feedback", {"score": score, "comment": comment})
 
     def waiting(self, run_id: str | None = None) -> Sequence[Document]:
         """Return the open interrupts."""

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import typer
 
-from starling.app.cli.platform.connection import MCP_FILE
 from starling.app.cli.terminal.output import diagnostics
-from starling.app.runtime.settings_file import DEFAULT, read_settings_file
+from starling.app.runtime.settings_file import DEFAULT, MCP_FILE, read_settings_file
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings.schema import Settings, load_settings
 

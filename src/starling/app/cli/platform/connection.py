@@ -24,7 +24,6 @@ from starling.core.settings.client import EMBEDDED, ClientSettings, database_nam
 if TYPE_CHECKING:
     from starling.app.cli.platform.api_client import ApiClient
 
-MCP_FILE: Final = Path("mcp.json")  # of the current folder
 _DEFAULT_FILE: Final = Path("starling.yaml")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 

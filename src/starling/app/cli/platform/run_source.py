@@ -1,6 +1,6 @@
 """Where commands read runs and servers: the API of a running platform, else the database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -20,12 +20,27 @@ class StreamedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which runs are listed: the latest `limit` with this status, of this thread, whose id ends in `ending`."""
+    """Which runs are listed: the latest `limit` with this status, of this thread, whose id ends in `ending`.
+
+    With `prompt` those whose model calls used the prompt of this hash.
+    """
 
     limit: int
     status: str | None = None
     thread: str | None = None
     ending: str | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Which runs are exported: one, or the latest of a status or thread, accepted since a moment in ISO 8601."""
+
+    run: str | None = None
+    status: str | None = None
+    thread: str | None = None
+    since: str | None = None
+    limit: int | None = None
 
 
 class RunWatcher(Protocol):
@@ -59,12 +74,32 @@ class RunSource(Protocol):
         """Return everything that is stored about a run."""
         ...
 
+    def explanation(self, run_id: str) -> Document:
+        """Return why a run came to what it came to."""
+        ...
+
+    def tree(self, run_id: str) -> Document:
+        """Return what a run did, as the tree of its trace."""
+        ...
+
+    def comparison(self, run_id: str, other: str) -> Document:
+        """Return two runs side by side."""
+        ...
+
+    def records(self, wanted: RecordFilter) -> Iterator[Document]:
+        """Yield the records of runs, latest first, read page by page."""
+        ...
+
     def follow(self, run_id: str, after: int, watcher: RunWatcher) -> None:
         """Pass each event after number `after` on, up to `done`; return at once if there is none and the run ended."""
         ...
 
     def cancel(self, run_id: str) -> str:
         """Cancel a run and return its status."""
+        ...
+
+    def give_feedback(self, run_id: str, score: float, comment: str) -> Document:
+        """Store feedback on a run, from 0 to 1, and return it."""
         ...
 
     def waiting(self, run_id: str | None = None) -> Sequence[Document]:

@@ -1,4 +1,4 @@
-"""`starling run`: list, show, tail, answer and cancel runs. Each command is imported when it is chosen."""
+"""`starling run`: what runs did, and what they wait for. Each command is imported when it is chosen."""
 
 import typer
 
@@ -7,9 +7,13 @@ from starling.app.cli.lazy_commands import Lazy, lazy_group
 _COMMANDS = {
     "list": Lazy("starling.app.cli.run.list", "List the latest runs."),
     "show": Lazy("starling.app.cli.run.show", "Show a run: its plan, its steps and its result."),
+    "explain": Lazy("starling.app.cli.run.explain", "Explain a run: what went wrong first, and what followed."),
+    "compare": Lazy("starling.app.cli.run.compare", "Compare two runs, the first difference first."),
     "tail": Lazy("starling.app.cli.run.tail", "Follow a run's events, from any point on, up to its end."),
     "artifacts": Lazy("starling.app.cli.run.artifacts", "List or print results that were too long for a model."),
     "approve": Lazy("starling.app.cli.run.approve", "Answer what runs wait for, or list it."),
+    "feedback": Lazy("starling.app.cli.run.feedback", "Say how good a run was."),
+    "export": Lazy("starling.app.cli.run.export", "Print runs as lines of JSON, for programs that judge them."),
     "cancel": Lazy("starling.app.cli.run.cancel", "Cancel a run."),
 }
 
@@ -18,4 +22,4 @@ app = typer.Typer(cls=lazy_group(_COMMANDS), add_completion=False, no_args_is_he
 
 @app.callback()
 def root() -> None:
-    """List, show and follow runs, answer what they wait for, and cancel them."""
+    """List, show, explain and follow runs, answer what they wait for, and cancel them."""

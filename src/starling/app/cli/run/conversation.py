@@ -36,7 +36,7 @@ class Conversation:
 
     `after` is the number of the last event that isn't shown; `status` is the final status, empty where the run ended
     before that. Where there is neither a person nor a fixed answer, the command that answers is shown; with `bounded`
-    it isn't waited for then: UnansweredError.
+    it isn't waited for then: UnansweredError. So it is where the caller's key may not answer, unless `patient`.
     """
 
     source: RunSource
@@ -44,6 +44,7 @@ class Conversation:
     answers: Prompts | FixedAnswers | None
     as_json: bool = False
     bounded: bool = False
+    patient: bool = False
     after: int = 0
     tenant: str = DEFAULT_TENANT
     run_id: str = ""
@@ -80,7 +81,7 @@ class Conversation:
             try:
                 self.source.answer(self.run_id, [{**answer, "interruptId": interrupt}])
             except ForbiddenError as error:
-                if self._leaves:
+                if not self.patient:
                     raise self._unanswered(event, error.message) from None
                 typer.echo(f"{error}", err=True)  # somebody else has to answer
             except ConflictError as error:

@@ -25,13 +25,16 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, latest first.")] = 20,
     status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status, such as waiting.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only runs of this thread.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="NAME|HASH", help="Only runs whose model calls used this wording of a prompt.")
+    ] = None,
     tenant: Annotated[str, typer.Option(help="The tenant of the runs.")] = DEFAULT_TENANT,
     full: Annotated[bool, typer.Option("--full", help="Show whole ids and requests.")] = False,
     utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the latest runs. Other commands take the short ids shown here, and `last`."""
-    wanted = Wanted(limit, status.value if status else None, thread)
+    wanted = Wanted(limit, status.value if status else None, thread, prompt=prompt)
     found = connection_of(context).source(tenant).runs(wanted)
     if as_json:
         print_json(found)
@@ -39,7 +42,7 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
         columns, rows = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc)
         shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or _has_room()]
         print_table([columns[index] for index in shown], [[row[index] for index in shown] for row in rows])
-    elif status or thread:
+    elif status or thread or prompt:
         print_line("There are no such runs.")
     else:
         print_line("There are no runs yet. `starling ask` makes one.")

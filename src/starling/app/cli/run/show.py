@@ -8,8 +8,10 @@ from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.platform.run_source import Document
 from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.terminal.build_text import WIDTH, build_lines
+from starling.app.cli.terminal.event_text import log_text
 from starling.app.cli.terminal.interrupt_text import event_of, interrupt_lines, run_reference
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.output import line_width, print_json, print_line
+from starling.app.cli.terminal.run_tree import STYLES, tree_lines
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 
@@ -24,10 +26,14 @@ def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help=RUN_HELP)],
     tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
+    as_tree: Annotated[bool, typer.Option("--tree", help="Show what it did as a tree, as its trace has it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a run: its plan, its steps and its result."""
     source = connection_of(context).source(tenant)
+    if as_tree:
+        _show_tree(source.tree(find_run(source, run)), as_json=as_json)
+        return
     document = source.run(find_run(source, run))
     if as_json:
         print_json(document)
@@ -43,12 +49,26 @@ def show(
         print_line(document["result"]["reply"])
 
 
+def _show_tree(document: Document, *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    for line, state in tree_lines(document["root"], line_width()):
+        print_line(line, STYLES.get(state))
+    for text in document["pruned"]:
+        print_line(text, "yellow")
+
+
 def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
     """Return the parts of a run that have content, each with its title; `run` is how commands name the run."""
     result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        (
+            "Logs",
+            [f"{log['call_id']:<8} {log['name']} {_shortened(log_text(log))}" for log in document.get("logs", ())],
+        ),
         ("Build", [line for event in document.get("build", ()) for line in _built(event)]),
         ("Skills", [_used(task["path"], used) for task in document.get("skills", ()) for used in task["skills"]]),
         ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
@@ -57,6 +77,7 @@ def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
         ("Artifacts", [f"{item['call_id']:<8} {item['name']}: {item['id']}" for item in document["artifacts"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
         ("Assumptions", result["assumptions"]),
+        ("Feedback", [_judged(given) for given in document.get("feedback", ())]),
         ("Not answered", [f"{item['part']}: {item['reason']}" for item in result["degraded"]]),
     ]
     return [(title, lines) for title, lines in parts if lines]
@@ -83,6 +104,10 @@ def _effect(call: dict[str, Any]) -> str:
     return (
         f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {canonical(call["arguments"])}')}{by}"
     )
+
+
+def _judged(given: dict[str, Any]) -> str:
+    return f"{given['score']:g} by {given['by']}{f': {_shortened(given["comment"])}' if given['comment'] else ''}"
 
 
 def _shortened(text: str) -> str:

@@ -32,7 +32,9 @@ def tail(  # noqa: PLR0913, PLR0917 - its options
     run_id = find_run(source, run)
     display, shown = display_for(live=False, after=after, tenant=tenant, as_json=as_json)
     display.run_id = run_id
-    talk = conversation(source, display, fixed, as_json=as_json, after=after, tenant=tenant, run_id=run_id)
+    talk = conversation(
+        source, display, fixed, as_json=as_json, patient=True, after=after, tenant=tenant, run_id=run_id
+    )
     with shown:
         follow(talk, lambda: source.follow(run_id, after if as_json else 0, talk))  # lines need the earlier events, too
     if not talk.status:

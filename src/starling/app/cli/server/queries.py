@@ -8,11 +8,17 @@ import typer
 
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.platform.run_source import Document
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 
 app = typer.Typer(add_completion=False)
 
 _DESCRIPTION_CHARS = 100
+_VISIBLE = "It can read the platform's token and password: `starling doctor` says why."
+_ISOLATIONS = {
+    "own_user": "It runs as the user of STARLING_SERVER_USER.",
+    "mount_namespace": "It runs in a mount namespace without the platform's files.",
+}
 _FIELDS = ("name", "state", "tools", "source", "error", "remedy")
 
 
@@ -25,12 +31,17 @@ def list_servers(
     if as_json:
         print_json(
             [
-                {name: server[name] for name in _FIELDS} | {"quarantined": server.get("quarantined", {})}
+                {name: server[name] for name in _FIELDS}
+                | {
+                    "quarantined": server.get("quarantined", {}),
+                    "isolation": server.get("isolation"),
+                    "breakers": server.get("breakers", []),
+                }
                 for server in found
             ]
         )
     elif found:
-        print_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [_cells(server) for server in found])
+        print_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [row_of(server) for server in found])
     else:
         print_line("There are no servers. `starling server add time -- mcp-server-time` adds one.")
 
@@ -49,6 +60,10 @@ def show(
     for field in ("name", "state", "source", "description", "error", "remedy"):
         if document[field]:
             print_line(f"{field:<12} {document[field]}")
+    if isolation := document.get("isolation"):
+        print_line(f"{'isolation':<12} {_VISIBLE if isolation == 'none' else _ISOLATIONS[isolation]}")
+    for text in _failing(document):
+        print_line(f"{'failing':<12} {text}")
     print_line("config")
     print_json(document["config"])
     print_table(
@@ -66,10 +81,13 @@ def show(
         )
 
 
-def _cells(server: Document) -> tuple[str, ...]:
+def row_of(server: Document) -> tuple[str, ...]:
     error = f"{server['error']} {server['remedy']}" if server["error"] else ""
     waiting = _quarantined(server["name"], server.get("quarantined", {}))
-    said = f"{error} {waiting}".strip() or shorten(server["description"], _DESCRIPTION_CHARS, placeholder=" …")
+    visible = _VISIBLE if server.get("isolation") == "none" else ""
+    said = " ".join(filter(None, (*_failing(server), error, waiting, visible))) or shorten(
+        server["description"], _DESCRIPTION_CHARS, placeholder=" …"
+    )
     return server["name"], server["state"], str(server["tools"]), server["source"], said
 
 
@@ -77,3 +95,12 @@ def _quarantined(name: str, tools: Mapping[str, str]) -> str:
     if not tools:
         return ""
     return f"Quarantined: {', '.join(tools)}. `starling server approve {name}` shows why."
+
+
+def _failing(server: Document) -> list[str]:
+    """Return where calls of a server fail at once, and why."""
+    return [
+        f"In {found['process']} calls fail at once since {moment(found['since'])}, the next trial is at"
+        f" {moment(found['retry_at'])} or later: {found['reason']}"
+        for found in server.get("breakers", ())
+    ]

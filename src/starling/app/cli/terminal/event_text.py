@@ -8,7 +8,7 @@ from typing import Any, Final
 from starling.core.task_paths import without_numbers
 
 _ARGUMENTS_CHARS: Final = 90
-_OF_TASKS: Final = frozenset({"task_start", "tool_start", "reflection", "task_result"})
+_OF_TASKS: Final = frozenset({"task_start", "tool_start", "tool_progress", "tool_log", "reflection", "task_result"})
 _INSIDE: Final = re.compile(r"[/.]")
 _TRIAL: Final = re.compile(r"[^.]*\.(?=[a-z])(?:case-)?(?P<name>[^/]+)")  # the rest of a place is inside it
 
@@ -32,6 +32,18 @@ def result_text(result: Data, limit: int) -> str:
         _, _, given = text.partition("\n")
         text = f"[{source}] {given}"
     return one_line(text, limit)
+
+
+def progress_text(report: Data) -> str:
+    """Return what a server said of the progress of a call: `2 of 5: reading the index`."""
+    of = "" if report["total"] is None else f" of {report['total']:g}"
+    return ": ".join(filter(None, (f"{report['progress']:g}{of}", report["message"])))
+
+
+def log_text(report: Data) -> str:
+    """Return what a server wrote to its log during a call: `warning, db: slow today`."""
+    source = ", ".join(filter(None, (report["level"], report["logger"])))
+    return f"{source}: {report['message']}"
 
 
 def planned_place(plan: Data, task: Data) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import textwrap
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import cache
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_LEAST_WIDTH, _MOST_WIDTH, _PIPE_WIDTH = 30, 110, 100  # of lines and paragraphs
 _GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one has at least
 # Separators of lines, changes of the direction of writing, and what is invisible: they hide or reorder what is shown.
 _DECEIVING = (*range(0x2028, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080))
@@ -39,6 +41,23 @@ def printable(text: str) -> str:
 def print_line(text: str = "", style: str | None = None) -> None:
     """Print one line as it is, with no markup read into it."""
     write(results(), f"{text}\n", style)
+
+
+def line_width() -> int:
+    """Return how long a line may be: as the terminal is wide, a hundred characters in a pipe."""
+    return max(_LEAST_WIDTH, results().width) if results().is_terminal else _PIPE_WIDTH
+
+
+def print_paragraph(text: str, indent: int = 2) -> None:
+    """Print indented text: wrapped between words on a terminal, one line in a pipe."""
+    line = " ".join(text.split())
+    console, blank = results(), " " * indent
+    if console.is_terminal:
+        width = max(_LEAST_WIDTH, min(console.width, _MOST_WIDTH))
+        line = textwrap.fill(printable(line), width, initial_indent=blank, subsequent_indent=blank)
+        write(console, f"{line}\n")
+    else:
+        write(console, f"{blank}{line}\n")
 
 
 def write(console: Console, text: str, style: str | None = None) -> None:

@@ -13,9 +13,11 @@ from starling.app.cli.terminal.event_text import (
     called_by,
     counted,
     event_place,
+    log_text,
     one_line,
     place_of,
     planned_place,
+    progress_text,
     result_text,
     seconds_text,
     trial_of,
@@ -29,6 +31,7 @@ _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
 _TROUBLE_CHARS = 800  # a refused answer is quoted with 300 of them
+QUIET_LEVELS = frozenset({"debug", "info", "notice"})
 _MARKS = {"APPROVED": ("✓", "green"), "FIXED": ("✎", "yellow"), "REJECTED": ("✗", "red")}
 
 
@@ -37,6 +40,8 @@ class _Call:
     name: str
     begun: float
     seconds: float | None = None
+    tenths: int = -1  # of its work, as its server said
+    reports: int = 0
 
 
 @dataclass(slots=True)
@@ -168,6 +173,19 @@ class RunDisplay:
     def _note_tool(self, data: Data) -> None:
         if (task := self._tasks.get(place_of(data))) and data["name"] not in task.tools:
             task.tools.append(data["name"])
+
+    def _on_tool_progress(self, data: Data) -> None:
+        """Show each tenth of a call's progress as a line, every tenth report where the whole is unknown."""
+        call = self._calls.setdefault(data["call_id"], _Call(data["name"], perf_counter()))
+        call.reports += 1
+        tenths = int(10 * data["progress"] / data["total"]) if data["total"] else call.reports // 10
+        if tenths > call.tenths and not self._mid_line:
+            call.tenths = tenths
+            self._line(f"{place_of(data)}   {data['name']}: {one_line(progress_text(data), _RESULT_CHARS)}", "dim")
+
+    def _on_tool_log(self, data: Data) -> None:
+        style = "dim" if data["level"] in QUIET_LEVELS else "yellow"
+        self._line(f"{place_of(data)}   {data['name']} logs {one_line(log_text(data), _RESULT_CHARS)}", style)
 
     def _on_tool_result(self, data: Data) -> None:
         call = self._calls.get(data["call_id"]) or _Call(data["name"], perf_counter())

@@ -15,22 +15,26 @@ from starling.app.cli.terminal.event_text import (
     arguments_text,
     called_by,
     enclosing,
+    log_text,
     one_line,
     place_of,
     planned_place,
+    progress_text,
     result_text,
     seconds_text,
 )
 from starling.app.cli.terminal.output import printable
-from starling.app.cli.terminal.run_display import RunDisplay
+from starling.app.cli.terminal.run_display import QUIET_LEVELS, RunDisplay
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.task_paths import without_numbers
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_A_SECOND: Final = 8
 _TEXT_CHARS: Final = 200
-_SHOWN: Final = frozenset({"plan", "task_start", "tool_start", "tool_result", "reflection", "task_result"})
-_KEEPING: Final = BUILD_EVENTS | {"warning", "run_started", "gap"}  # printed above the tree
+_SHOWN: Final = frozenset(
+    {"plan", "task_start", "tool_start", "tool_progress", "tool_result", "reflection", "task_result"}
+)
+_KEEPING: Final = BUILD_EVENTS | {"warning", "run_started", "gap", "tool_log"}  # printed above the tree
 _MARKS: Final = {"done": ("✓", "green"), "failed": ("✗", "red"), "waiting": ("·", "dim")}
 
 
@@ -179,9 +183,27 @@ class TaskTree(RunDisplay):
         call.begin()
         self._task_line(data).calls[data["call_id"]] = call
 
-    def _on_tool_result(self, data: Data) -> None:
+    def _on_tool_progress(self, data: Data) -> None:
+        self._note(data, progress_text(data))
+
+    def _on_tool_log(self, data: Data) -> None:
+        """Show what a server logs at its call until something else comes; warnings and errors stay, above the tree."""
+        if data["level"] in QUIET_LEVELS:
+            self._note(data, log_text(data))
+        else:
+            super()._on_tool_log(data)
+
+    def _note(self, data: Data, note: str) -> None:
+        call = self._call_of(data)
+        if call is not None and call.unfinished:
+            call.note = one_line(note, _TEXT_CHARS)
+
+    def _call_of(self, data: Data) -> _Line | None:
         task = self._lines.get(called_by(data))
-        call = task.calls.get(data["call_id"]) if task else None
+        return task.calls.get(data["call_id"]) if task else None
+
+    def _on_tool_result(self, data: Data) -> None:
+        call = self._call_of(data)
         if call is not None:
             failed = data["status"] != "succeeded"
             call.end("failed" if failed else "done", result_text(data, _TEXT_CHARS))

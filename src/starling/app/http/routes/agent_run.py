@@ -11,7 +11,8 @@ from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
-from starling.core.events import AnyEvent, Citation, Degradation, Usage
+from starling.core.events.run_events import Citation, Degradation, Usage
+from starling.core.events.stream import AnyEvent
 from starling.core.runs import FinalStatus, RunStatus, Step
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.reader import RunReader

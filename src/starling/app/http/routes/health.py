@@ -1,23 +1,27 @@
 """Liveness and readiness of the process."""
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.repository import ServerRow
+from mcp_gateway.registration.repository import ServerRepository, ServerRow
+from starling.app.http.breaker_body import BREAKER, ServerBreaker
 from starling.app.http.dependencies import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
-from starling.core.principal import Scope
+from starling.core.principal import Principal, Scope
 
 router = APIRouter(tags=["health"])
 _TOLD_OF_SERVERS = {Scope.ADMIN, Scope.SERVERS}
 _EXAMPLE: dict[str, Any] = {
     "status": "ready",
     "epoch": 4,
-    "servers": [{"name": "time", "state": "ready", "tools": 2, "error": "", "remedy": ""}],
+    "servers": [
+        {"name": "time", "state": "ready", "tools": 2, "error": "", "remedy": "", "breakers": [BREAKER]},
+    ],
 }
 
 
@@ -30,17 +34,18 @@ class Health(BaseModel):
 
 
 class ServerHealth(BaseModel):
-    """A server at its last listing."""
+    """A server at its last listing, and the processes whose calls of it fail at once now."""
 
     name: str
     state: Literal["ready", "degraded"]
     tools: int
     error: str
     remedy: str
+    breakers: list[ServerBreaker] = []
 
 
 class Readiness(BaseModel):
-    """Postgres answers and takes writes. `servers`: what the key may see; degraded ones change nothing."""
+    """Postgres answers and takes writes. `servers`: what the key may see; degraded or failing ones change nothing."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -66,15 +71,24 @@ async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")
     services = api.services
     await services.runs.writes.check()
-    rows = await services.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ()
-    return Readiness(
-        epoch=await services.epochs.active_number(),
-        servers=[
-            ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
-            for row in rows
-            if caller and (Scope.ADMIN in caller.scopes or _is_seen(row, caller.tenant))
-        ],
-    )
+    servers = await _servers(services.servers, caller) if caller and caller.scopes & _TOLD_OF_SERVERS else []
+    return Readiness(epoch=await services.epochs.active_number(), servers=servers)
+
+
+async def _servers(servers: ServerRepository, caller: Principal) -> list[ServerHealth]:
+    breakers = await servers.breakers.by_server()
+    return [
+        ServerHealth(
+            name=row.name,
+            state=row.state,
+            tools=len(row.tools),
+            error=row.error,
+            remedy=row.remedy,
+            breakers=[ServerBreaker(**asdict(breaker)) for breaker in breakers.get(row.name, ())],
+        )
+        for row in await servers.servers()
+        if Scope.ADMIN in caller.scopes or _is_seen(row, caller.tenant)
+    ]
 
 
 def _is_seen(row: ServerRow, tenant: str) -> bool:

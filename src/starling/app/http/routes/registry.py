@@ -7,13 +7,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from brain.registry.manifest_diff import Changes, Names
 from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
+from starling.app.http.prompt_bodies import WORDING, Wording
 from starling.app.registry import service as registry
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
@@ -27,6 +28,7 @@ _CHANGES = Changes(
     tools={"time": Names(added=("convert_time", "get_current_time"))},
     agents=Names(added=("mcp_agent_time",)),
 ).model_dump(mode="json")
+_DOCUMENT: dict[str, Any] = {"mcpServers": {"time": {"command": "mcp-server-time", "x-starling": {"effect": "read"}}}}
 _REPORT: dict[str, Any] = {
     "epoch": 4,
     "changed": True,
@@ -36,6 +38,8 @@ _REPORT: dict[str, Any] = {
     "quarantined": {"time": {"convert_time": "Its definition was changed by its server: description."}},
     "broken_teams": {"default/researcher": "historian: Its server 'git' was removed."},
     "tool_settings": {"time.get_current_time": ["cache_ttl"]},
+    "prompts": {"supervisor": {"before": WORDING | {"version": 3}, "after": WORDING}},
+    "prompt_warnings": {"qa": "Langfuse's `agent_qa`, version 2, can't be used: It lacks the variable {{results}}."},
 }
 _EPOCH: dict[str, Any] = {
     "number": 4,
@@ -57,13 +61,14 @@ class ServersDocument(BaseModel):
         extra="ignore",
         frozen=True,
         json_schema_extra={
-            "examples": [
-                {"mcpServers": {"time": {"command": "mcp-server-time", "x-starling": {"effect": "read"}}}},
-            ]
+            "examples": [_DOCUMENT],
         },
     )
 
     servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
+
+
+_AnyDocument = Annotated[ServersDocument | None, Body(examples=[_DOCUMENT])]
 
 
 class HowToRead(BaseModel):
@@ -90,6 +95,13 @@ class Rollback(BaseModel):
     number: Annotated[int, Field(ge=1, lt=2**63, strict=True)] | None = None
 
 
+class PromptChange(BaseModel):
+    """The wording of a prompt before and after a change."""
+
+    before: Wording | None
+    after: Wording | None
+
+
 class Report(BaseModel):
     """The active epoch, the changes that were made or would be made, and the faults of the result.
 
@@ -97,6 +109,8 @@ class Report(BaseModel):
     `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
     `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
     `quarantined` are tools of servers that are offered to nobody until they are approved, with the reasons.
+    `prompts` has the wording before and after of each prompt that changed; `prompt_warnings` says, by prompt or for
+    the source `langfuse`, why a text isn't used.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_REPORT]})
@@ -109,6 +123,8 @@ class Report(BaseModel):
     broken_teams: dict[str, str] = {}
     tool_settings: dict[str, tuple[str, ...]] = {}
     quarantined: dict[str, dict[str, str]] = {}
+    prompts: dict[str, PromptChange] = {}
+    prompt_warnings: dict[str, str] = {}
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
@@ -122,6 +138,8 @@ class Report(BaseModel):
             broken_teams=dict(report.broken_teams),
             tool_settings=dict(report.tool_settings),
             quarantined={server: dict(tools) for server, tools in report.quarantined.items()},
+            prompts={name: PromptChange.model_validate(asdict(one)) for name, one in report.prompts.items()},
+            prompt_warnings=dict(report.prompt_warnings),
         )
 
 
@@ -156,37 +174,49 @@ async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, 
 
 @router.post("/plan", summary="Plan a reload")
 async def plan(
-    _document: ServersDocument,
     request: Request,
     caller: Admin,
     services: FromServices,
     how: Annotated[HowToRead, Query()],
+    _document: _AnyDocument = None,
 ) -> Report:
-    """Compare a document with the active epoch. Servers that are new or changed are listed.
+    """Compare a document, and the texts that prompts have at their sources, with the active epoch.
+
+    Servers that are new or changed are listed. Without a document servers stay as they are.
 
     Processes are started for that only for an admin of the platform's machine, who sends the local token.
     """
     with _fault_of_the_document():
         config = await _config(request)
+        if config is None:
+            return Report.of(await services.registry.plan_prompts())
         return Report.of(await services.registry.plan(config, relist=how.relist, source=_source(caller)))
 
 
 @router.post("/reload", summary="Reload the registry")
 async def reload(
-    _document: ServersDocument,
     request: Request,
     caller: Admin,
     services: FromServices,
     how: Annotated[HowToRead, Query()],
+    _document: _AnyDocument = None,
 ) -> Report:
     """Apply the changes that a plan of the same document lists. Servers that were added separately stay unchanged.
 
-    New or changed stdio servers are accepted from an admin of the platform's machine, who sends the local token; from
-    others only where the setting `stdio_over_http` allows their command, else the answer is 403.
+    Without a document all servers stay unchanged, and only prompts are taken.
+
+    Prompts take the texts that their sources have now. New or changed stdio servers are accepted from an admin of the
+    platform's machine, who sends the local token; from others only where the setting `stdio_over_http` allows their
+    command, else the answer is 403.
     """
     with _fault_of_the_document():
         config, actor = await _config(request), _actor(caller, request)
-        return Report.of(await services.registry.reload(config, actor, relist=how.relist, source=_source(caller)))
+        if config is None:
+            return Report.of(await services.registry.reload_prompts(actor))
+        done = await services.registry.reload(
+            config, actor, relist=how.relist, source=_source(caller), with_prompts=True
+        )
+        return Report.of(done)
 
 
 @router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
@@ -196,9 +226,11 @@ async def rollback(wanted: Rollback, request: Request, caller: Admin, services: 
     return Report.of(await services.registry.rollback(wanted.number, actor, source=_source(caller)))
 
 
-async def _config(request: Request) -> McpConfig:
-    """Read the body as a file is read, which refuses repeated names. Raises ConfigurationError."""
+async def _config(request: Request) -> McpConfig | None:
+    """Read the body as a file is read, which refuses repeated names; None if it is empty. Raises ConfigurationError."""
     body = await request.body()
+    if not body.strip():
+        return None
     return parse_config(body.decode(json.detect_encoding(body), "surrogatepass"), "The document")
 
 

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import TaskSkills
+from starling.app.http.prompt_bodies import WORDING, Wording
+from starling.app.http.schemas import FEEDBACK, RunFeedback, TaskSkills
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -31,7 +32,10 @@ _EXAMPLE: dict[str, Any] = {
     "skills": [
         {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
     ],
+    "prompts": [WORDING],
     "build": [],
+    "logs": [],
+    "feedback": [FEEDBACK],
     "steps": [{"type": "plan", "description": "One task."}],
     "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
 }
@@ -57,9 +61,10 @@ class RunAhead(BaseModel):
 
 
 class RunDocument(BaseModel):
-    """A run: its plan, effectful calls, what it waits for, the skills that its tasks had, its steps and its result.
+    """A run: its plan, effectful calls, what it waits for, skills that its tasks had, its steps, feedback and result.
 
-    `build` are the events of teams that it built: `design`, `checks`, `proof`, `published`.
+    `prompts` are the wordings that its model calls used. `build` are the events of teams that it built: `design`,
+    `checks`, `proof`, `published`; `logs` are the events `tool_log`, the first 200.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
@@ -76,7 +81,10 @@ class RunDocument(BaseModel):
     behind: list[RunAhead]
     waits_for: list[dict[str, Any]]
     skills: list[TaskSkills]
+    prompts: list[Wording] = []
     build: list[dict[str, Any]] = []
+    logs: list[dict[str, Any]] = []
+    feedback: list[RunFeedback] = []
     steps: list[dict[str, Any]]
     result: dict[str, Any] | None
 

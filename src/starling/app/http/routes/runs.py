@@ -8,25 +8,30 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from starling.app.container.services import Services
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
+from starling.app.http.prompt_bodies import WORDING, Wording
 from starling.app.http.schemas import (
     ACCEPTED,
+    FEEDBACK,
     RUN_LOCATION,
     Name,
     OpenInterrupt,
     RunAccepted,
+    RunFeedback,
     RunRequest,
     TaskSkills,
     run_path,
 )
-from starling.core.events import AnyEvent
+from starling.core.events.stream import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs import listing
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.feedback import Feedback
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
-from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunSummary
+from starling.infra.postgres.runs.listing import PromptFilter, RunDetails, RunFilter, RunSummary
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
@@ -48,6 +53,8 @@ _ENDED: dict[str, Any] = ACCEPTED | {
     "skills": [
         {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
     ],
+    "feedback": [FEEDBACK],
+    "prompts": [WORDING],
 }
 _PAGE: dict[str, Any] = {
     "runs": [
@@ -94,9 +101,19 @@ class RunState(RunAccepted):
     behind: Behind | None = Field(description="While it is queued: the run of its thread that has to end first.")
     interrupts: list[OpenInterrupt] = Field(description="What the run waits for.")
     skills: list[TaskSkills] = Field(description="The skills that its finished tasks had in their prompts.")
+    feedback: list[RunFeedback] = Field(description="What its readers say of it, oldest first.")
+    prompts: list[Wording] = Field(
+        default_factory=list[Wording], description="The wordings that its model calls used, in order of first use."
+    )
 
     @classmethod
-    def at(cls, run: RunDetails, waiting: Sequence[StoredInterrupt], skills: Sequence[listing.TaskSkills]) -> Self:
+    def at(
+        cls,
+        run: RunDetails,
+        waiting: Sequence[StoredInterrupt],
+        skills: Sequence[listing.TaskSkills],
+        feedback: Sequence[Feedback],
+    ) -> Self:
         """Return a run as it is sent."""
         return cls(
             run_id=run.id,
@@ -115,6 +132,7 @@ class RunState(RunAccepted):
             behind=Behind(run_id=run.behind.run_id, status=run.behind.status) if run.behind else None,
             interrupts=[OpenInterrupt.of(found) for found in waiting],
             skills=[TaskSkills.model_validate(found) for found in skills],
+            feedback=[RunFeedback.model_validate(given) for given in feedback],
         )
 
 
@@ -128,6 +146,11 @@ class RunQuery(BaseModel):
     before: UUID | None = Field(None, description="Only those that were accepted before this run.")
     ending: str | None = Field(
         None, pattern="^[0-9a-f]{4,32}$", description="Only those whose id, without hyphens, ends in these hex digits."
+    )
+    prompt: str | None = Field(
+        None,
+        pattern="^[0-9a-z_]{1,64}$",
+        description="Only those with a model call that used this prompt: by its hash or how that begins, or its name.",
     )
     limit: int = Field(20, ge=1, le=200)
 
@@ -189,12 +212,18 @@ async def begin(
 
 @router.get("", summary="List runs", responses={422: {"model": Problem}})
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
-    """List runs, newest first."""
+    """List runs, newest first. A `prompt` whose text is not stored is answered with 404."""
     before = str(wanted.before) if wanted.before else None
-    which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending)
+    prompt = await _prompt(services, wanted.prompt) if wanted.prompt else None
+    which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending, prompt)
     found = await services.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
+
+
+async def _prompt(services: Services, wanted: str) -> PromptFilter:
+    digest = (await services.prompt_catalog.show(wanted)).wording.hash
+    return PromptFilter(digest, await services.epochs.pinning_prompt(digest))
 
 
 @router.get("/{run_id}", summary="Show a run")
@@ -203,7 +232,9 @@ async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState
     key = RunKey(caller.tenant, str(run_id))
     run = await services.listing.details(key)
     waiting = await services.interrupts.waiting(key.tenant, run=run.id) if run.ended_at is None else ()
-    return RunState.at(run, waiting, await services.listing.skills(key))
+    feedback = await services.feedback.of_run(key)
+    state = RunState.at(run, waiting, await services.listing.skills(key), feedback)
+    return state.model_copy(update={"prompts": [Wording.of(one) for one in await services.listing.prompts(key)]})
 
 
 @router.get(

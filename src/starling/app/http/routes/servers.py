@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from starling.app.http.breaker_body import BREAKER, ServerBreaker
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
 from starling.infra.postgres.audit import Actor
@@ -20,6 +21,8 @@ _SERVER: dict[str, Any] = {
     "error": "",
     "remedy": "",
     "quarantined": {"convert_time": "Its definition was changed by its server: description."},
+    "isolation": "mount_namespace",
+    "breakers": [BREAKER],
 }
 _TOOL: dict[str, Any] = {
     "name": "get_current_time",
@@ -55,7 +58,9 @@ _DETAILS: dict[str, Any] = _SERVER | {"config": {"command": "mcp-server-time"}, 
 class ListedServer(BaseModel):
     """A server at its last listing; `tools` is the number of its tools in use.
 
-    `quarantined` are tools that are offered to nobody until they are approved, with the reasons.
+    `quarantined` are tools that are offered to nobody until they are approved, with the reasons. `isolation` is what
+    keeps a stdio server from the platform's files on the machine that answers. `breakers` are the processes that make
+    no calls of it now, because it failed there several times in a row.
     """
 
     name: str
@@ -66,6 +71,8 @@ class ListedServer(BaseModel):
     error: str
     remedy: str
     quarantined: dict[str, str] = {}
+    isolation: Literal["own_user", "mount_namespace", "none"] | None = None
+    breakers: list[ServerBreaker] = []
 
 
 class ListedServers(BaseModel):
@@ -172,6 +179,8 @@ class ServerDetails(BaseModel):
     error: str
     remedy: str
     quarantined: dict[str, str] = {}
+    isolation: Literal["own_user", "mount_namespace", "none"] | None = None
+    breakers: list[ServerBreaker] = []
     config: dict[str, Any]
     tools: list[ServerTool]
     pins: list[ToolPin] = []

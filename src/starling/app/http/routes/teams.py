@@ -28,7 +28,8 @@ from starling.app.http.team_bodies import (
 )
 from starling.app.http.team_build_bodies import VersionRequest
 from starling.core.principal import Principal
-from starling.core.teams.spec import TeamInvalidError, TeamSpec
+from starling.core.teams.findings import TeamInvalidError
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 
 MERMAID: Final = "text/vnd.mermaid"

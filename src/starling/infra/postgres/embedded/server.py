@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,7 @@ DATABASE = "starling"
 _PORT_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
 _CONNECT_SECONDS = 10
 _PORT_TAKEN = "could not bind"
+_NO_DATABASE = f'database "{DATABASE}" does not exist'
 _LOCK = "lock"
 _RUNTIME = "runtime.json"
 
@@ -34,14 +35,24 @@ class EmbeddedPostgres:
     `with EmbeddedPostgres(data_dir) as server:` starts it (in 0.5 s; the first time it also creates the data
     folder) and stops it cleanly. `start` must be called from the main thread. `explicit`: the user named
     `data_dir`, so the data are stored there or not at all. `durable=False`, for tests, doesn't protect committed
-    data against a power failure. Raises ConfigurationError if another process owns the folder or the platform has
+    data against a power failure. `meanwhile` is called once, while the server starts.
+
+    Raises ConfigurationError if another process owns the folder or the platform has
     no embedded server, DatabaseUnavailableError if it doesn't start.
     """
 
-    def __init__(self, data_dir: Path, *, explicit: bool = False, durable: bool = True) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        explicit: bool = False,
+        durable: bool = True,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> None:
         self._data_dir = data_dir
         self._explicit = explicit
         self._durable = durable
+        self._meanwhile = meanwhile
         self._lock: int | None = None
         self._cluster: Cluster | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,6 +165,7 @@ class EmbeddedPostgres:
             _rotate_log(cluster.log)
             process = postmaster.spawn(binaries, cluster, port=port, sockets=self._sockets, durable=self._durable)
             self._process, self._port = process, port
+            self._call_meanwhile()
             if postmaster.wait_ready(process, cluster.data):
                 return
             if _PORT_TAKEN not in cluster.log.read_text(errors="replace"):
@@ -163,11 +175,17 @@ class EmbeddedPostgres:
             f"The embedded Postgres didn't start: {_last_line(cluster.log)}", f"Its log is {cluster.log}."
         )
 
+    def _call_meanwhile(self) -> None:
+        """Call it once: not at a second port, and not when the server is started again later."""
+        meanwhile, self._meanwhile = self._meanwhile, lambda: None
+        meanwhile()
+
     def _make_database(self) -> None:
-        url = self._url(self._sockets, "postgres")
+        """Make sure that there is the database, and that it can be used."""
         try:
-            with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
-                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+            if not _has_database(self.url):
+                url = self._url(self._sockets, "postgres")
+                with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
                     connection.execute(f"CREATE DATABASE {DATABASE}")
         except psycopg.OperationalError as error:
             raise DatabaseUnavailableError(
@@ -184,6 +202,16 @@ class EmbeddedPostgres:
             "url": self.url,
         }
         write_private(self._runtime_file, json.dumps(known))
+
+
+def _has_database(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
+    except psycopg.OperationalError as error:
+        if _NO_DATABASE in str(error):
+            return False
+        raise
+    return True
 
 
 def attach(data_dir: Path) -> str | None:

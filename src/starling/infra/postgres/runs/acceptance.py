@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg import AsyncConnection
 from psycopg.errors import UniqueViolation
@@ -20,9 +20,8 @@ from starling.core.errors import (
     NotFoundError,
     StarlingError,
 )
-from starling.core.events import RunStarted
+from starling.core.events.run_events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
-from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
@@ -31,6 +30,12 @@ from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, is_stored, reserve
 from starling.infra.postgres.write_check import WriteCheck
+
+if TYPE_CHECKING:
+    from starling.core.teams.building import BuildRequest
+
+if TYPE_CHECKING:
+    from starling.core.teams.building import BuildRequest
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -60,7 +65,7 @@ class NewRun:
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
-    build: BuildRequest | None = None
+    build: "BuildRequest | None" = None
 
 
 class OpenClarificationError(StarlingError):

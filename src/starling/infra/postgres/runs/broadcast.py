@@ -1,23 +1,73 @@
 """Delivery of new events to readers: directly within a process, by NOTIFY between processes."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context
+from typing import Final
 from weakref import WeakSet, finalize
 
-from starling.core.events import Gap, StoredEvent
+import psycopg
+
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.events.run_events import Gap
+from starling.core.events.stream import StoredEvent
+from starling.infra.postgres.engine import Engine, execute_autocommit, translated
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 
 CHANNEL = "starling_runs"
+SEND_NOTICES: Final = f"""
+SELECT set_config('synchronous_commit', 'off', true), count(pg_notify('{CHANNEL}', notice))
+FROM unnest(%(notices)s::text[]) AS notice"""  # noqa: S608 - our own text
 
 _BUFFER_EVENTS, _BUFFER_BYTES = 5_000, 2**18  # of one reader; what is beyond is read from the database later
+_CLOSE_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 
-def notice_of(run_id: str, seq: int) -> str:
-    """Return the NOTIFY payload for a run whose last event is `seq`."""
-    return f"{run_id}:{seq}"
+class NoticeSender:
+    """Notifies other processes of events that were committed, for all runs of this process together.
+
+    Postgres makes commits that notify one after another, for a whole server. So events are committed without, and
+    notices in transactions of their own that don't wait for the disk; what is written during one is sent with the next.
+    A notice may be lost: readers poll as well.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pending: dict[str, int] = {}  # the last event of each run
+        self._sending: asyncio.Task[None] | None = None
+
+    def add(self, run_id: str, seq: int) -> None:
+        """Notify others that the last event of a run is `seq`."""
+        self._pending[run_id] = seq
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(
+                self._send(),
+                name="send-notices",
+                context=Context(),  # not the time limits or the span of who came first
+            )
+
+    async def close(self) -> None:
+        """Wait up to a second until all notices are sent."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=_CLOSE_SECONDS)
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while self._pending:
+            notices = [f"{run_id}:{seq}" for run_id, seq in self._pending.items()]
+            self._pending.clear()
+            try:
+                with translated():
+                    await execute_autocommit(self._engine, SEND_NOTICES, {"notices": notices})
+            except (DatabaseUnavailableError, psycopg.Error) as error:
+                _log.warning("readers in other processes are not notified of new events: %s", error)
 
 
 class Listener:
@@ -94,11 +144,15 @@ type Observer = Callable[[str, Sequence[StoredEvent], float], None]
 
 
 class Broadcast:
-    """Delivers events to the listeners of each run. Listeners are held by weak references."""
+    """Delivers events to the listeners of each run. Listeners are held by weak references.
 
-    def __init__(self, hub: NotificationHub | None = None) -> None:
+    Without `notices`, other processes are not notified: their readers poll.
+    """
+
+    def __init__(self, hub: NotificationHub | None = None, notices: NoticeSender | None = None) -> None:
         self.observers: list[Observer] = []
         self._hub = hub
+        self._notices = notices
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
         self._local_runs: set[str] = set()
 
@@ -125,16 +179,16 @@ class Broadcast:
             self._force_refresh(run_id)
 
     def publish(self, run_id: str, events: Sequence[StoredEvent], seconds: float = 0.0) -> None:
-        """Pass committed events to the listeners and observers of this process; the flush took `seconds`."""
+        """Pass committed events on; the flush took `seconds`.
+
+        They go to the listeners and observers of this process, and a notice to others that may listen.
+        """
         for listener in self._found(run_id):
             listener.add(events)
         for observe in self.observers:
             observe(run_id, events, seconds)
-
-    @property
-    def has_remote_listeners(self) -> bool:
-        """Whether another process may be waiting for notifications of what this one writes."""
-        return self._hub is None or self._hub.has_peers
+        if events and self._notices is not None and (self._hub is None or self._hub.has_peers):
+            self._notices.add(run_id, events[-1].seq)
 
     @contextmanager
     def subscribed(self, hub: NotificationHub) -> Generator[None]:

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig
-from starling.core.teams.building import BuildRequest
+from starling.infra import deferred
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 
@@ -18,7 +18,7 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
-    isolation IS NOT NULL, build"""
+    coalesce(isolation IN ('due', 'alone'), false), build"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
     *(
@@ -38,15 +38,18 @@ _NAMES = (
     ),
 )
 
-# A run whose process ended is suspected and executed alone from then on. Only what ends a process of its own counts as
-# a crash of the run: in a shared process any of the runs may have been the cause.
+# The first time that its process ends a run is 'lost' and goes on beside others; the second time it is suspected and
+# executed alone from then on. Only what ends a process of its own counts as a crash of the run: in a shared process any
+# of the runs may have been the cause.
 _CLAIM = f"""
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
-    lease_until = now() + make_interval(secs => %(lease)s),
+    lease_until = now() + make_interval(secs => %(lease)s), lease_seconds = %(lease)s,
     crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s
                          AND isolation IS NOT DISTINCT FROM 'alone')::int,
-    isolation = CASE WHEN isolation IS NOT NULL OR (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s)
-                THEN 'due' END,
+    isolation = CASE WHEN isolation IN ('due', 'alone') THEN 'due'
+                WHEN status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s
+                THEN CASE isolation WHEN 'lost' THEN 'due' ELSE 'lost' END
+                ELSE isolation END,
     started_at = coalesce(started_at, now()),
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
 WHERE tenant = %(tenant)s AND id = %(id)s AND (
@@ -63,7 +66,7 @@ UPDATE runs SET isolation = 'alone' WHERE tenant = %(tenant)s AND id = %(id)s AN
 
 _RELEASE = """
 UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL, crashes = crashes + %(crashes)s,
-    isolation = CASE WHEN isolation IS NOT NULL THEN 'due' END
+    isolation = CASE isolation WHEN 'alone' THEN 'due' ELSE isolation END
 WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND status = 'running'
 RETURNING tenant, id::text"""
 
@@ -80,12 +83,13 @@ AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::te
 _LOCK_STRANDED = f"{_STRANDED} FOR UPDATE OF runs SKIP LOCKED"
 
 # A lease that ends later than one that begins now was given before the database's clock was set back. It is shortened
-# to one that begins now: its worker renews it within that time, unless the worker has ended.
+# to one that begins now: its worker renews it within that time, unless the worker has ended. Workers may have different
+# settings, so each row has the length of its lease; those that a former version gave have none.
 _TOO_LONG = """
 FROM runs WHERE ended_at IS NULL AND status = 'running'
-    AND lease_until > now() + make_interval(secs => 2 * %(lease)s)"""
+    AND lease_until > now() + make_interval(secs => 2 * coalesce(lease_seconds, %(lease)s))"""
 _SHORTEN = f"""
-UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s)
+UPDATE runs SET lease_until = now() + make_interval(secs => coalesce(lease_seconds, %(lease)s))
 WHERE (tenant, id) IN (SELECT tenant, id {_TOO_LONG} FOR NO KEY UPDATE SKIP LOCKED)"""  # noqa: S608 - our own text
 
 # Checked again once the rows are locked: each enqueuing transaction locks the run row, so a run has at most one job.
@@ -163,8 +167,9 @@ class Leases:
     async def sweep(self, *, grace_seconds: float, lease_seconds: float) -> int:
         """Queue runs with an expired or missing lease or a lost job again; admit runs that were missed.
 
-        A queued run without a job counts as lost after `grace_seconds`. A lease of more than twice `lease_seconds` is
-        shortened to that. Returns the number of runs queued again.
+        A queued run without a job counts as lost after `grace_seconds`. A lease that goes on for more than twice its
+        length is shortened to that; `lease_seconds` is the length of leases that have none. Returns the number of runs
+        queued again.
         """
         times = {"grace": grace_seconds, "lease": lease_seconds}
         with translated():
@@ -192,11 +197,12 @@ class Leases:
 
 
 def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool = True) -> Claim:
-    """Convert a row of `CLAIMED` to a claim."""
+    """Convert a row of `CLAIMED` to a claim. What a later version added to a request is left out."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    columns["config"] = RunConfig.model_validate(columns["config"])
+    columns["config"] = RunConfig.model_validate(columns["config"], extra="ignore")
     columns["grant"] = Grant.from_json(columns["grant"])
     columns["scopes"] = frozenset(map(Scope, columns["scopes"] or ()))
-    columns["build"] = BuildRequest.model_validate(columns["build"]) if columns["build"] else None
+    build = columns["build"]
+    columns["build"] = deferred.team_building().BuildRequest.model_validate(build, extra="ignore") if build else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)

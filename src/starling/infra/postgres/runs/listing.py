@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Text, cast, func, select
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, false, func, or_, select
 
 from starling.core.errors import NotFoundError
-from starling.core.events import Failure, SkillUsed
+from starling.core.events.run_events import Failure, SkillUsed
+from starling.core.llm import PromptVersion
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import events, runs
+from starling.infra.postgres.tables import events, runs, steps
 
 ENDING_SCAN = 100_000
 _INPUT_CHARS = 500
+_CLOCKS: Final = timedelta(hours=1)  # by which those of processes and of Postgres may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,37 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFilter:
-    """Selects runs by thread, by status, older than the run with id `before`, and by the ending of their id.
+class EpochRange:
+    """Epochs from number `first` on, up to but without `end`, which were active from `begun` until `until`."""
 
-    `ending` is looked for among the latest `ENDING_SCAN` runs of the tenant.
+    first: int
+    end: int | None
+    begun: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFilter:
+    """Selects runs with a model call that used the text of this hash, which these epochs pin."""
+
+    hash: str
+    epochs: Sequence[EpochRange]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Selects runs by thread, status, moment, id and prompt, and those older than the run with id `before`.
+
+    `ending` is that of the id, looked for among the latest `ENDING_SCAN` runs of the tenant.
     """
 
     thread_id: str | None = None
     status: RunStatus | None = None
     before: str | None = None
     ending: str | None = None
+    prompt: PromptFilter | None = None
+    since: datetime | None = None
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +79,8 @@ class RunAhead:
 class RunDetails:
     """The current state of a run; `events` is the number of its last event, `failure` the error that ended it early.
 
-    `behind` is the first unfinished run of the branch, if the run is queued behind it.
+    `behind` is the first unfinished run of the branch, if the run is queued behind it. Events up to number `trimmed`,
+    and all steps then, were pruned.
     """
 
     id: str
@@ -72,6 +97,7 @@ class RunDetails:
     result: RunResult | None
     failure: Failure | None
     behind: RunAhead | None
+    trimmed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +155,7 @@ class RunListing:
             .scalar_subquery()
         )
         names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
-        columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
+        columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result", "trimmed")]
         query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
         with translated():
             async with self._engine.connect() as connection:
@@ -139,11 +165,20 @@ class RunListing:
             raise NotFoundError("run", key.id)
         values: dict[str, Any] = dict(row)
         values["status"] = RunStatus(row["status"])
-        values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
-        values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
+        values["result"] = RunResult.model_validate(row["result"], extra="ignore") if row["result"] else None
+        values["failure"] = Failure.model_validate(row["failure"], extra="ignore") if row["failure"] else None
         if ahead_of_it := row["behind"]:
             values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
         return RunDetails(**values)
+
+    async def prompts(self, key: RunKey) -> Sequence[PromptVersion]:
+        """Return the wordings that the model calls of a run used, in the order of their first use."""
+        named = steps.c.metadata["prompt"]
+        query = select(named).where(steps.c.tenant == key.tenant, steps.c.run_id == key.id, steps.c.type == "llm_call")
+        with translated():
+            async with self._engine.connect() as connection:
+                found = (await connection.scalars(query.where(named.is_not(None)).order_by(steps.c.id))).all()
+        return [*dict.fromkeys(PromptVersion.from_json(one) for one in found)]
 
     async def skills(self, key: RunKey) -> Sequence[TaskSkills]:
         """Return the tasks of a run that had skills, in the order of their results; none once events are pruned."""
@@ -170,11 +205,35 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
         conditions.append(runs.c.status == which.status)
         if not which.status.terminal:
             conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs is used
+    if which.id is not None:
+        conditions.append(runs.c.id == which.id)
+    if which.since is not None:
+        conditions.append(runs.c.created_at >= which.since)
     if which.before is not None:
         conditions.append(runs.c.id < which.before)
     if which.ending is not None:
         conditions.append(runs.c.id.in_(_ending_in(tenant, which.ending)))
+    if which.prompt is not None:
+        conditions += [or_(false(), *map(_accepted_in, which.prompt.epochs)), _used(which.prompt.hash)]
     return conditions
+
+
+def _accepted_in(found: EpochRange) -> ColumnElement[bool]:
+    """Return the condition for runs of these epochs; bounds of ids, which begin with a time, let the index be used."""
+    begun = [runs.c.epoch >= found.first, runs.c.id >= _id_at(found.begun - _CLOCKS)]
+    if found.end is None or found.until is None:
+        return and_(*begun)
+    return and_(*begun, runs.c.epoch < found.end, runs.c.id < _id_at(found.until + _CLOCKS))
+
+
+def _id_at(moment: datetime) -> str:
+    """Return the lowest id that is made at a time."""
+    return str(UUID(int=int(moment.timestamp() * 1_000) << 80))
+
+
+def _used(prompt: str) -> ColumnElement[bool]:
+    named = steps.c.metadata["prompt"]["hash"].astext == prompt
+    return exists().where(steps.c.tenant == runs.c.tenant, steps.c.run_id == runs.c.id, named)
 
 
 def _ending_in(tenant: str, ending: str) -> Select[tuple[str]]:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
-from starling.core.events import StoredEvent
+from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -204,10 +204,21 @@ class RunReader:
 
     async def build_events(self, key: RunKey) -> Sequence[StoredEvent]:
         """Return what the run designed, checked, proved and published of teams, oldest first, unless it was pruned."""
+        return await self.events_of_types(key, _BUILD_EVENTS)
+
+    async def tool_logs(self, key: RunKey) -> Sequence[StoredEvent]:
+        """Return the first 200 messages that servers logged during calls of the run, unless they were pruned."""
+        return await self.events_of_types(key, ("tool_log",), limit=200)
+
+    async def events_of_types(
+        self, key: RunKey, types: Sequence[str], limit: int | None = None
+    ) -> Sequence[StoredEvent]:
+        """Return the events of these types, oldest first, unless they were pruned."""
         query = (
             select(events.c.seq, events.c.type, events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type.in_(_BUILD_EVENTS))
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type.in_(types))
             .order_by(events.c.seq)
+            .limit(limit)
         )
         with translated():
             async with self._engine.connect() as connection:
@@ -229,7 +240,7 @@ class RunReader:
                 row = (await connection.execute(query)).one_or_none()
         if row is None:
             raise NotFoundError("run", key.id)
-        result = None if row.result is None else RunResult.model_validate(row.result)
+        result = None if row.result is None else RunResult.model_validate(row.result, extra="ignore")
         return RunRecord(*row[:5], status=RunStatus(row.status), result=result)
 
     async def steps(self, key: RunKey) -> Sequence[Step]:

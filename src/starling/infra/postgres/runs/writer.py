@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
-from starling.core.events import AnyEvent, StoredEvent
+from starling.core.events.stream import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.runs import Run, RunResult, Step
 from starling.core.secrets.look_alikes import mask_keys_in
@@ -22,7 +22,7 @@ from starling.infra.postgres.engine import encoded, execute_autocommit, pipeline
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
-from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
+from starling.infra.postgres.runs.broadcast import Broadcast
 
 type Write = Callable[[Connection], Awaitable[None]]
 """A further write in the transaction of a flush, after its statement."""
@@ -85,10 +85,7 @@ journalled AS (
     FROM fenced, jsonb_to_recordset(%(journal)s)
     AS item (path text, kind text, position int, index int, request_hash text, data jsonb))"""
 _ROWS = (_STREAMED, _STEPPED, _JOURNALLED)  # each only where there are such rows
-_NOTIFY = """,
-noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
-SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
-_WITHOUT_NOTIFY = """
+_COUNTED = """
 SELECT count(*) FROM fenced"""
 
 _WAS_WRITTEN = """
@@ -155,12 +152,19 @@ class RunWriter:
     """
 
     def __init__(
-        self, engine: AsyncEngine, claim: Claim, broadcast: Broadcast, *, retry_seconds: float = _RETRY_SECONDS
+        self,
+        engine: AsyncEngine,
+        claim: Claim,
+        broadcast: Broadcast,
+        *,
+        retry_seconds: float = _RETRY_SECONDS,
+        span_id: Callable[[], str] = str,
     ) -> None:
         self.run: Run = claim.run
         self._engine = engine
         self._broadcast = broadcast
         self._retry_seconds = retry_seconds
+        self._span_id = span_id  # of the span in which a step was made; empty where nothing is traced
         self._seq = claim.seq
         self._flushes = claim.flushes
         self._pending = _Batch()
@@ -176,7 +180,9 @@ class RunWriter:
         self.flush_soon()
 
     def step(self, step: Step) -> None:
-        """Add a step to the next batch."""
+        """Add a step to the next batch, with the span that it was made in."""
+        if span_id := self._span_id():
+            step = step.model_copy(update={"metadata": {**step.metadata, "span_id": span_id}})
         self._pending.steps.append((new_id(), step))
 
     def record(self, entry: JournalEntry) -> None:
@@ -321,16 +327,13 @@ class RunWriter:
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
             "steps": _json([mask_keys_in({"id": key, **step.model_dump()}) for key, step in batch.steps]),
             "journal": _json([entry.row() for entry in batch.journal]),
-            "channel": CHANNEL,
-            "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
         rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
         clauses = [source() for source in (*batch.sources, *batch.dropped_at_end)]
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         assignments = batch.transition.assignments if batch.transition else ""
-        notify = bool(stored) and self._broadcast.has_remote_listeners
-        statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)), notify=notify)
+        statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)))
         return _PreparedBatch(stored, statement, values, batch.writes)
 
     async def _check_written(self, prepared: _PreparedBatch) -> None:
@@ -357,7 +360,7 @@ def _same(clause: Clause) -> Clause:
 
 
 @lru_cache(64)
-def _statement(assignments: str, clauses: Sequence[str], *, notify: bool) -> str:
+def _statement(assignments: str, clauses: Sequence[str]) -> str:
     """Return a flush's statement: the same object for the same parts, so that the driver's caches find it."""
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
-    return ",\n".join((fenced, *clauses)) + (_NOTIFY if notify else _WITHOUT_NOTIFY)
+    return ",\n".join((fenced, *clauses)) + _COUNTED

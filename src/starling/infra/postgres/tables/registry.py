@@ -47,6 +47,19 @@ tool_pins = Table(
     Column("by", Text, nullable=False, server_default=""),  # file, host, policy, or who approved it
 )
 
+server_breakers = Table(
+    "server_breakers",
+    metadata,
+    tenant_column(),
+    Column("server", Text, primary_key=True),
+    Column("process", Text, primary_key=True),  # that makes no calls of the server now
+    Column("failures", Integer, nullable=False),  # in a row
+    Column("reason", Text, nullable=False),
+    moment_column("since"),
+    moment_column("retry_at"),
+    moment_column("expires_at"),
+)
+
 configs = Table(
     "configs",
     metadata,
@@ -104,6 +117,21 @@ stars = Table(
     Column("hash", Text, primary_key=True),
     Column("star", JSONB, nullable=False),  # compiled from a version of a team, as pinned by epochs
     moment_column("created_at"),
+)
+
+prompts = Table(
+    "prompts",
+    metadata,
+    tenant_column(),
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("text", Text, nullable=False),  # instructions and data part; never updated
+    Column("source", Text, nullable=False),  # langfuse or local; with the next three columns that of the last storing
+    Column("version", Integer),
+    Column("label", Text),
+    Column("remote_name", Text, nullable=False, server_default=""),  # its name in Langfuse
+    moment_column("created_at"),
+    moment_column("stored_at"),  # when a source was last found to have this text
 )
 
 epochs = Table(

@@ -4,6 +4,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     ForeignKeyConstraint,
     Index,
     Integer,
@@ -37,6 +38,7 @@ runs = Table(
     Column("flushes", BigInteger, nullable=False, server_default="0"),  # batches written so far, over all fences
     Column("worker", Text),
     moment_column("lease_until", nullable=True),
+    Column("lease_seconds", Double),  # length of the lease, by the setting of its worker
     Column("crashes", SmallInteger, nullable=False, server_default="0"),
     Column("cancel_requested", Boolean, nullable=False, server_default="false"),
     moment_column("admitted_at", nullable=True),  # set when the run is put into the queue
@@ -46,7 +48,7 @@ runs = Table(
     moment_column("ended_at", nullable=True),
     Column("result", JSONB),
     Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
-    Column("isolation", Text),  # of a run whose process ended while it executed it: due, or alone in a process
+    Column("isolation", Text),  # of a run whose process ended: lost once, then due, or alone in a process
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
@@ -191,4 +193,19 @@ idempotency_keys = Table(
     Column("request_hash", Text, nullable=False),
     Column("run_id", UUID(as_uuid=False), nullable=False),
     moment_column("created_at"),
+)
+
+feedback = Table(  # the latest of each principal
+    "feedback",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("principal", Text, primary_key=True),  # a key's id, or local
+    Column("score", Double, nullable=False),  # from 0 to 1
+    Column("comment", Text, nullable=False, server_default=""),
+    moment_column("created_at"),
+    moment_column("updated_at"),
+    moment_column("due_at"),  # when it may be sent to Langfuse (again)
+    moment_column("sent_at", nullable=True),
+    Index("feedback_unsent", "due_at", postgresql_where=text("sent_at IS NULL")),
 )

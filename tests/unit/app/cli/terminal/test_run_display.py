@@ -280,3 +280,34 @@ def test_build_is_shown_with_the_calls_of_each_case_below_it_and_no_line_is_wide
         "machine_watch@1 is active from epoch 4 on.",
     ]
     assert max(map(len, lines)) <= 80
+
+
+def _progress(done: float, total: float | None = 50, message: str = "") -> dict[str, Any]:
+    return {"type": "tool_progress", **_CALL, "progress": done, "total": total, "message": message}
+
+
+def _log(level: str) -> dict[str, Any]:
+    return {"type": "tool_log", **_CALL, "level": level, "logger": "db", "message": "slow\ntoday\x1b[2J"}
+
+
+@pytest.mark.parametrize(
+    ("total", "lines"),
+    [pytest.param(50, 11, id="of a known total"), pytest.param(None, 6, id="of an unknown total")],
+)
+def test_progress_of_a_call_is_a_line_for_each_tenth(total: float | None, lines: int) -> None:
+    shown, _ = _shown(*(_progress(done, total) for done in range(51)))
+
+    assert len(shown.splitlines()) == lines
+
+
+def test_progress_that_arrives_during_the_answer_does_not_break_it() -> None:
+    shown, _ = _shown(_said("It is "), _progress(1), _said("noon."))
+
+    assert "It is noon." in shown
+
+
+@pytest.mark.parametrize("level", ["info", "warning"])
+def test_log_of_a_server_is_one_printable_line(level: str) -> None:
+    shown, _ = _shown(_log(level))
+
+    assert shown == f"t1   time.now logs {level}, db: slow today\N{REPLACEMENT CHARACTER}[2J\n"

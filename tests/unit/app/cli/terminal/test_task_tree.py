@@ -165,3 +165,25 @@ def test_case_that_was_tried_leaves_its_outcome_above_the_tree() -> None:
         "✓ architect: a team",
     ]
     assert max(map(len, lines)) <= 80
+
+
+_REPORT = {"type": "tool_progress", "progress": 2, "total": 5, "message": "reading"} | {
+    name: _CALL[name] for name in ("task_id", "name", "call_id")
+}
+_LOG = _REPORT | {"type": "tool_log", "level": "info", "logger": "", "message": "a row"}
+
+
+@pytest.mark.parametrize(
+    ("event", "noted"),
+    [pytest.param(_REPORT, "2 of 5: reading", id="progress"), pytest.param(_LOG, "info: a row", id="log")],
+)
+def test_progress_and_log_of_a_call_are_shown_at_it_until_it_is_answered(event: dict[str, Any], noted: str) -> None:
+    assert f'    … time.now(zone="UTC"): {noted}' in shown(_PLAN, _START, _CALL, event)
+    assert shown(_PLAN, _START, _CALL, event, _ANSWER)[1] == '    ✓ time.now(zone="UTC"): 12:00'
+
+
+def test_warning_in_the_log_of_a_server_stays_above_the_tree() -> None:
+    lines = shown(_PLAN, _START, _CALL, _LOG | {"level": "warning"}, _ANSWER)
+
+    assert "t1   time.now logs warning: a row" in lines
+    assert lines[-2] == '    ✓ time.now(zone="UTC"): 12:00'

@@ -1,0 +1,14 @@
+"""Feedback on runs."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0018"
+down_revision = "0017"
+
+_SCRIPT = Path(__file__).parents[1] / "sql" / "0018_feedback.sql"
+
+
+def upgrade() -> None:
+    op.get_bind().exec_driver_sql(_SCRIPT.read_text(encoding="utf-8"), execution_options={"no_parameters": True})

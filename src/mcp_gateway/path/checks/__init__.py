@@ -1,0 +1,1 @@
+"""Stages that may refuse a call before anything is sent."""

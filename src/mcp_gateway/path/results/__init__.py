@@ -1,0 +1,1 @@
+"""Stages that change, keep or follow what a call returned."""

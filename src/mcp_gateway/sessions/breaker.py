@@ -1,0 +1,136 @@
+"""A breaker per server: after failures in a row its calls fail at once, and from time to time one of them tries."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from starling.core.errors import ServerUnavailableError
+
+_FREE_FAILURES: Final = 4  # two calls, each tried twice
+_LONGEST_SECONDS: Final = 30.0
+_DOUBLINGS: Final = 5
+
+type Key = tuple[str, str]  # a server's name and the hash of its unresolved configuration
+
+
+@dataclass(slots=True)
+class _Breaker:
+    last: ServerUnavailableError
+    failures: int = 0  # in a row
+    at: float = 0.0  # of the last
+    waits: int = 0  # how often calls had to wait
+    is_open: bool = False
+    is_costly: bool = False  # one of the failures was
+    until: float = 0.0  # when the next call may try
+    trying: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBreaker:
+    """A server whose calls fail at once: failures in a row, the last reason, and the seconds until one may try."""
+
+    failures: int
+    reason: str
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """The reason with the time of the next trial."""
+        when = f"is tried again in {self.seconds:.0f} s" if self.seconds > 0 else "is being tried again"
+        times = f"{self.failures} times in a row" if self.failures > 1 else "once"
+        return f"{self.reason} It failed {times} and {when}."
+
+
+def _unobserved(server: str) -> None:
+    del server
+
+
+class ServerBreakers:
+    """Counts failures in a row of each configuration: starts and connections that failed, calls that timed out.
+
+    From the fourth on, or the first costly one, attempts are refused for 1, 2, 4 … 30 s; then one is let through, and
+    the others once a call was answered, be it with a tool's error. `on_change` is called with the name of a server
+    whose breaker opened, waits anew or closed.
+    """
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self.on_change: Callable[[str], None] = _unobserved
+        self._now = now
+        self._breakers: dict[Key, _Breaker] = {}
+
+    @contextmanager
+    def attempt(self, key: Key) -> Generator[None]:
+        """Make one attempt. Raises ServerUnavailableError, with the last reason, while none is let through."""
+        self.check(key)
+        breaker = self._breakers.get(key)
+        if breaker is None or not breaker.is_open:
+            yield
+            return
+        breaker.trying = True
+        try:
+            yield
+        finally:
+            breaker.trying = False
+
+    def check(self, key: Key) -> None:
+        """Raise ServerUnavailableError, with the last reason, while no attempt is let through."""
+        breaker, state = self._breakers.get(key), self.state(key)
+        if breaker is not None and state is not None and (breaker.trying or state.seconds > 0):
+            raise ServerUnavailableError(key[0], state.text, breaker.last.remedy)
+
+    def refuses(self, key: Key) -> bool:
+        """Whether the time of the next attempt has not come yet."""
+        state = self.state(key)
+        return state is not None and state.seconds > 0
+
+    def state(self, key: Key) -> OpenBreaker | None:
+        """Return the open breaker of a configuration, None where calls are made."""
+        breaker = self._breakers.get(key)
+        if breaker is None or not breaker.is_open:
+            return None
+        return OpenBreaker(breaker.failures, breaker.last.reason, max(0.0, breaker.until - self._now()))
+
+    def state_of(self, server: str) -> OpenBreaker | None:
+        """Return the open breaker of the configuration of a server that failed last, None where calls are made."""
+        keys = [key for key in self._breakers if key[0] == server]
+        return next((state for key in reversed(keys) if (state := self.state(key)) is not None), None)
+
+    def failed(self, key: Key, error: ServerUnavailableError, *, is_costly: bool = False) -> None:
+        """Note a failure. Those of attempts that began before the breaker opened don't count."""
+        if self.refuses(key):
+            return
+        breaker = self._breakers.setdefault(key, _Breaker(error))
+        breaker.failures, breaker.last, breaker.at = breaker.failures + 1, error, self._now()
+        breaker.is_costly = breaker.is_costly or is_costly
+        if breaker.is_open or is_costly or breaker.failures >= _FREE_FAILURES:
+            seconds = min(2.0 ** min(breaker.waits, _DOUBLINGS), _LONGEST_SECONDS)
+            breaker.is_open, breaker.waits, breaker.until = True, breaker.waits + 1, breaker.at + seconds
+            self.on_change(key[0])
+
+    def answered(self, key: Key) -> None:
+        """Note an answer to a call. After a costly failure, the next one still waits longer: see `ended`."""
+        breaker = self._breakers.get(key)
+        if breaker is not None and breaker.is_costly:
+            was_open, breaker.is_open, breaker.failures = breaker.is_open, False, 0
+            if was_open:
+                self.on_change(key[0])
+        else:
+            self._forget(key)
+
+    def ended(self, key: Key, opened_at: float) -> None:
+        """Note that a session which was opened then ended without a failure."""
+        breaker = self._breakers.get(key)
+        if breaker is not None and breaker.is_costly and breaker.at < opened_at:
+            self._forget(key)
+
+    def keep_only(self, configs: Mapping[str, str]) -> None:
+        """Forget all configurations but these, given by server as hashes."""
+        for key in self._breakers.keys() - configs.items():
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        breaker = self._breakers.pop(key, None)
+        if breaker is not None and breaker.is_open:
+            self.on_change(key[0])

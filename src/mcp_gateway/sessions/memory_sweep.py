@@ -1,0 +1,112 @@
+"""What bounds the memory of server processes: they are measured from time to time, and those beyond a limit closed."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mcp_gateway import deferred
+from starling.core.settings.schema import Limits
+
+if TYPE_CHECKING:
+    from mcp_gateway.sessions.session import Session
+
+BUSY_SECONDS: Final = 2.0  # between two sweeps while a server is called
+REST_SECONDS: Final = 60.0  # while none is
+_MIB: Final = 2**20
+_REMEDY: Final = "Raise `limits.memory_bytes_per_server` if it needs that much, or ask it for less at a time."
+_log = logging.getLogger(__name__)
+
+
+class ServerProcesses(Protocol):
+    """The sessions whose servers are processes of this one."""
+
+    def with_process(self) -> Collection["Session"]:
+        """Return them all."""
+        ...
+
+    def close_idle_process(self) -> "Session | None":
+        """Begin to close the one that has been idle for longest and return it, None if none is idle."""
+        ...
+
+    def fail(self, session: "Session", reason: str, remedy: str) -> None:
+        """Begin to close one that uses too much memory."""
+        ...
+
+
+class MemorySweep:
+    """Ends each server that uses more memory than it may, and closes idle sessions while all use more together.
+
+    `spawn` starts tasks. There is no sweep while no process runs.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        servers: ServerProcesses,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._each = limits.memory_bytes_per_server or math.inf
+        self._together = limits.server_memory_bytes or math.inf
+        self._servers = servers
+        self._spawn = spawn
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._sizes: dict[Session, int] = {}  # in bytes, as they were measured last
+        self.used = 0  # bytes of all of them
+
+    def make_room(self) -> str:
+        """Close idle sessions while servers use too much; return why no further one may be started, if so."""
+        while self.used > self._together and (closed := self._servers.close_idle_process()) is not None:
+            _log.info("the idle session with MCP server %s is closed: servers use too much memory", closed.server)
+            self.used -= self._sizes.pop(closed, 0)
+        if self.used <= self._together:
+            return ""
+        return f"the servers of this process use {_shown(self.used)} of memory, and all of them are in use."
+
+    def begin(self) -> None:
+        """Have a sweep made within `BUSY_SECONDS`: a server is started or called."""
+        due = asyncio.get_running_loop().time() + BUSY_SECONDS
+        if self._timer is None or self._timer.when() > due:
+            self._schedule(BUSY_SECONDS)
+
+    def stop(self) -> None:
+        """Make no further sweep."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._stopped:
+            self._timer = asyncio.get_running_loop().call_later(seconds, lambda: self._spawn(self._sweep()))
+
+    async def _sweep(self) -> None:
+        sessions = self._servers.with_process()
+        self._timer = None
+        try:
+            await self._measure({session.process_id: session for session in sessions if session.process_id})
+        except OSError as error:  # such as too many open files
+            _log.warning("the memory of MCP servers can't be measured: %s", error)
+        if sessions and self._timer is None:
+            self._schedule(BUSY_SECONDS if any(session.calls for session in sessions) else REST_SECONDS)
+
+    async def _measure(self, running: Mapping[int, "Session"]) -> None:
+        memory = deferred.process_memory()
+        sizes = await asyncio.to_thread(memory.memory_of, list(running), self._each, self._together)
+        for pid in [pid for pid, size in sizes.items() if size > self._each]:
+            self._servers.fail(running[pid], _too_much(sizes[pid], self._each), _REMEDY)
+            await asyncio.to_thread(memory.kill, pid)
+        self._sizes = {running[pid]: size for pid, size in sizes.items() if size <= self._each}
+        self.used = sum(self._sizes.values())
+        self.make_room()
+
+
+def _too_much(size: int, limit: float) -> str:
+    return f"it used {_shown(size)} of memory, more than `limits.memory_bytes_per_server` ({_shown(limit)})."
+
+
+def _shown(size: float) -> str:
+    return f"{size / _MIB:,.0f} MiB"

@@ -1,0 +1,104 @@
+"""`starling run explain`: why a run came to what it came to, the cause first."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
+from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.terminal.output import print_json, print_line, print_paragraph
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.run_status import RunStatus
+
+app = typer.Typer(add_completion=False)
+
+_LIST_PARTS = (
+    ("Failed", "failures"),
+    ("Verdicts", "verdicts"),
+    ("Errors that an agent passed over", "passed_over"),
+    ("Done again", "retried"),
+    ("Not answered", "degraded"),
+    ("Waited for", "waited"),
+    ("No longer known", "pruned"),
+)
+_CAUSES_ARE_IN = ("events", "not_read")
+_SHOWN = 20  # entries of a part; `--json` has them all
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help=RUN_HELP)],
+    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain a run: what went wrong first, what followed from it, and what it cost. Asks no model."""
+    source = connection_of(context).source(tenant)
+    document = source.explanation(find_run(source, run))
+    if as_json:
+        print_json(document)
+        return
+    print_line(f"Run {document['run_id']}: {document['status']}")
+    _print_cause(document)
+    for title, lines in explanation_parts(document):
+        print_line(title, "bold")
+        for line in lines:
+            print_paragraph(line)
+
+
+def _print_cause(document: Document) -> None:
+    cause = document["cause"]
+    if cause is None:
+        print_line(no_cause(document), "bold green")
+        return
+    print_line(f"Cause: {cause['code']}", "bold red")
+    print_paragraph(_with_references(cause))
+
+
+def no_cause(document: Document) -> str:
+    """Return the line in place of a cause: what is open, deleted or not read may hold one."""
+    if not RunStatus(document["status"]).terminal:
+        return "Cause: none so far."
+    if any(one["what"] in _CAUSES_ARE_IN for one in document["pruned"]):
+        return "Cause: none that can still be told."
+    return "Cause: none. Nothing went wrong that was not made up for."
+
+
+def explanation_parts(document: Document) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the parts of an explanation that have content, each with its title, without the first cause."""
+    if others := document["causes"][1:]:
+        yield "Also went wrong", _first([f"{one['code']}: {_with_references(one)}" for one in others])
+    yield "Asked", [document["asked"]["text"]]
+    yield "Planned", [document["planned"]["text"], *_first(list(_plans(document["planned"]["versions"])))]
+    for title, name in _LIST_PARTS:
+        if entries := document[name]:
+            yield title, _first([_with_references(entry) for entry in entries])
+    yield "Cost", [document["cost"]["text"]]
+
+
+def _plans(versions: Sequence[Document]) -> Iterator[str]:
+    """Yield a line for each task of each version of a plan; a version that changed no task is one line."""
+    before: dict[str, Any] = {}
+    for version in versions:
+        team = f" of the team at {version['star']}" if version["star"] else ""
+        named = f"Version {version['version']}{team}"
+        if version["tasks"] and before.get(version["star"]) == version["tasks"]:
+            yield f"{named}: the same tasks. Why: {version['why'] or 'not told'}"
+            continue
+        before[version["star"]] = version["tasks"]
+        for task in version["tasks"]:
+            after = f" after {', '.join(task['depends_on'])}" if task["depends_on"] else ""
+            yield f"{named}: {task['path']} {task['agent']}{after}, {task['status']}: {task['task']}"
+
+
+def _with_references(entry: dict[str, Any]) -> str:
+    """Return a sentence with the rows that it rests on."""
+    refs = ", ".join(f"{ref['kind']} {ref['id']}" for ref in entry.get("refs", ()))
+    return f"{entry['text']} [{refs}]" if refs else entry["text"]
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], f"… and {more} more (`--json` has them all)"] if more > 0 else lines

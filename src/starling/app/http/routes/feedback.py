@@ -1,0 +1,46 @@
+"""Feedback on runs."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.app.http.dependencies import Caller, FromServices
+from starling.app.http.problems import Problem
+from starling.app.http.schemas import RunFeedback
+from starling.core.json import storable_text
+from starling.core.secrets.look_alikes import mask_keys
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+
+_COMMENT_CHARS = 2_000
+
+
+class FeedbackRequest(BaseModel):
+    """What you say of a run."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"score": 0.2, "comment": "It told the time of another city."}]},
+    )
+
+    score: Annotated[float, Field(ge=0, le=1, description="From 0, useless, to 1, as it should be.")]
+    comment: Annotated[str, Field(max_length=_COMMENT_CHARS)] = ""
+
+
+@router.post("/{run_id}/feedback", summary="Give feedback on a run", responses={422: {"model": Problem}})
+async def give(
+    run_id: UUID, feedback: FeedbackRequest, request: Request, services: FromServices, caller: Caller
+) -> RunFeedback:
+    """Store your feedback on a run of your tenant, in place of an earlier one by the same key.
+
+    Where Langfuse is configured, it is the score `user_feedback` of the run's trace.
+    """
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    comment = mask_keys(storable_text(feedback.comment))
+    stored = await services.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)
+    return RunFeedback.model_validate(stored)

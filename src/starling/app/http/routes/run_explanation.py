@@ -1,0 +1,38 @@
+"""Why a run came to what it came to, what it did, as a tree, and how it differs from another one."""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from brain.explanation.comparison import Comparison
+from brain.explanation.shape import Explanation
+from brain.explanation.tree import RunTree
+from starling.app.http.dependencies import Caller, FromServices
+from starling.app.http.problems import Problem
+from starling.infra.postgres.runs.acceptance import RunKey
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+
+
+@router.get("/{run_id}/explanation", summary="Why a run came to what it came to", responses={422: {"model": Problem}})
+async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> Explanation:
+    """Return what was asked, planned and done, what failed first and why, from the run's rows and without a model.
+
+    A run that has not ended is explained as far as it is. `pruned` says which rows are no longer kept.
+    """
+    return await services.explanations.explain(RunKey(caller.tenant, str(run_id)))
+
+
+@router.get("/{run_id}/tree", summary="What a run did, as the tree of its trace", responses={422: {"model": Problem}})
+async def tree(run_id: UUID, services: FromServices, caller: Caller) -> RunTree:
+    """Return decisions, tasks, attempts, model calls, tool calls and verdicts, with states, times and tokens."""
+    return await services.explanations.tree(RunKey(caller.tenant, str(run_id)))
+
+
+@router.get(
+    "/{run_id}/comparison/{other_id}", summary="How two runs of a request differ", responses={422: {"model": Problem}}
+)
+async def comparison(run_id: UUID, other_id: UUID, services: FromServices, caller: Caller) -> Comparison:
+    """Return both runs side by side: requests, epochs, prompts, plans, calls, verdicts and ends."""
+    first, second = RunKey(caller.tenant, str(run_id)), RunKey(caller.tenant, str(other_id))
+    return await services.explanations.compare(first, second)

@@ -1,0 +1,120 @@
+"""Records of runs, for programs that judge them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from starling.app.http.dependencies import Caller, FromServices
+from starling.app.http.problems import Problem
+from starling.app.http.schemas import FEEDBACK, Name, RunFeedback
+from starling.core.runs import RunStatus
+from starling.infra.postgres.runs.listing import RunFilter
+
+router = APIRouter(
+    prefix="/v1/records",
+    tags=["runs"],
+    responses={404: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
+)
+
+type Documents = list[dict[str, Any]]
+
+_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+_MOMENT = "2026-11-20T11:12:01.250000Z"
+_EXAMPLE: dict[str, Any] = {
+    "schema": "starling.run/1",
+    "run_id": _ID,
+    "thread_id": "t-1",
+    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
+    "correlation_id": _ID,
+    "epoch": 3,
+    "status": "failed",
+    "code": "server_unavailable",
+    "created_at": _MOMENT,
+    "started_at": _MOMENT,
+    "ended_at": _MOMENT,
+    "request": "What time is it in Lima?",
+    "plans": [{"version": 1, "plan": ["Look up the time."], "tasks": [], "thought_process": ""}],
+    "tasks": [{"task_id": "t1", "agent": "mcp_agent_time", "path": "t1", "status": "failed", "summary": "…"}],
+    "calls": [{"call_id": "t1.0.0", "name": "time.get_current_time", "args": {"timezone": "America/Lima"}}],
+    "verdicts": [{"task_id": "t1", "path": "t1", "attempt": 1, "status": "REJECTED", "reasons": ["No call worked."]}],
+    "reply": "The time in Lima couldn't be looked up.",
+    "citations": [],
+    "assumptions": [],
+    "degraded": [],
+    "scores": [{"name": "run_status", "value": "failed", "comment": ""}],
+    "feedback": [FEEDBACK],
+    "prompts": [],
+    "usage": {"tokens": 1840, "input_tokens": 1500, "output_tokens": 340, "model_calls": 4, "tool_calls": 1},
+    "steps": [],
+    "pruned": False,
+}
+
+
+class RunRecord(BaseModel):
+    """A run as it is judged. `pruned`: its plans, tasks, calls, verdicts and steps were deleted by retention."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    schema_: Annotated[Literal["starling.run/1"], Field(alias="schema")]
+    run_id: str
+    thread_id: str
+    trace_id: str
+    correlation_id: str
+    epoch: int
+    status: RunStatus
+    code: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    request: str
+    plans: Annotated[Documents, Field(description="As in the events `plan`, every version, also those of teams.")]
+    tasks: Annotated[Documents, Field(description="As in the events `task_result`, with the text of the `task`.")]
+    calls: Annotated[Documents, Field(description="As in `tool_start` and `tool_result`, with the step's metadata.")]
+    verdicts: Annotated[Documents, Field(description="As in the events `reflection`.")]
+    reply: str
+    citations: Documents
+    assumptions: list[str]
+    degraded: Documents
+    scores: Annotated[Documents, Field(description="As in Langfuse: `name`, `value`, `comment` and what each is of.")]
+    feedback: list[RunFeedback]
+    prompts: Annotated[Documents, Field(description="The prompts that models were asked with.")]
+    usage: dict[str, Any] | None
+    steps: Documents
+    pruned: bool
+
+
+class RecordQuery(BaseModel):
+    """Which runs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: UUID | None = Field(None, description="Only this run.")
+    thread_id: Name | None = Field(None, description="Only those of this conversation.")
+    status: RunStatus | None = Field(None, description="Only those with this status.")
+    since: AwareDatetime | None = Field(None, description="Only those that were accepted at this moment or later.")
+    before: UUID | None = Field(None, description="Only those that were accepted before this run.")
+    limit: int = Field(10, ge=1, le=50)
+
+
+class RecordPage(BaseModel):
+    """Records, newest first. `next` is the value of `before` for the next page, null on the last page."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"records": [_EXAMPLE], "next": None}]})
+
+    records: list[RunRecord]
+    next: str | None
+
+
+@router.get("", summary="Export runs for evaluation")
+async def records(services: FromServices, caller: Caller, wanted: Annotated[RecordQuery, Query()]) -> RecordPage:
+    """Return records of runs: what was asked, planned, called, judged, answered and said of it.
+
+    A page ends early after records with 8 million characters.
+    """
+    before, one = (str(given) if given else None for given in (wanted.before, wanted.run_id))
+    which = RunFilter(wanted.thread_id, wanted.status, before, since=wanted.since, id=one)
+    found = await services.records.page(caller.tenant, limit=wanted.limit, which=which)
+    return RecordPage(records=[RunRecord.model_validate(record) for record in found.records], next=found.next)

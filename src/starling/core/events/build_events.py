@@ -1,0 +1,99 @@
+"""Events of a run that builds a team."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.core.events.run_events import Event
+
+
+class DesignedMember(BaseModel):
+    """A member of a team that was designed: of a `server`, of a `team`, or a writer without either."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    name: str
+    role: str
+    server: str | None = None
+    team: str | None = None
+    tools: list[str] = []
+
+
+class MissingPart(BaseModel):
+    """A part of a goal that nothing serves, and what came nearest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    part: str
+    nearest: list[str] = []
+
+
+class Design(Event):
+    """A team was designed, in the `attempt`th try. `path` is that of the task that builds it."""
+
+    type: Literal["design"] = "design"
+    path: str
+    attempt: int
+    team: str
+    purpose: str
+    members: list[DesignedMember]
+    missing: list[MissingPart] = Field(default=[])
+
+
+class CheckFinding(BaseModel):
+    """What a check found: where in the spec, by which rule, why, and what to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    path: str
+    rule: str
+    reason: str
+    remedy: str
+
+
+class Checks(Event):
+    """A design was checked; without findings it is sound."""
+
+    type: Literal["checks"] = "checks"
+    path: str
+    attempt: int
+    findings: list[CheckFinding]
+
+
+class MetCriterion(BaseModel):
+    """Whether a result fulfils a criterion, and why not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    id: str
+    met: bool
+    reason: str = ""
+
+
+class Proof(Event):
+    """A team was tried on one of its cases. `live`, `fixture` and `simulated` count its tool calls by their answers.
+
+    `passed` says whether all criteria are met; `trial_path` is where in the run it was tried.
+    """
+
+    type: Literal["proof"] = "proof"
+    path: str
+    team: str
+    case: str
+    passed: bool
+    criteria: list[MetCriterion]
+    live: int
+    fixture: int
+    simulated: int
+    trial_path: str
+
+
+class Published(Event):
+    """A version of a team was stored; `epoch` is the first one that has it, None unless it is active."""
+
+    type: Literal["published"] = "published"
+    path: str
+    team: str
+    version: int
+    state: Literal["draft", "proven", "unproven", "active"]
+    epoch: int | None = None

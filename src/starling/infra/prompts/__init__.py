@@ -1,0 +1,1 @@
+"""The sources of prompts: a folder of files, and Langfuse."""

@@ -1,0 +1,233 @@
+"""Jobs of runs in procrastinate's tables, and the fetching of the one that is next. The queue imports it late."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import procrastinate
+from procrastinate.connector import Notify
+from procrastinate.exceptions import ConnectorException, ProcrastinateException
+from procrastinate.jobs import Job
+from procrastinate.manager import JobManager
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from starling.infra.postgres.engine import address_of, beside_address, check_alive
+from starling.infra.postgres.notifications import NotificationHub
+from starling.infra.postgres.runs.acceptance import Connection, RunKey
+from starling.infra.postgres.timeouts import BoundedConnection
+from starling.infra.queue.fetch_pace import FetchPace
+from starling.infra.queue.tenant_slots import TenantSlots
+
+QUEUE = "runs"
+_FORMER_SWEEP = "starling.sweep"  # workers swept by jobs of this name; some may be left in the queue
+_FETCH_SECONDS = 5.0
+_ABORT_SECONDS = 1.0
+_POOL_SIZE = 3
+_POOL_SECONDS = 5.0
+_JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; 0 is no job's id
+_SERVER_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
+
+# The oldest job of the tenant that is next. In place of procrastinate_fetch_job_v2, which goes by priority and age;
+# no job of ours has a `lock`.
+_FETCH_JOB = """
+UPDATE procrastinate_jobs SET status = 'doing', worker_id = %(worker_id)s
+WHERE id = (
+    SELECT jobs.id FROM procrastinate_jobs AS jobs
+    LEFT JOIN unnest(%(order)s::text[]) WITH ORDINALITY AS served (tenant, place) ON served.tenant = args ->> 'tenant'
+    WHERE status = 'todo' AND queue_name = ANY(%(queues)s::text[]) AND (scheduled_at IS NULL OR scheduled_at <= now())
+        AND coalesce(args ->> 'tenant', '') <> ALL(%(at_limit)s::text[]){unsuspected}
+    ORDER BY served.place NULLS FIRST, jobs.id LIMIT 1
+    FOR UPDATE OF jobs SKIP LOCKED)
+RETURNING *"""
+
+# A run whose process ended twice needs a process of its own (see `leases`); its job waits until one may start.
+_UNSUSPECTED = """
+        AND NOT EXISTS (
+            SELECT FROM runs WHERE runs.tenant = args ->> 'tenant' AND runs.id = (args ->> 'run_id')::uuid
+            AND (runs.isolation IN ('due', 'alone') OR (runs.isolation = 'lost' AND runs.status = 'running')))"""
+_FETCH = _FETCH_JOB.format(unsuspected="")
+_FETCH_UNSUSPECTED = _FETCH_JOB.format(unsuspected=_UNSUSPECTED)
+
+_log = logging.getLogger(__name__)
+
+
+class RunJobs:
+    """Stores jobs, and passes those that are fetched to `handle`."""
+
+    def __init__(
+        self,
+        app: procrastinate.App,
+        connector: "_Connector",
+        slots: TenantSlots,
+        handle: Callable[[RunKey], Awaitable[None]],
+    ) -> None:
+        self._app = app
+        self._connector = connector
+        self._handle = handle
+        app.job_manager = self._jobs = _Jobs(connector, slots)
+        self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
+        app.task(name=_FORMER_SWEEP, queue=QUEUE)(_do_nothing)
+
+    async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
+        """Store jobs in the transaction of `connection`. Raises the driver's errors."""
+        for key in keys:
+            job = self._task.configure(connection=connection, queueing_lock=key.id)
+            try:
+                await job.defer_async(tenant=key.tenant, run_id=key.id)
+            except ConnectorException as error:
+                raise error.__cause__ or error from None
+
+    async def work(self, concurrency: int) -> None:
+        """Fetch jobs and handle up to `concurrency` at a time, until cancelled or Postgres can't be reached."""
+        try:
+            await self._app.run_worker_async(
+                queues=[QUEUE],
+                concurrency=concurrency,
+                fetch_job_polling_interval=_FETCH_SECONDS,
+                shutdown_graceful_timeout=_ABORT_SECONDS,
+                delete_jobs="always",
+                install_signal_handlers=False,
+            )
+        except ProcrastinateException as error:
+            _end_if_cancelled(error)
+            _log.warning("the queue could not be reached and is restarted: %s", error)
+
+    def fetch_skipped(self) -> None:
+        """Fetch now, if a job was left for want of a slot."""
+        if self._jobs.skipped:
+            self._jobs.skipped = False
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Fetch now."""
+        self._jobs.pace.reset()
+        self._connector.trigger_fetch()
+
+    async def _run(self, *, tenant: str, run_id: str) -> None:
+        await self._handle(RunKey(tenant, run_id))
+
+
+class _Connector(procrastinate.PsycopgConnector):
+    """Listens through the notification hub of the process, if one is set."""
+
+    hub: NotificationHub | None = None
+    notified = 0  # how often the worker was told to fetch
+    _received: asyncio.Queue[tuple[str, str]] | None = None
+
+    def others(self) -> int:
+        """Return how many other processes listen, 0 without a hub."""
+        return self.hub.peers if self.hub else 0
+
+    def trigger_fetch(self) -> None:
+        """Make the worker fetch a job now, as after a notification."""
+        self._receive("", _JOB_NOTIFICATION)
+
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        if self.hub is None:
+
+            async def counted(*, channel: str, payload: str) -> None:
+                self.notified += 1
+                await on_notification(channel=channel, payload=payload)
+
+            return await super().listen_notify(counted, channels)
+        self._received = asyncio.Queue()
+        with ExitStack() as stack:
+            for channel in channels:
+                stack.enter_context(self.hub.subscribed(channel, partial(self._receive, channel), self.trigger_fetch))
+            while True:
+                channel, payload = await self._received.get()
+                await on_notification(channel=channel, payload=payload)
+
+    def _receive(self, channel: str, payload: str) -> None:
+        self.notified += 1
+        if self._received is not None:
+            self._received.put_nowait((channel, payload))
+
+
+class _Jobs(JobManager):
+    """Fetches the oldest job of the tenant that is next; none of tenants at their limit, none without a free slot.
+
+    After a fetch without a job the next waits for its turn among all workers: one job wakes all of them.
+
+    The worker forgets what it was notified of when a fetch returns. So one that found nothing is repeated where a
+    notification came meanwhile: it may be of a job that the query couldn't see.
+    """
+
+    def __init__(self, connector: _Connector, slots: TenantSlots) -> None:
+        super().__init__(connector)
+        self._connector = connector
+        self._slots = slots
+        self.pace = FetchPace(connector.others, monotonic)
+        self.skipped = False  # whether a slot that becomes free could take a job that was left
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        while self._slots.any_free:
+            await self.pace.turn()
+            if not self._slots.any_free:
+                break
+            at_limit, notified = self._slots.at_limit, self._connector.notified
+            self.skipped = bool(at_limit)
+            values = {"order": self._slots.order, "at_limit": at_limit, "queues": queues, "worker_id": worker_id}
+            statement = _FETCH if self._slots.isolated_free else _FETCH_UNSUSPECTED
+            rows = await self._connector.execute_query_all_async(statement, **values)
+            if rows:
+                return Job.from_row(rows[0])
+            self.pace.found_nothing()
+            if (at_limit, notified) == (self._slots.at_limit, self._connector.notified):
+                return None  # else a slot became free during the query, or a job was queued
+        self.skipped = True
+        return None
+
+
+@asynccontextmanager
+async def open_jobs(
+    url: str, hub: NotificationHub | None, slots: TenantSlots, handle: Callable[[RunKey], Awaitable[None]]
+) -> AsyncGenerator[RunJobs]:
+    """Yield the jobs, with connections of their own. Raises the driver's errors.
+
+    Fetching and finishing jobs need not be durable: a repeated job finds its run claimed or ended. Each is a single
+    statement, so the connections are in autocommit mode.
+    """
+    connector = _Connector(
+        pool_factory=_pool,
+        conninfo=address_of(url),
+        min_size=1,
+        max_size=_POOL_SIZE,
+        timeout=_POOL_SECONDS,
+        kwargs={"options": _SERVER_OPTIONS, **beside_address(url, connect_timeout=5, tcp_user_timeout=10_000)},
+    )
+    app = procrastinate.App(connector=connector)
+    connector.hub = hub
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(app.close_async)  # also where opening fails or is cancelled: its tasks go on else
+        try:
+            await app.open_async()
+        except ConnectorException as error:
+            raise error.__cause__ or error from None
+        yield RunJobs(app, connector, slots, handle)
+
+
+async def _do_nothing(timestamp: int) -> None:
+    del timestamp
+
+
+def _end_if_cancelled(error: Exception) -> None:
+    """Raise CancelledError again where a failure during shutdown has replaced it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
+
+
+def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
+    arguments["check"] = check_alive  # the default check sends a query each time
+    arguments["configure"] = _without_transactions
+    return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
+
+
+async def _without_transactions(connection: AsyncConnection[Any]) -> None:
+    await connection.set_autocommit(True)

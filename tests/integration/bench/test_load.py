@@ -1,0 +1,98 @@
+"""The load test against HTTP: which kinds of failures callers count, and a short load on a real platform."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from io import StringIO
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from rich.console import Console
+
+from bench.callers import Caller
+from bench.load import load, parse, show
+from tests.support.command_line import new_workspace
+from tests.support.http_server import start, stop
+
+pytestmark = pytest.mark.timeout(120)
+
+_PROBLEM = '{"status": 429, "code": "rate_limited"}'
+_FAILED = (
+    'event: error\ndata: {"type": "error", "code": "llm_server_error"}\n\n'
+    'event: done\ndata: {"type": "done", "status": "failed"}\n\n'
+)
+_CANCELLED = 'event: done\ndata: {"type": "done", "status": "cancelled"}\n\n'
+_QUOTING = 'event: thinking\ndata: {"type": "thinking", "content": "\\"done\\" and \\"error\\""}\n\n'
+_SUCCEEDED = 'event: done\ndata: {"type": "done", "status": "succeeded"}\n\n'
+
+
+async def _answer(request: web.Request) -> web.Response:
+    kind = (await request.json())["input"]
+    if kind == "slow":
+        await asyncio.sleep(60)
+    answers = {"refused": (429, _PROBLEM), "broken": (502, "<html>"), "failed": (200, _FAILED)}
+    answers |= {"cancelled": (200, _CANCELLED), "cut": (200, _QUOTING), "good": (200, _QUOTING + _SUCCEEDED)}
+    status, text = answers[kind]
+    return web.Response(status=status, text=text)
+
+
+@pytest.fixture
+async def session() -> AsyncGenerator[aiohttp.ClientSession]:
+    app = web.Application()
+    app.router.add_post("/v1/agent/run", _answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    listening = await start(runner)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{listening.getsockname()[1]}") as session:
+        yield session
+    await stop(runner, listening)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "error"),
+    [
+        ("good", ""),
+        ("refused", "HTTP 429 rate_limited"),
+        ("broken", "HTTP 502"),
+        ("failed", "run failed llm_server_error"),
+        ("cancelled", "run cancelled"),
+        ("cut", "the stream ended before the run"),
+        ("slow", "no end within 0.2 s"),
+    ],
+)
+async def test_failures_of_runs_are_told_by_kind(session: aiohttp.ClientSession, request_text: str, error: str) -> None:
+    limit = 0.2 if request_text == "slow" else 30.0
+
+    assert (await Caller(session, request_text, limit).run()).error == error
+
+
+async def test_platform_that_does_not_listen_is_an_error_of_the_connection() -> None:
+    async with aiohttp.ClientSession("http://127.0.0.1:9") as nobody:
+        outcome = await Caller(nobody, "good").run()
+
+    assert outcome.error == "connection: ClientConnectorError"
+
+
+async def test_load_without_a_first_run_ends_with_a_remedy() -> None:
+    options = parse(["--url", "http://127.0.0.1:9"])
+
+    with pytest.raises(SystemExit, match=r"The first run failed \(connection: .*\), .* at the address of --url\."):
+        await load(options, Path(), Console())
+
+
+async def test_two_callers_keep_a_running_platform_busy(database_url: str) -> None:
+    printed = StringIO()
+    with new_workspace(DATABASE_URL=database_url) as workspace, workspace.running("up", "--port", "0") as platform:
+        arguments = ["--callers", "2", "--seconds", "2", "--warm-up", "0.2", "--input", "Hello", "--database"]
+
+        report = await load(parse(["--url", platform.url, *arguments, database_url]), Path(), Console())
+
+    show(report, Console(file=printed, width=100))
+    assert report.errors == {}
+    assert report.runs > 0
+    assert report.database_per_run is not None
+    assert report.database_per_run.wal_bytes > 1_000
+    assert report.database_per_run.write_transactions > 2
+    assert report.database_per_run.cpu_ms is not None
+    assert report.database_per_run.connections["starling-listen"] == 1
+    assert "runs a second" in printed.getvalue()

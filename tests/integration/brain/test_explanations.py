@@ -1,0 +1,83 @@
+"""Explanations of real runs: the rows that runs leave, as the rules of explanations read them."""
+
+import pytest
+
+from brain.explanation.shape import Explanation
+from starling.core.errors import NotFoundError
+from starling.infra.postgres.runs.acceptance import RunKey
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, SHOP, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
+
+APPROVED, REJECTED = verdict("APPROVED"), verdict("REJECTED", "The disk is not what was asked for.")
+
+
+async def explained(platform: Platform, stream: RunStream) -> Explanation:
+    return await platform.services.explanations.explain(stream.key)
+
+
+async def test_run_without_trouble_has_no_cause(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH, "Look at the disk."), task("t2", BENCH, "Look at the fan.", ["t1"])))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.agent("t2", calls(("look", {"thing": "fan"})))
+    script.reviewer(APPROVED)
+    script.qa(Answer("Both are fine [1] [2]."))
+
+    found = await explained(platform, await platform.ask("How are the disk and the fan?"))
+
+    assert (found.cause, found.causes, found.failures, found.pruned) == (None, [], [], [])
+    assert [(one.task, one.status, one.rested_on) for one in found.verdicts] == [
+        ("t1", "APPROVED", ["t1.0.0"]),
+        ("t2", "APPROVED", ["t2.0.0"]),
+    ]
+    assert {one.agent for one in found.cost.by_agent} == {BENCH, "the supervisor", "the reviewer", "the final answer"}
+    assert found.cost.tokens == sum(one.tokens for one in found.cost.by_agent)
+
+
+async def test_first_failure_of_a_run_is_its_cause_and_what_it_blocked_follows(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(
+        decision(task("t1", BENCH, "Look at the disk."), task("t2", SHOP, "Change the disk.", ["t1"])),
+        decision(is_request_satisfied=False),
+    )
+    script.agent("t1", calls(("look", {"item": "disk"})))
+    script.reviewer(APPROVED)
+
+    found = await explained(platform, await platform.ask("Change the disk if it is broken."))
+
+    assert found.cause is not None
+    assert (found.cause.code, found.cause.task) == ("wrong_argument", "t1")
+    assert BENCH in found.cause.text
+    assert "bench.look" in found.cause.text
+    assert ("call", "t1.0.0") in [(ref.kind, ref.id) for ref in found.cause.refs]
+    assert [(one.task, one.followed_from) for one in found.failures] == [("t1", None), ("t2", "t1")]
+
+
+async def test_run_of_another_tenant_is_not_found(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello.", is_request_satisfied=True))
+    stream = await platform.ask("Hi.")
+
+    with pytest.raises(NotFoundError):
+        await platform.services.explanations.explain(RunKey("other", stream.key.id))
+
+
+async def test_tree_of_a_run_has_its_attempts_calls_models_and_verdicts(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", BENCH, "Look at the disk.")))
+    script.agent("t1", calls(("look", {"thing": "door"})), calls(("look", {"thing": "disk"})))
+    script.reviewer(REJECTED, APPROVED)
+    script.qa(Answer("It is fine [1]."))
+    stream = await platform.ask("How is the disk?")
+
+    tree = await platform.services.explanations.tree(stream.key)
+
+    assert [(one.kind, one.state) for one in tree.root.children] == [
+        ("supervisor", "planned"),
+        ("task", "approved"),
+        ("answer", "written"),
+    ]
+    attempts = tree.root.children[1].children
+    assert [(one.text, one.state) for one in attempts] == [("attempt 1", "rejected"), ("attempt 2", "approved")]
+    assert [[child.kind for child in one.children] for one in attempts] == [["model", "call", "verdict"]] * 2
+    assert tree.root.tokens == sum(one.tokens or 0 for one in tree.root.children)

@@ -1,0 +1,38 @@
+"""`starling run feedback`: what is sent, and what is printed."""
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.scripted_platform import ScriptedPlatform
+
+RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+PATH = f"/v1/runs/{RUN}/feedback"
+MOMENT = "2026-11-20T11:14:01.250000Z"
+STORED = {"score": 0.5, "comment": "Late.", "by": "local", "created_at": MOMENT, "updated_at": MOMENT}
+
+
+@pytest.fixture
+def platform() -> Generator[ScriptedPlatform]:
+    with ScriptedPlatform(answers={PATH: STORED}).serving() as platform:
+        yield platform
+
+
+@pytest.fixture
+def workspace(platform: ScriptedPlatform) -> Generator[CliWorkspace]:
+    with new_workspace(STARLING_URL=platform.url) as workspace:
+        yield workspace
+
+
+def test_feedback_is_sent_for_the_run_and_printed(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    done = workspace.starling("run", "feedback", RUN, "--score", "0.5", "--comment", "Late.")
+
+    assert done.stdout == f"Run {RUN} has the feedback 0.5 of local.\n", done.stderr
+    assert platform.sent == [(PATH, {"score": 0.5, "comment": "Late."})]
+
+
+def test_score_outside_its_range_is_refused(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    done = workspace.starling("run", "feedback", RUN, "--score", "5")
+
+    assert (done.returncode, platform.sent) == (2, [])

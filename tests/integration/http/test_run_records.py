@@ -1,0 +1,63 @@
+"""Records of runs over HTTP, as evaluation programs read them."""
+
+from typing import Any
+
+import pytest
+
+from starling.core.ids import new_id
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SECRET = "sk-proj-" + "a1B2c3D4e5" * 4
+
+
+async def records(api: LiveApi, **query: Any) -> dict[str, Any]:
+    async with api.client.get("/v1/records", params=query) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def test_record_has_what_was_asked_called_judged_and_answered(api: LiveApi) -> None:
+    events = await api.ask(f"How full is this disk? My key is {SECRET}.")
+    run = events[0].data["run_id"]
+    await api.services.feedback.give(RunKey("default", run), 1.0, "", Actor("default", "local", "test"))
+
+    (record,) = (await records(api, run_id=run))["records"]
+
+    done = next(event.data for event in events if event.type == "done")
+    (call,) = record["calls"]
+    assert (record["schema"], record["status"], record["reply"]) == ("starling.run/1", "succeeded", done["reply"])
+    assert record["request"].startswith("How full is this disk?")
+    assert SECRET not in str(record)
+    assert record["plans"][0]["tasks"][0]["task"] == record["tasks"][0]["task"]
+    assert (call["name"], call["status"], call["is_error"]) == ("system_health.disk", "succeeded", False)
+    assert call["duration_ms"] > 0
+    assert [verdict["status"] for verdict in record["verdicts"]] == ["APPROVED"]
+    assert [(score["name"], score["value"]) for score in record["scores"]] == [
+        ("verdict", 1.0),
+        ("run_status", "succeeded"),
+        ("user_feedback", 1.0),
+    ]
+    assert record["usage"]["model_calls"] == done["usage"]["model_calls"]
+    assert "supervisor" in {prompt["name"] for prompt in record["prompts"]}
+    assert {step["type"] for step in record["steps"]} >= {"plan", "llm_call", "tool_call", "summary"}
+    assert record["pruned"] is False
+
+
+async def test_records_come_in_pages_newest_first(api: LiveApi) -> None:
+    thread = new_id()
+    asked = [(await api.ask("Hello.", thread))[0].data["run_id"] for _ in range(3)]
+    since = (await records(api, run_id=asked[1]))["records"][0]["created_at"]
+
+    first = await records(api, thread_id=thread, limit=2)
+    last = await records(api, thread_id=thread, limit=2, before=first["next"])
+    later = await records(api, thread_id=thread, since=since)
+    failed = await records(api, thread_id=thread, status="failed")
+
+    assert [record["run_id"] for record in (*first["records"], *last["records"])] == asked[::-1]
+    assert last["next"] is None
+    assert [record["run_id"] for record in later["records"]] == asked[:0:-1]
+    assert failed == {"records": [], "next": None}

@@ -1,0 +1,81 @@
+"""Versions of Starling whose processes run side by side: this checkout, and an earlier commit of its history."""
+
+import asyncio
+import os
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+
+from tests.support.command_line import STARLING
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Version:
+    """The code of a version, in a folder with `src` and `migrations`."""
+
+    folder: Path
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Return the environment variables with which the installed programs run this code."""
+        return {"PYTHONPATH": f"{self.folder / 'src'}{os.pathsep}{self.folder}"}
+
+    @cached_property
+    def revision(self) -> str:
+        """The newest revision of the schema that this version knows."""
+        return _newest_migration(self.folder).name.partition("_")[0]
+
+    async def upgrade(self, database_url: str, folder: Path) -> None:
+        """Run this version's `starling db upgrade`, in `folder`."""
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        here = {"HOME": str(folder), "STARLING_DATA_DIR": str(folder), "DATABASE_URL": database_url}
+        process = await asyncio.create_subprocess_exec(
+            STARLING,
+            "db",
+            "upgrade",
+            cwd=folder,
+            env={**kept, **here, **self.variables},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0
+        assert said.decode().strip() == f"The database has schema {self.revision}."
+
+
+THIS = Version(ROOT)
+
+
+class HistoryMissingError(Exception):
+    """The earlier commit can't be had: there is no git, or the clone is shallow."""
+
+
+def previous_version(folder: Path, checkout: Path = ROOT) -> Version:
+    """Extract the newest earlier commit with another revision of the schema. Raises HistoryMissingError."""
+    migration = _newest_migration(checkout).relative_to(checkout)
+    added = _git(checkout, "log", "-1", "--diff-filter=A", "--format=%H", "--", str(migration)).decode().strip()
+    commit = f"{added}^" if added else "HEAD"  # where the newest migration isn't committed yet
+    archive = _git(checkout, "archive", "--format=tar", commit, "src", "migrations")
+    with tarfile.open(fileobj=BytesIO(archive)) as tar:
+        tar.extractall(folder, filter="data")
+    return Version(folder)
+
+
+def _git(checkout: Path, *arguments: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, check=True)
+    except FileNotFoundError as error:
+        raise HistoryMissingError("There is no git.") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode().strip()
+        raise HistoryMissingError(f"The history of this checkout lacks the earlier version: {said}") from error
+    return done.stdout
+
+
+def _newest_migration(folder: Path) -> Path:
+    return max((folder / "migrations" / "versions").glob("[0-9]*.py"))

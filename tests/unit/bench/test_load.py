@@ -1,0 +1,107 @@
+"""The load test's arithmetic and options: which runs count, what a run costs, what makes no sense."""
+
+import re
+
+import pytest
+
+from bench.callers import Outcome, Percentiles, Window
+from bench.load import LoadReport, parse
+from bench.resource_use import DatabaseSample, DatabaseUse, ProcessSample, ProcessUse, use_between
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        pytest.param([], None, id="no run"),
+        pytest.param([7.0], Percentiles(7.0, 7.0, 7.0, 7.0), id="one run"),
+        pytest.param([*map(float, range(101))], Percentiles(50.0, 95.0, 99.0, 100.0), id="many runs"),
+    ],
+)
+def test_percentiles_are_of_all_runs(milliseconds: list[float], expected: Percentiles | None) -> None:
+    assert Percentiles.of(milliseconds) == expected
+
+
+def test_runs_that_end_before_or_after_the_measured_time_do_not_count() -> None:
+    outcomes = [Outcome(9.0, 1.0), Outcome(11.0, 0.5), Outcome(12.0, 1.5), Outcome(21.0, 1.0, "HTTP 503")]
+
+    window = Window.of(10.0, 20.0, outcomes)
+
+    assert (window.runs_per_second, window.errors) == (0.2, {})
+    assert window.latency == Percentiles(1000.0, 1450.0, 1490.0, 1500.0)
+
+
+def test_failed_runs_are_counted_by_kind_and_not_as_runs() -> None:
+    kinds = ["HTTP 429 rate_limited", "run failed", "HTTP 429 rate_limited", ""]
+
+    window = Window.of(0.0, 2.0, [Outcome(1.0, 0.1, kind) for kind in kinds])
+
+    assert list(window.errors.items()) == [("HTTP 429 rate_limited", 2), ("run failed", 1)]
+    assert window.runs_per_second == 0.5
+
+
+@pytest.mark.parametrize(
+    ("cpu", "runs", "per_run"),
+    [
+        pytest.param(
+            (100.0, 180.0), 4, DatabaseUse(20.0, 250.0, 0.5, 10.0, 7.0, 500.0, {"a": 1.0, "b": 0.5}, {}), id="runs"
+        ),
+        pytest.param(
+            (None, None), 4, DatabaseUse(None, 250.0, 0.5, 10.0, 7.0, 500.0, {"a": 1.0, "b": 0.5}, {}), id="remote"
+        ),
+        pytest.param(
+            (1.0, 3.0), 0, DatabaseUse(2.0, 1000.0, 2.0, 40.0, 28.0, 2000.0, {"a": 4.0, "b": 2.0}, {}), id="no run"
+        ),
+    ],
+)
+def test_costs_of_the_database_are_those_of_a_run(
+    cpu: tuple[float | None, float | None], runs: int, per_run: DatabaseUse
+) -> None:
+    before = DatabaseSample(5_000, 1, 110, 70, 10_000, {"a": 3}, cpu[0])
+    after = DatabaseSample(6_000, 3, 150, 98, 12_000, {"a": 7, "b": 2}, cpu[1])
+
+    assert DatabaseUse.of(before, after, runs, {}) == per_run
+
+
+def test_processor_time_of_a_run_is_that_of_the_named_processes() -> None:
+    before = [ProcessSample(name, 100.0, 90.0, 0.0) for name in ("api", "worker-1", "worker-2")]
+    after = [ProcessSample("api", 900.0, 91.0, 0.0), *(ProcessSample(f"worker-{n}", 150.0, 95.0, 3.0) for n in (1, 2))]
+
+    processes = use_between(before, after, 10.0)
+    report = LoadReport(2, 4, 10.0, 20, 2.0, None, {}, None, processes)
+
+    assert processes[:2] == [ProcessUse("api", 80.0, 91.0, 0.0), ProcessUse("worker-1", 5.0, 95.0, 3.0)]
+    assert report.cpu_ms_per_run("worker-") == 5.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--callers 0", "argument --callers: '0' is no whole number from 1 on"),
+        ("--workers two", "argument --workers: 'two' is no whole number from 1 on"),
+        ("--seconds 0", "argument --seconds: '0' is no number above 0"),
+        ("--seconds inf", "argument --seconds: 'inf' is no number above 0"),
+        ("--warm-up -1", "argument --warm-up: '-1' is no number from 0 on"),
+        ("--delay-ms slow", "argument --delay-ms: 'slow' is no number"),
+        ("--url 127.0.0.1:8000", "argument --url: '127.0.0.1:8000' is no http:// or https:// address"),
+        ("--url http://a --workers 2", "--workers starts workers of a platform of its own: leave it out with --url"),
+        ("--database postgresql://a", "are for a platform that runs already: give its --url, too"),
+        ("--serve-model a:1", "are for a platform that runs already: give its --url, too"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(arguments.split())
+
+    assert refused.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_names_every_option_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+
+    described = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"--delay-ms DELAY_MS how long each model call takes \(default: 200\)", described)
+    assert all(option in described for option in ("--url", "--key", "--database", "--serve-model", "--json"))

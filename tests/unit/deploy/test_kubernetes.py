@@ -1,0 +1,251 @@
+"""deploy/kubernetes: valid, complete, restricted, and in agreement with settings, commands and image."""
+
+import copy
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from mcp_gateway.configuration.servers import parse_config
+from starling.app.http.routes import health
+from tests.support.command_syntax import parse_command
+from tests.support.deploy_settings import (
+    DEPLOY,
+    image_user,
+    image_variables,
+    setting_variables,
+    settings_from,
+    writable_folders,
+)
+from tests.support.documented_commands import ROOT
+from tests.support.kubernetes_objects import dangling, pods, read_objects
+
+FOLDER = DEPLOY / "kubernetes"
+OBJECTS = read_objects(FOLDER)
+SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "secret.example.yaml").read_text("utf-8"))
+SCALING = read_objects(FOLDER / "autoscaling")
+ALL = [*OBJECTS, SECRET]
+PODS = dict(pods(OBJECTS))
+VERSIONS = ("1.31", kubernetes_validate.latest_version())
+
+
+def found(kind: str, name: str) -> dict[str, Any]:
+    (item,) = [each for each in ALL if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return dict(item)
+
+
+def variables(name: str) -> dict[str, str]:
+    """Return what a container of a workload has in its environment, with the example of the secret."""
+    (container,) = PODS[name]["spec"]["containers"]
+    own = {entry["name"]: entry["value"] for entry in container.get("env", ())}
+    return image_variables() | found("ConfigMap", "starling-settings")["data"] | SECRET["stringData"] | own
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("item", ALL, ids=lambda item: f"{item['kind']}-{item['metadata']['name']}")
+def test_object_is_valid_by_the_schemas_of_kubernetes(item: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(item, version, strict=True)
+
+
+@pytest.mark.parametrize("item", SCALING, ids=lambda item: item["kind"])
+def test_object_of_keda_is_valid_by_its_published_schema(item: dict[str, Any]) -> None:
+    file = ROOT / f"tests/data/deploy_schemas/keda.sh_{item['kind'].lower()}s.yaml"
+    definition = yaml.safe_load(file.read_text("utf-8").replace("x-kubernetes-preserve-unknown-fields", "x-kept"))
+    (version,) = [each for each in definition["spec"]["versions"] if each["name"] == "v1alpha1"]
+    schema = _closed(version["schema"]["openAPIV3Schema"])
+
+    jsonschema.validate(item, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(item | {"spec": item["spec"] | {"triger": []}}, schema)
+
+
+def _closed(schema: Any) -> Any:
+    """Refuse fields that a schema doesn't name, as Kubernetes does when it is asked to be strict."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(schema, dict):
+        return schema
+    closed: dict[str, Any] = {name: _closed(value) for name, value in schema.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(closed.get("properties"), dict) and closed.get("type") == "object" and len(closed["properties"]) > 0:
+        closed.setdefault(
+            "additionalProperties", "metadata" in closed["properties"] and "spec" not in closed["properties"]
+        )
+    return closed
+
+
+def test_everything_in_the_folder_is_part_of_the_kustomization() -> None:
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
+    files = {file.name for file in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml"}
+    images = {container["image"] for pod in PODS.values() for container in pod["spec"]["containers"]}
+
+    assert files == set(kustomization["resources"])
+    assert images == {image["name"] for image in kustomization["images"]}
+
+
+def test_nothing_leads_nowhere() -> None:
+    assert dangling(ALL) == []
+
+
+def _set(path: str, value: Any) -> Callable[[list[Any]], None]:
+    """Return what changes a value of the Deployment starling-worker, or of another object that the path begins with."""
+
+    def change(objects: list[Any]) -> None:
+        kind, name, *steps = path.split("/")
+        (target,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+        for step in steps[:-1]:
+            target = target[int(step) if step.isdigit() else step]
+        target[steps[-1]] = value
+
+    return change
+
+
+POD = "Deployment/starling-worker/spec/template/spec"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_set("Deployment/starling-worker/spec/selector/matchLabels", {"app": "x"}), "chooses pods of others"),
+        (_set("Deployment/starling-worker/spec/selector/matchLabels", {}), "chooses pods of others"),
+        (_set("Service/starling-api/spec/selector", {"app": "x"}), "no pod has the labels"),
+        (_set("Service/starling-api/spec/ports/0/targetPort", "htp"), "has the port htp"),
+        (_set("PodDisruptionBudget/starling-api/spec/selector/matchLabels", {"app": "x"}), "no pod has the labels"),
+        (_set("NetworkPolicy/starling-worker/spec/ingress/0/ports/0/port", "http"), "has the port http"),
+        (_set(f"{POD}/serviceAccountName", "x"), "names ServiceAccount x"),
+        (_set(f"{POD}/containers/0/envFrom/1/secretRef/name", "x"), "names Secret x"),
+        (_set(f"{POD}/containers/0/envFrom/0/configMapRef/name", "x"), "names ConfigMap x"),
+        (_set(f"{POD}/volumes/0/configMap/name", "x"), "names ConfigMap x"),
+        (_set(f"{POD}/volumes/1/name", "x"), "no volume is called data"),
+        (_set(f"{POD}/containers/0/readinessProbe/httpGet/port", "http"), "readinessProbe asks a port"),
+        (_set("ConfigMap/starling-servers/metadata/name", "starling-settings"), "two objects are ConfigMap"),
+    ],
+)
+def test_a_wrong_name_is_found(change: Callable[[list[Any]], None], fault: str) -> None:
+    objects = copy.deepcopy(ALL)
+    change(objects)
+
+    assert any(fault in text for text in dangling(objects))
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't installed")
+def test_kubectl_builds_the_same_objects() -> None:
+    done = subprocess.run(["kubectl", "kustomize", FOLDER], capture_output=True, text=True, check=True)
+
+    def names(objects: Any) -> list[tuple[str, str, str]]:
+        return sorted(
+            (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")) for each in objects
+        )
+
+    assert names(yaml.safe_load_all(done.stdout)) == names(OBJECTS)
+
+
+@pytest.mark.parametrize("pod", PODS.values(), ids=list(PODS))
+def test_pod_is_restricted(pod: dict[str, Any]) -> None:
+    uid, gid = image_user()
+    security = pod["spec"]["securityContext"]
+
+    assert security["runAsNonRoot"] is True
+    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (uid, gid, gid)
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert not pod["spec"].keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    assert all(volume.keys() & {"emptyDir", "configMap"} for volume in pod["spec"]["volumes"])
+    for container in pod["spec"]["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+        assert written == writable_folders()
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_variables_are_settings_with_values_that_a_start_accepts(name: str) -> None:
+    own = variables(name)
+    settings = settings_from(own)
+
+    assert own.keys() - image_variables().keys() <= setting_variables()
+    assert settings.host == "0.0.0.0"  # noqa: S104 - what the image listens on
+    assert settings.require_keys
+    assert settings.limits.server_memory_bytes < 2 * 2**30  # the memory limit of a worker
+
+
+def test_commands_are_commands_with_their_options() -> None:
+    arguments = {name: pod["spec"]["containers"][0]["args"] for name, pod in PODS.items()}
+
+    assert arguments == {
+        "starling-migrate": ["db", "upgrade"],
+        "starling-api": ["serve"],
+        "starling-worker": ["worker"],
+    }
+    for words in arguments.values():
+        parse_command(words)
+
+
+@pytest.mark.parametrize(("name", "variable"), [("starling-api", "PORT"), ("starling-worker", "STARLING_WORKER_PORT")])
+def test_probes_ask_routes_on_the_port_that_is_served(name: str, variable: str) -> None:
+    (container,) = PODS[name]["spec"]["containers"]
+    (port,) = container["ports"]
+    asked = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
+    routes = {getattr(route, "path", "") for route in health.router.routes}
+
+    assert port["containerPort"] == int(variables(name)[variable])
+    assert set(asked.values()) <= routes
+    assert asked == {"startup": "/health", "liveness": "/health", "readiness": "/ready"}
+
+
+def test_startup_probe_waits_as_long_as_a_start_may() -> None:
+    limits = settings_from(variables("starling-worker")).limits
+    (container,) = PODS["starling-worker"]["spec"]["containers"]
+    probe = container["startupProbe"]
+
+    longest = limits.database_seconds + limits.server_start_seconds
+    assert probe["periodSeconds"] * probe["failureThreshold"] > longest
+
+
+def test_a_worker_has_time_to_drain_before_it_is_killed() -> None:
+    limits = settings_from(variables("starling-worker")).limits
+
+    assert PODS["starling-worker"]["spec"]["terminationGracePeriodSeconds"] > limits.drain_seconds + 20
+
+
+def test_servers_are_the_ones_of_compose() -> None:
+    text = found("ConfigMap", "starling-servers")["data"]["mcp.json"]
+
+    assert list(parse_config(text, "mcp.json")) == ["system_health"]
+    assert json.loads(text) == json.loads((DEPLOY / "mcp.json").read_text("utf-8"))
+
+
+def test_scaler_names_the_worker_and_a_key_of_the_secret() -> None:
+    authentication, scaler = SCALING
+    (trigger,) = scaler["spec"]["triggers"]
+    (reference,) = authentication["spec"]["secretTargetRef"]
+    slots = settings_from(variables("starling-worker")).limits.runs_per_worker
+
+    assert scaler["spec"]["scaleTargetRef"]["name"] in PODS
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    assert reference["name"] == SECRET["metadata"]["name"]
+    assert reference["key"] in SECRET["stringData"]
+    assert 0 < int(trigger["metadata"]["targetQueryValue"]) < slots
+    assert {each["metadata"]["namespace"] for each in SCALING} == {
+        found("Deployment", "starling-api")["metadata"]["namespace"]
+    }
+
+
+def test_scrape_configuration_finds_the_pods_of_each_job() -> None:
+    scrape: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus/kubernetes.yaml").read_text("utf-8"))
+    namespace = found("Deployment", "starling-api")["metadata"]["namespace"]
+
+    for job in scrape["scrape_configs"]:
+        (lookup,) = job["kubernetes_sd_configs"]
+        wanted = dict(pair.split("=") for pair in lookup["selectors"][0]["label"].split(","))
+        chosen = [name for name, pod in PODS.items() if wanted.items() <= pod["metadata"]["labels"].items()]
+        assert lookup["namespaces"]["names"] == [namespace]
+        assert chosen == [job["job_name"]]

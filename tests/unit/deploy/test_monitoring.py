@@ -1,0 +1,153 @@
+"""Alerts, scrape configuration and dashboard: what they ask for exists, and what they say leads somewhere."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from starling.app.telemetry.metrics import Metrics
+from starling.core import errors
+from starling.core.errors import StarlingError
+from starling.core.run_status import RunStatus
+from tests.support.command_syntax import parse_command
+from tests.support.promql import Use, result_labels, uses
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "prometheus/alerts.yaml").read_text("utf-8"))["groups"][0][
+    "rules"
+]
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/dashboard.json").read_text("utf-8"))
+SCRAPE: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus/prometheus.yaml").read_text("utf-8"))
+EXPRESSIONS = [rule["expr"] for rule in ALERTS] + [
+    target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
+]
+OF_TARGET = frozenset({"job", "instance"})  # labels that Prometheus adds
+UNFINISHED = {status.value for status in RunStatus if not status.terminal}
+
+
+def series() -> Mapping[str, frozenset[str]]:
+    """Return the labels of each time series that a process exports, by name."""
+    found: dict[str, frozenset[str]] = {"up": frozenset()}
+    metrics = Metrics()
+    for instrument in vars(metrics).values():
+        if hasattr(instrument, "_labelnames"):
+            names = frozenset(instrument._labelnames)
+            for family in instrument.describe():
+                kinds = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",))
+                found |= {f"{family.name}{kind}": names | ({"le"} if kind == "_bucket" else set()) for kind in kinds}
+    for family in metrics.registry.collect():
+        if family.name.startswith("process_"):
+            found |= {sample.name: frozenset() for sample in family.samples}
+    return found
+
+
+def error_codes() -> set[str]:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, StarlingError)]
+    return {kind.code for kind in kinds}
+
+
+def values_of(use: Use, label: str) -> set[str]:
+    """Return the values that a label may have, empty where they are names of somebody's models or servers."""
+    if label == "status":
+        return UNFINISHED if use.metric == "starling_runs" else {status.value for status in RunStatus} | {"5.."}
+    return error_codes() | {"ok", "succeeded"} if label == "outcome" else set()
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_asks_for_metrics_labels_and_values_that_exist(expression: str) -> None:
+    exported = series()
+
+    found = uses(expression)
+
+    assert found
+    for use in found:
+        assert use.metric in exported
+        assert use.labels <= exported[use.metric] | OF_TARGET
+        for label, values in use.matched.items():
+            assert label in OF_TARGET or set(values) <= values_of(use, label), f"{label}: {values}"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sum(rate(starling_runs_endet_total[5m]))",
+        "sum by (sever) (rate(starling_tool_calls_total[5m]))",
+        'sum(starling_runs{status="failed"})',
+        'sum(rate(starling_tool_calls_total{outcome="server_unavailble"}[5m]))',
+    ],
+)
+def test_expression_with_a_misspelt_name_is_found(expression: str) -> None:
+    with pytest.raises(AssertionError):
+        test_expression_asks_for_metrics_labels_and_values_that_exist(expression)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_alert_says_what_it_means_what_to_do_and_where_to_read_on(rule: dict[str, Any]) -> None:
+    told = rule["annotations"]
+    page, _, anchor = told["runbook_url"].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+
+    assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+    assert promql.parse_duration(rule["for"]) is not None
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert all(told[name] for name in ("summary", "description", "action"))
+    assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_alert_names_only_labels_of_its_result_and_commands_that_exist(rule: dict[str, Any]) -> None:
+    texts = " ".join(rule["annotations"].values())
+    labels = result_labels(rule["expr"])
+    allowed = labels if labels is not None else series()[uses(rule["expr"])[0].metric] | OF_TARGET
+
+    assert set(re.findall(r"\$labels\.(\w+)", texts)) <= allowed
+    for command in re.findall(r"`starling ([^`]+)`", texts):
+        words = re.sub(r"\{\{.*?\}\}", "name", command).split()
+        parse_command(words if words[:2] != ["run", "explain"] else [*words, "id"])
+
+
+def test_alert_names_are_unique() -> None:
+    names = [rule["alert"] for rule in ALERTS]
+
+    assert len(names) == len(set(names)) > 5
+
+
+def test_scraped_jobs_have_the_names_that_expressions_match() -> None:
+    jobs = [job["job_name"] for job in SCRAPE["scrape_configs"]]
+    patterns = {value for each in EXPRESSIONS for use in uses(each) for value in use.matched.get("job", ())}
+
+    assert jobs == ["starling-api", "starling-worker"]
+    assert patterns
+    assert all(re.fullmatch(pattern, job) for pattern in patterns for job in jobs)
+
+
+def test_panels_have_a_place_and_an_id_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    cells = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len(set(cells)) == len(cells)
+    assert all(0 <= x < 24 for x, _ in cells)
+
+
+def test_dashboard_takes_its_data_from_the_source_that_is_chosen() -> None:
+    (variable,) = DASHBOARD["templating"]["list"]
+    sources = {source["datasource"]["uid"] for panel in DASHBOARD["panels"] for source in (panel, *panel["targets"])}
+
+    assert (variable["type"], variable["query"]) == ("datasource", "prometheus")
+    assert sources == {f"${{{variable['name']}}}"}
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            assert legend <= frozenset().union(*(use.labels for use in uses(target["expr"]))) | OF_TARGET

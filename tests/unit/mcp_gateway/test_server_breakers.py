@@ -1,0 +1,113 @@
+"""A breaker per server: refusals after failures in a row, and the one call that tries."""
+
+import pytest
+
+from mcp_gateway.sessions.breaker import ServerBreakers
+from starling.core.errors import ServerUnavailableError
+
+KEY, OTHER = ("shop", "hash"), ("shop", "new hash")
+ERROR = ServerUnavailableError("shop", "it ended with exit code 3.", "Read its log.")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.changes: list[str] = []
+        self.breakers = ServerBreakers(lambda: self.now)
+        self.breakers.on_change = self.changes.append
+
+    def fail(self, times: int = 1, *, is_costly: bool = False) -> None:
+        for _ in range(times):
+            self.breakers.failed(KEY, ERROR, is_costly=is_costly)
+
+    def seconds_refused(self) -> float:
+        """Return for how many whole seconds attempts are refused from now on."""
+        begun = self.now
+        while self.breakers.refuses(KEY):
+            self.now += 1
+        return self.now - begun
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_failures_in_a_row_refuse_calls_longer_each_time_up_to_a_bound(clock: Clock) -> None:
+    waits: list[float] = []
+    for _ in range(10):
+        clock.fail()
+        waits.append(clock.seconds_refused())
+
+    assert waits == [0, 0, 0, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_failures_of_calls_that_began_before_the_breaker_opened_count_for_nothing(clock: Clock) -> None:
+    clock.fail(20)
+
+    assert clock.seconds_refused() == 1
+
+
+def test_answer_closes_the_breaker(clock: Clock) -> None:
+    clock.fail(4)
+    clock.now = 1
+    with clock.breakers.attempt(KEY):
+        clock.breakers.answered(KEY)
+    clock.fail(3)
+
+    clock.breakers.check(KEY)
+
+
+@pytest.mark.parametrize(("opened_at", "waits"), [(-1.0, [1, 2, 4]), (1000.0, [1, 1, 1])])
+def test_calls_wait_after_each_costly_failure_and_longer_until_a_session_ended_well(
+    clock: Clock, opened_at: float, waits: list[float]
+) -> None:
+    found: list[float] = []
+    for _ in range(3):
+        clock.fail(is_costly=True)
+        found.append(clock.seconds_refused())
+        clock.breakers.answered(KEY)
+        clock.breakers.ended(KEY, opened_at)
+
+    assert found == waits
+
+
+def test_one_attempt_is_let_through_and_others_are_refused_until_it_has_ended(clock: Clock) -> None:
+    clock.fail(4)
+    clock.now = 1
+
+    with clock.breakers.attempt(KEY), pytest.raises(ServerUnavailableError, match="is being tried again"):
+        clock.breakers.check(KEY)
+    clock.breakers.check(KEY)  # the trial ended without an answer and without a failure
+
+
+def test_refusal_names_the_last_reason_and_the_time_of_the_next_trial(clock: Clock) -> None:
+    clock.fail(4)
+
+    with (
+        pytest.raises(ServerUnavailableError, match=r"exit code 3.*4 times in a row.*in 1 s") as refused,
+        clock.breakers.attempt(KEY),
+    ):
+        pass
+    assert refused.value.remedy == "Read its log."
+
+
+def test_changed_configuration_has_a_breaker_of_its_own(clock: Clock) -> None:
+    clock.fail(4)
+    clock.breakers.check(OTHER)
+
+    clock.breakers.keep_only({"shop": "new hash"})
+
+    assert clock.breakers.state_of("shop") is None
+
+
+def test_changes_are_reported_and_nothing_else(clock: Clock) -> None:
+    clock.fail(3)
+    clock.breakers.answered(KEY)
+    quiet = list(clock.changes)
+    clock.fail(5)  # opens
+    clock.now = 1
+    clock.fail()  # waits anew
+    clock.breakers.answered(KEY)  # closes
+
+    assert (quiet, clock.changes) == ([], ["shop"] * 3)

@@ -1,0 +1,100 @@
+"""The workflow that makes a release: valid, pinned, with as few rights as each job needs, and its scripts exist."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+ROOT = Path(__file__).parents[2]
+WORKFLOW = ROOT / ".github/workflows/release.yml"
+SCHEMA = ROOT / "tests/data/workflow_schema/github-workflow.json"
+PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+
+
+@pytest.fixture(scope="module")
+def workflow() -> dict[str, Any]:
+    return yaml.load(WORKFLOW.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506 - strings only: `on` is not a truth value
+
+
+def steps(workflow: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, step) for name, job in workflow["jobs"].items() for step in job["steps"])
+
+
+def test_workflow_fits_the_published_schema() -> None:
+    document = yaml.safe_load(WORKFLOW.read_text("utf-8"))
+    document["on"] = document.pop(True)  # YAML 1.1, which PyYAML reads, takes `on` for true
+
+    errors = [error.message for error in Draft7Validator(json.loads(SCHEMA.read_text("utf-8"))).iter_errors(document)]
+
+    assert errors == []
+
+
+def test_every_action_is_pinned_by_commit_and_names_its_version() -> None:
+    used = [line.strip().removeprefix("- ") for line in WORKFLOW.read_text("utf-8").splitlines() if "uses:" in line]
+
+    assert used
+    assert [line for line in used if not PINNED.fullmatch(line)] == []
+
+
+def test_only_the_jobs_that_sign_or_publish_have_rights(workflow: dict[str, Any]) -> None:
+    rights = {name: job["permissions"] for name, job in workflow["jobs"].items()}
+
+    assert workflow["permissions"] == {}
+    assert rights == {
+        "files": {"contents": "read"},
+        "attest": {"id-token": "write", "attestations": "write"},
+        "pypi": {"id-token": "write"},
+        "github": {"contents": "write"},
+    }
+
+
+def test_no_job_that_may_publish_runs_code_of_the_checkout(workflow: dict[str, Any]) -> None:
+    checked_out = {name for name, step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")}
+
+    assert checked_out == {"files"}
+    assert workflow["jobs"]["pypi"]["environment"]["name"] == "pypi"
+    assert "secrets." not in WORKFLOW.read_text("utf-8")
+
+
+def test_scripts_that_the_workflow_calls_can_be_executed(workflow: dict[str, Any]) -> None:
+    called = [
+        word for _, step in steps(workflow) for word in re.findall(r"(?:scripts|\.ci)/[\w-]+", step.get("run", ""))
+    ]
+
+    assert called == ["scripts/release-version", ".ci/run", "scripts/release-files"]
+    assert [name for name in called if not (ROOT / name).stat().st_mode & 0o100] == []
+
+
+@pytest.mark.parametrize(
+    ("tag", "changelog", "code", "said"),
+    [
+        ("v1.2.3", "## [1.2.3] - 2026-11-22", 0, ""),
+        (
+            "v1.2.4",
+            "## [1.2.3] - 2026-11-22",
+            1,
+            "The tag is v1.2.4, but pyproject.toml has the version 1.2.3: tag v1.2.3.",
+        ),
+        ("v1.2.3", "## [Unreleased]", 1, "CHANGELOG.md has no section [1.2.3]: rename [Unreleased]."),
+    ],
+)
+def test_release_needs_the_tag_of_its_version_and_a_section_of_the_changelog(
+    tmp_path: Path, tag: str, changelog: str, code: int, said: str
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("common.sh", "release-version"):
+        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"{changelog}\n")
+
+    done = subprocess.run(
+        ["/bin/sh", tmp_path / "scripts/release-version", tag], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr.strip()) == (code, said)
