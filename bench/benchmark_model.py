@@ -1,12 +1,15 @@
 """The model that benchmarks ask: answers as `offline:rules` does, each new request once and from then on from memory.
 
-`python -m bench.benchmark_model` prints its URL. POST /delay/<milliseconds> sets how long every answer takes.
+`python -m bench.benchmark_model [HOST:PORT] [MILLISECONDS]` prints its URL; without a port it takes a free one.
+POST /delay/<milliseconds> sets how long every answer takes.
 GET /calls gives what was asked since the last time, with the times at which each call came and was answered.
 GET /waiting/<count> answers once so many calls wait for their answers.
 """
 
 import asyncio
 import signal
+import sys
+from collections import deque
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +19,16 @@ from aiohttp import web
 from tests.support.model_script import Body, completion, parts
 from tests.support.model_server import offline_rules
 
+_CALLS_KEPT = 10_000  # a load test asks for hours
+
 
 class Model:
     """Keeps every answer as the bytes that are sent: only the first asking of a request costs anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 0.0) -> None:
         self._answers: dict[bytes, bytes] = {}
-        self._calls: list[dict[str, Any]] = []
-        self._delay = 0.0
+        self._calls: deque[dict[str, Any]] = deque(maxlen=_CALLS_KEPT)
+        self._delay = delay  # seconds
         self._waiting = 0
         self._news = asyncio.Condition()
         self.app = web.Application(client_max_size=64 * 1024**2)
@@ -60,7 +65,8 @@ class Model:
         return web.Response(status=204)
 
     async def _told(self, _: web.Request) -> web.Response:
-        calls, self._calls = self._calls, []
+        calls = list(self._calls)
+        self._calls.clear()
         return web.Response(body=orjson.dumps(calls), content_type="application/json")
 
 
@@ -71,16 +77,17 @@ async def _answer(body: Body) -> bytes:
     return b"".join(b"data: %b\n\n" % orjson.dumps(part) for part in parts(body, answer)) + b"data: [DONE]\n\n"
 
 
-async def _serve() -> None:
+async def _serve(address: str = "127.0.0.1:0", milliseconds: str = "0") -> None:
+    host, _, port = address.rpartition(":")
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    runner = web.AppRunner(Model().app, access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(Model(float(milliseconds) / 1000).app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await web.TCPSite(runner, host, int(port)).start()
+    print(f"http://{host}:{runner.addresses[0][1]}", flush=True)
     await stopped.wait()
     await runner.cleanup()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve(*sys.argv[1:]))

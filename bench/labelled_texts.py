@@ -58,7 +58,12 @@ def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
 
 def server_rows(name: str, servers: int) -> Sequence[Mapping[str, Any]]:
     """Return the first servers of a set with their tools; those beyond its own are of Toucan."""
-    return [*_rows(f"{name}_servers"), *_rows("toucan_servers")][:servers]
+    return [*_rows(f"{name}_servers"), *public_server_rows()][:servers]
+
+
+def public_server_rows() -> Sequence[Mapping[str, Any]]:
+    """Return the 866 public servers of Toucan with their tools."""
+    return _rows("toucan_servers")
 
 
 def _request_set(name: str, servers: int) -> RequestSet:

@@ -19,17 +19,19 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import line_of, python, running
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.argument_check import SchemaCheck
+from mcp_gateway.path.checks.argument_check import SchemaCheck
 from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.size_limit import SizeLimit
+from mcp_gateway.path.results.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
-from mcp_gateway.path.timeout import Timeout
+from mcp_gateway.path.timeout import CallBounds, Timeout
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.listed_tools import definition_hash
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.probe import list_once
 from mcp_gateway.schemas.validation import Validators
+from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
@@ -161,7 +163,7 @@ def _stage(directory: Directory, sessions: SessionPool, limits: Limits) -> Stage
     validators = Validators()
     live = LiveCheck(cast("LiveReview", _AllApproved(directory)), limits.server_start_seconds)
     sent = Dispatch(directory, sessions, validators, NO_HALTS, live)
-    stage: Stage = Timeout(directory, limits.tool_call_seconds, sent)
+    stage: Stage = Timeout(CallBounds(directory, ServerBreakers(), CallQueues(), limits), sent)
     return SchemaCheck(validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
 
 

@@ -16,6 +16,7 @@ import psutil
 import psycopg
 
 from bench.line_process import line_of, python, running
+from bench.resource_use import cpu_ms, postgres_cpu_ms
 from starling.infra.postgres.embedded.server import attach
 
 REQUEST = 'What is the tide level in the harbour "Callao", and on which shelf is the book "Moby Dick"?'
@@ -116,10 +117,7 @@ class Platform:
 
     def cpu(self) -> Cpu:
         """Return what was used so far."""
-        ended = self._postgres.cpu_times()
-        postgres = [self._postgres, *self._postgres.children()]
-        seconds = ended.children_user + ended.children_system + sum(map(_cpu_seconds, postgres))
-        return Cpu(_cpu_seconds(self._process) * 1000, seconds * 1000)
+        return Cpu(cpu_ms(self._process), postgres_cpu_ms(self._postgres))
 
     def memory(self) -> float:
         """Return the megabytes that the server's own process holds."""
@@ -130,11 +128,6 @@ class Platform:
         row = self._connection.execute(_NEXT_XID).fetchone()
         assert row is not None
         return row[0]
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 @asynccontextmanager

@@ -13,7 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    call_overhead,
     command_startup,
+    deployment,
     figures,
     loop_stall,
     many_servers,
@@ -21,6 +23,7 @@ from bench import (
     prompt_length,
     request,
     retrieval,
+    run_pickup,
     silent_readers,
     skill_recall,
     skill_store,
@@ -32,7 +35,6 @@ from bench import (
     tenant_fairness,
     thread_growth,
     tracing_overhead,
-    worker_scaling,
 )
 from bench.figures import Figure
 from bench.harness import BenchSetup, open_setup
@@ -54,8 +56,8 @@ PARTS = (
     Part(prompt_length.NAMES, prompt_length.measure),
     Part(thread_growth.THREAD_NAMES, thread_growth.measure_thread),
     Part(thread_growth.CHECKPOINT_NAMES, thread_growth.measure_checkpoints),
-    Part(worker_scaling.PICKUP_NAMES, worker_scaling.measure_pickup),
-    Part(worker_scaling.SPEEDUP_NAMES, worker_scaling.measure_speedup),
+    Part(run_pickup.NAMES, run_pickup.measure),
+    Part(deployment.NAMES, deployment.measure),
     Part(tenant_fairness.NAMES, tenant_fairness.measure),
     Part(streams.EVENT_NAMES, streams.measure_events),
     Part(streams.READER_NAMES, streams.measure_readers),
@@ -64,6 +66,7 @@ PARTS = (
     Part(many_servers.NAMES, many_servers.measure),
     Part(many_teams.NAMES, many_teams.measure),
     Part(loop_stall.NAMES, loop_stall.measure),
+    Part(call_overhead.NAMES, call_overhead.measure),
     Part(tracing_overhead.NAMES, tracing_overhead.measure),
     Part(retrieval.NAMES, retrieval.measure),
     Part(retrieval.MINILM_NAMES, retrieval.measure_minilm),
@@ -78,11 +81,20 @@ PARTS = (
 
 
 def chosen(names: Sequence[str]) -> list[Part]:
-    """Return the parts that measure the figures of these names; all of them for none. Raises SystemExit."""
+    """Return the parts that measure the figures of these names; all of them for none. Raises SystemExit.
+
+    A name without a dot, such as `deploy`, means all figures that begin so.
+    """
     known = [name for part in PARTS for name in part.names]
-    if unknown := set(names) - set(known):
+    if unknown := {asked for asked in names if not any(_is_meant(name, asked) for name in known)}:
         raise SystemExit(f"There is no figure {', '.join(sorted(unknown))}. There are: {', '.join(known)}.")
-    return [part for part in PARTS if not names or set(names) & set(part.names)]
+    return [
+        part for part in PARTS if not names or any(_is_meant(name, asked) for name in part.names for asked in names)
+    ]
+
+
+def _is_meant(name: str, asked: str) -> bool:
+    return name == asked or name.partition(".")[0] == asked
 
 
 async def _measure(parts: Sequence[Part], folder: Path, console: Console) -> list[Figure]:

@@ -14,7 +14,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import HERE, inherited
 from bench.platform_process import STARLING, Place, answered, free_port
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine

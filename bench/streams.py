@@ -18,12 +18,12 @@ from psycopg.types.json import Jsonb
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.platform_process import Platform, up
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
@@ -62,7 +62,9 @@ async def measure_events(setup: BenchSetup) -> list[Figure]:
 
 
 async def _events_a_second(url: str) -> float:
-    engine, broadcast = open_engine(url), Broadcast()
+    engine = open_engine(url)
+    notices = NoticeSender(engine)
+    broadcast = Broadcast(notices=notices)
     repository = RunRepository(engine, defer_nothing, cap=10_000)
     leases, reader = Leases(engine, defer_nothing, repository.admit), RunReader(engine, broadcast)
 
@@ -88,6 +90,7 @@ async def _events_a_second(url: str) -> float:
         for writer in writers:
             tasks.create_task(write(writer))
     seconds = perf_counter() - begun
+    await notices.close()
     await engine.dispose()
     assert {task.result() for task in readers} == {FLUSHES * EVENTS_EACH + 2}
     return WRITERS * FLUSHES * EVENTS_EACH / seconds
