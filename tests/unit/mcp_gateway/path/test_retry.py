@@ -12,7 +12,7 @@ from mcp_gateway.path import retry
 from mcp_gateway.path.dispatch import IDEMPOTENCY_KEY
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import ServerUnavailableError
-from starling.core.tool_calls import CallState, Effect, Observation
+from starling.core.tool_calls import CallState, Effect
 from starling.core.tools import ToolCall
 from tests.support.in_memory_run import make_execution
 from tests.support.scripted_path import Result, ScriptedPath, ScriptedServer
@@ -118,6 +118,6 @@ async def test_only_calls_that_used_up_their_own_time_limit_are_failures_of_thei
 
     for _ in range(4):
         outcome = await path.path(path.call("order"), Deadline(SystemClock(), of_the_run), None)
-        assert outcome.observation is Observation.TIMED_OUT
+        assert outcome.code == "timeout"
 
     assert path.breakers.refuses(("shop", path.config.hash)) is counts
