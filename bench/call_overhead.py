@@ -164,7 +164,9 @@ async def _path(engine: Engine) -> AsyncGenerator[_Path]:
     runs = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await runs.accept(new)
-    writer = RunWriter(engine, await claimed(Leases(engine, defer_nothing, runs.admit), new.key), Broadcast())
+    writer = RunWriter(
+        engine, await claimed(Leases(engine, defer_nothing, runs.admit, graph_version=1), new.key), Broadcast()
+    )
     ledger = Ledger(writer, Interrupts(writer, clock, 60), clock, limits.lease_seconds / 3)
     configs = {
         effect: server_of({"command": _SERVER[0], "args": list(_SERVER[1:]), "x-starling": {"effect": effect}})

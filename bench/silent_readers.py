@@ -58,7 +58,7 @@ async def _large_run(url: str) -> RunKey:
     engine = open_engine(url)
     repository, new = RunRepository(engine, defer_nothing, cap=8), new_run()
     await repository.accept(new)
-    claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
+    claim = await claimed(Leases(engine, defer_nothing, repository.admit, graph_version=1), new.key)
     writer = RunWriter(engine, claim, Broadcast())
     for number in range(EVENTS):
         writer.emit(Thinking(content="x" * EVENT_BYTES, message_id=str(number)))

@@ -66,7 +66,7 @@ async def _events_a_second(url: str) -> float:
     notices = NoticeSender(engine)
     broadcast = Broadcast(notices=notices)
     repository = RunRepository(engine, defer_nothing, cap=10_000)
-    leases, reader = Leases(engine, defer_nothing, repository.admit), RunReader(engine, broadcast)
+    leases, reader = Leases(engine, defer_nothing, repository.admit, graph_version=1), RunReader(engine, broadcast)
 
     async def write(writer: RunWriter) -> None:
         for number in range(FLUSHES):

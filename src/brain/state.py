@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 from starling.core.tool_calls import AnswerSource
 
 GRAPH_VERSION = 1
-"""Names of nodes and keys of the state are append-only; a run records the version that it began with."""
+"""The version of the state in checkpoints, of its graph and of LangGraph's format. Names of nodes and keys of the state
+are append-only, so that later versions read what earlier ones wrote. Raise it where an earlier one can't read what this
+one writes: its workers then leave the run to others."""
 
 
 class ConversationMessage(TypedDict):

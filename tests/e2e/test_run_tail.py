@@ -22,7 +22,7 @@ async def an_ended_run(engine: AsyncEngine, *events: AnyEvent) -> RunKey:
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
-    leases = Leases(engine, defer_nothing, repository.admit)
+    leases = Leases(engine, defer_nothing, repository.admit, graph_version=1)
     writer = RunWriter(engine, await claimed(leases, new.key), Broadcast())
     for event in events:
         writer.emit(event)

@@ -23,11 +23,12 @@ class AdmissionHarness:
 
     engine: AsyncEngine
     backlog: int = 10_000  # queued runs of a tenant
+    graph_version: int = 1  # of its workers
     queued: list[RunKey] = field(default_factory=list[RunKey])
 
     def __post_init__(self) -> None:
         self.repository = RunRepository(self.engine, self._defer, cap=CAP, backlog=self.backlog)
-        self.leases = Leases(self.engine, self._defer, self.repository.admit)
+        self.leases = Leases(self.engine, self._defer, self.repository.admit, graph_version=self.graph_version)
 
     async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         self.queued += keys

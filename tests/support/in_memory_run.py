@@ -143,7 +143,6 @@ def make_run(text: str = "Hi.", *, fence: int = 1, **limits: Any) -> Run:
         thread_id="thread",
         branch_id="018f0000-0000-7000-8000-000000000002",
         epoch=1,
-        graph_version=1,
         input=text,
         config=RunConfig(limits=RunLimits(**limits)),
         correlation_id="correlation",

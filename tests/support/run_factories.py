@@ -24,7 +24,6 @@ CLAIMED_RUN = Run(
     thread_id="thread",
     branch_id="branch",
     epoch=1,
-    graph_version=1,
     input="How is the disk?",
     config=RunConfig(),
     correlation_id="correlation",
@@ -50,7 +49,6 @@ def new_run(run_id: str = "", *, tenant: str = DEFAULT_TENANT, thread: str = "th
         principal={},
         correlation_id="c",
         trace_id=trace_id_of(run_id),
-        graph_version=1,
     )
 
 

@@ -73,7 +73,6 @@ class Run:
     thread_id: str
     branch_id: str
     epoch: int
-    graph_version: int
     input: str
     config: RunConfig
     correlation_id: str

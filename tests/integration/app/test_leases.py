@@ -90,7 +90,7 @@ class WorkerHarness:
             renewals = LeaseRenewer(heartbeat_url or self.url, lease_seconds=lease)
             worker = Worker(
                 queue,
-                Leases(self.engine, queue.defer, runs.admit),
+                Leases(self.engine, queue.defer, runs.admit, graph_version=1),
                 Heartbeat(renewals, lease, self.handlers.cancelled.append),
                 RunHandlers(
                     self.handlers.execute,
@@ -215,7 +215,9 @@ async def test_blocked_event_loop_keeps_its_leases(harness: WorkerHarness) -> No
     async with open_queue(harness.url) as queue, harness.worker(lease=lease):
         await harness.handlers.began[1].wait()
         time.sleep(1.5 * lease)  # noqa: ASYNC251 - a tool that blocks
-        leases = Leases(harness.engine, queue.defer, RunRepository(harness.engine, queue.defer, cap=8).admit)
+        leases = Leases(
+            harness.engine, queue.defer, RunRepository(harness.engine, queue.defer, cap=8).admit, graph_version=1
+        )
         taken = await leases.claim(key, worker="another", lease_seconds=60, run_seconds=60)
         await leases.sweep(grace_seconds=60, lease_seconds=60)
 

@@ -33,7 +33,7 @@ async def test_end_of_a_lost_execution_does_not_release_the_next_one(database_ur
     engine = open_engine(database_url)
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
-        leases = Leases(engine, queue.defer, runs.admit)
+        leases = Leases(engine, queue.defer, runs.admit, graph_version=1)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
         work = RunHandlers(execute, execute, park=execute, drain=lambda: None)
         worker = Worker(queue, leases, heartbeat, work, Limits())
@@ -72,7 +72,7 @@ async def test_run_that_fails_each_execution_is_parked_by_its_only_worker(databa
     engine = open_engine(database_url)
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
-        leases = Leases(engine, queue.defer, runs.admit)
+        leases = Leases(engine, queue.defer, runs.admit, graph_version=1)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
 
         async def execute_alone(claim: Claim) -> None:

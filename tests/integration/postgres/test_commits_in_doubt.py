@@ -44,7 +44,7 @@ class Shaky:
 
     def __post_init__(self) -> None:
         self.repository = RunRepository(self.engine, self._defer, cap=8)
-        self.leases = Leases(self.direct, self._defer, self.repository.admit)
+        self.leases = Leases(self.direct, self._defer, self.repository.admit, graph_version=1)
         self.interrupts = InterruptRepository(self.engine, self.repository)
         self.reader = RunReader(self.direct, Broadcast(), poll_seconds=0.05)
 

@@ -43,6 +43,28 @@ async def test_claim_by_another_tenant_returns_none(admission: AdmissionHarness)
     assert not await admission.claims(RunKey("other", key.id))
 
 
+async def test_run_that_a_later_version_began_waits_for_a_worker_of_it(engine: AsyncEngine) -> None:
+    earlier, later = AdmissionHarness(engine), AdmissionHarness(engine, graph_version=2)
+    key = await earlier.accept()
+    await later.leases.release((await claimed(later.leases, key)).run)
+
+    taken = await earlier.claims(key), await earlier.leases.later_version(key)
+    queued = await earlier.leases.sweep(grace_seconds=0, lease_seconds=60)
+
+    assert taken == (False, 2)
+    assert queued == 1
+    assert await later.claims(key)
+
+
+async def test_run_that_an_earlier_version_began_is_continued_by_a_later_one(engine: AsyncEngine) -> None:
+    earlier, later = AdmissionHarness(engine), AdmissionHarness(engine, graph_version=2)
+    key = await later.accept()
+    await earlier.leases.release((await claimed(earlier.leases, key)).run)
+
+    assert await earlier.leases.later_version(key) is None
+    assert await later.claims(key)
+
+
 async def test_run_with_expired_lease_is_claimed_under_the_next_fence(
     admission: AdmissionHarness, database_url: str
 ) -> None:

@@ -124,7 +124,7 @@ class Crowd:
 
     def __post_init__(self) -> None:
         self.runs = RunRepository(self.engine, self.queue.defer, cap=3)
-        self.leases = Leases(self.engine, self.queue.defer, self.runs.admit)
+        self.leases = Leases(self.engine, self.queue.defer, self.runs.admit, graph_version=1)
         self.interrupts = InterruptRepository(self.engine, self.runs)
         self.stopping = TerminationRepository(self.engine)
         self.switches = SwitchRepository(self.engine)

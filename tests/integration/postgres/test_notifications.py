@@ -143,7 +143,7 @@ async def running_writer(engine: AsyncEngine, hub: NotificationHub | None) -> Ru
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
-    claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
+    claim = await claimed(Leases(engine, defer_nothing, repository.admit, graph_version=1), new.key)
     return RunWriter(engine, claim, Broadcast(hub, NoticeSender(engine)) if hub else Broadcast())
 
 

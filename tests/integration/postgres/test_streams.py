@@ -55,7 +55,7 @@ async def writing(engine: AsyncEngine) -> AsyncGenerator[Writing]:
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
-    claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
+    claim = await claimed(Leases(engine, defer_nothing, repository.admit, graph_version=1), new.key)
     notices = NoticeSender(engine)
     writer = RunWriter(engine, claim, Broadcast(notices=notices))
     yield Writing(new.key, writer, repository)

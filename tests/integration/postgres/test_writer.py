@@ -43,7 +43,7 @@ def repository(engine: AsyncEngine) -> RunRepository:
 
 @pytest.fixture
 def leases(engine: AsyncEngine, repository: RunRepository) -> Leases:
-    return Leases(engine, defer_nothing, repository.admit)
+    return Leases(engine, defer_nothing, repository.admit, graph_version=1)
 
 
 @pytest.fixture

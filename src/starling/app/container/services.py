@@ -94,7 +94,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         interrupts = InterruptRepository(engine, runs)
         terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)
-        acceptance = RunAcceptance(runs, reader, interrupts, cancellation, settings.limits, GRAPH_VERSION)
+        acceptance = RunAcceptance(runs, reader, interrupts, cancellation, settings.limits)
         admin = build_admin(engine, reader, settings)
         stack.push_async_callback(admin.retrieval.close)
         yield Services(
@@ -123,7 +123,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             broadcast=broadcast,
             queue=queue,
             runs=runs,
-            leases=Leases(engine, queue.defer, runs.admit),
+            leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),
             interrupts=interrupts,
             acceptance=acceptance,
             answering=InterruptService(interrupts),

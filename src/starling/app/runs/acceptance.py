@@ -70,7 +70,6 @@ class RunAcceptance:
     interrupts: InterruptRepository
     cancellation: RunCancellation
     limits: Limits
-    graph_version: int
 
     async def accept(
         self, principal: Principal, request: RunRequest, idempotency_key: str | None = None
@@ -92,7 +91,6 @@ class RunAcceptance:
             principal=principal.as_json(),
             correlation_id=storable_text(request.correlation_id or run_id),
             trace_id=trace_id_of(run_id),
-            graph_version=self.graph_version,
             idempotency=_idempotency(idempotency_key, request),
             policy=request.policy,
             may_answer=request.build is None,

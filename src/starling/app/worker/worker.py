@@ -139,6 +139,8 @@ class Worker:
             claim, since = await retry_while_unavailable(partial(self._claim, key), seconds=self._limits.lease_seconds)
             if claim is not None:
                 await self._execute_claimed(claim, since)
+            elif (version := await self._leases.later_version(key)) is not None:
+                _log.warning("run %s waits for a worker of a newer version, which began it: graph %d", key.id, version)
         except DatabaseUnavailableError as error:
             _log.warning("run %s could not be claimed and waits for the next sweep: %s", key.id, error)
         except Exception:

@@ -61,7 +61,6 @@ class NewRun:
     principal: Mapping[str, Any]
     correlation_id: str
     trace_id: str
-    graph_version: int
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
@@ -121,7 +120,7 @@ _INSERT_RUN = (
 WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
                   correlation_id, trace_id, seq, build, admitted_at)
-SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
+SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, 0, %(input)s,
        %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s,
        CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
                              AND branch_id = %(branch_id)s AND ended_at IS NULL)
@@ -330,7 +329,6 @@ def _first_event(new: NewRun, epoch: int) -> RunStarted:
 def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
     return {
         "epoch": first.epoch,
-        "graph_version": new.graph_version,
         "input": new.input,
         "config": Jsonb(new.config.model_dump(mode="json", exclude_none=True)),
         "principal": Jsonb(new.principal),

@@ -15,12 +15,12 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 """Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
 
 # The columns of a claim, in the order that `claim_of` reads.
-CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
+CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
     coalesce(isolation IN ('due', 'alone'), false), build"""
 _NAMES = (
-    *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
+    *("tenant", "id", "thread_id", "branch_id", "epoch", "input", "config", "correlation_id"),
     *(
         "trace_id",
         "fence",
@@ -38,6 +38,9 @@ _NAMES = (
     ),
 )
 
+# `graph_version` is the version of the worker that executed the run last, 0 before the first: it wrote the checkpoint,
+# and an earlier version may be unable to read it.
+#
 # The first time that its process ends a run is 'lost' and goes on beside others; the second time it is suspected and
 # executed alone from then on. Only what ends a process of its own counts as a crash of the run: in a shared process any
 # of the runs may have been the cause.
@@ -50,9 +53,9 @@ UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
                 WHEN status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s
                 THEN CASE isolation WHEN 'lost' THEN 'due' ELSE 'lost' END
                 ELSE isolation END,
-    started_at = coalesce(started_at, now()),
+    started_at = coalesce(started_at, now()), graph_version = %(graph_version)s,
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
-WHERE tenant = %(tenant)s AND id = %(id)s AND (
+WHERE tenant = %(tenant)s AND id = %(id)s AND graph_version <= %(graph_version)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(reclaim_own)s)))
 RETURNING {CLAIMED},
@@ -60,6 +63,10 @@ RETURNING {CLAIMED},
      WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id),
     EXISTS (SELECT FROM states WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id
             AND states.branch_id = runs.branch_id)"""  # noqa: S608 - our own text
+
+_OF_LATER_VERSION = """
+SELECT graph_version FROM runs
+WHERE tenant = %(tenant)s AND id = %(id)s AND ended_at IS NULL AND graph_version > %(graph_version)s"""
 
 _BEGIN_ALONE = """
 UPDATE runs SET isolation = 'alone' WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s RETURNING true"""
@@ -112,12 +119,16 @@ SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITI
 
 
 class Leases:
-    """Claims, releases and sweeps runs. Each public method is one transaction."""
+    """Claims, releases and sweeps runs. Each public method is one transaction.
 
-    def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit) -> None:
+    Runs that a worker of a later `graph_version` has executed are left to such workers: the sweep queues them again.
+    """
+
+    def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit, *, graph_version: int) -> None:
         self._engine = engine
         self._defer = defer
         self._admit = admit
+        self._graph_version = graph_version
 
     async def claim(
         self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, reclaim_own: bool = False
@@ -134,10 +145,18 @@ class Leases:
             "lease": lease_seconds,
             "seconds": run_seconds,
             "reclaim_own": worker if reclaim_own else "",
+            "graph_version": self._graph_version,
         }
         with translated():
             row = await execute_autocommit(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
+
+    async def later_version(self, key: RunKey) -> int | None:
+        """Return the graph's version of an unfinished run if it is later than ours, so that only others claim it."""
+        values = {"tenant": key.tenant, "id": key.id, "graph_version": self._graph_version}
+        with translated():
+            row = await execute_autocommit(self._engine, _OF_LATER_VERSION, values)
+        return None if row is None else row[0]
 
     async def begin_alone(self, run: Run) -> bool:
         """Record that a suspected run is alone in a process from now on; return whether it is held under this fence."""
