@@ -29,6 +29,7 @@ from starling.infra.postgres.schema import (
     upgrade,
 )
 from starling.infra.postgres.tables import metadata
+from tests.support.run_factories import wait_for_lock_waiter
 
 _FOREIGN = ("procrastinate_", "checkpoint", "alembic_version")
 
@@ -129,6 +130,33 @@ async def test_two_processes_upgrade_one_new_database(empty_database_url: str) -
 
     assert [await process.wait() for process in processes] == [0, 0]
     await check(empty_database_url)
+
+
+@pytest.mark.parametrize(
+    ("note", "outcome"),
+    [
+        ("compatible from 0018", "9999"),
+        (
+            "compatible from 9999",
+            "It can be used from schema 9999 on. It is older than the database: install the newer",
+        ),
+    ],
+)
+async def test_upgrade_waits_for_that_of_a_later_version_and_says_whether_its_schema_can_be_used(
+    database_url: str, note: str, outcome: str
+) -> None:
+    async with connected(database_url) as later:
+        await later.execute("UPDATE alembic_version SET version_num = %s", (revisions()[-2],))
+        async with later.transaction():
+            await later.execute("SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(b"starling"),))
+            ours = asyncio.create_task(upgrade(database_url))
+            await wait_for_lock_waiter(database_url)
+            await later.execute("UPDATE alembic_version SET version_num = '9999'")
+            await later.execute(f"COMMENT ON TABLE alembic_version IS '{note}'".encode())
+        (found,) = await asyncio.gather(ours, return_exceptions=True)
+
+    assert outcome in str(found)
+    assert isinstance(found, str | DatabaseUnsuitableError)
 
 
 async def test_second_upgrade_changes_nothing(database_url: str) -> None:

@@ -30,6 +30,7 @@ type Engine = AsyncEngine
 """The engine, for modules that only pass it on."""
 
 _SCHEMES = ("postgresql", "postgres")
+_SECONDS_A_HOST = "3"  # to connect to one of several; an address may say another `connect_timeout`
 _PREPARE_AFTER = 3  # uses of a statement on one connection
 # Statements find few rows by key, so one plan fits all values: planning each execution took a quarter of Postgres'
 # processor time.
@@ -41,6 +42,8 @@ _UNAVAILABLE = (  # read-only: the server is no longer the primary
     errors.ReadOnlySqlTransaction,
 )
 _REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
+_ADDRESS_REMEDY = """Write DATABASE_URL as postgresql://user:password@host:5432/database. In user and password write \
+@ as %40, / as %2F, : as %3A, "," as %2C, [ as %5B, ] as %5D and % as %25."""
 INDEXES_ONLY = "SET LOCAL enable_seqscan = off"
 """Has the statements of a transaction read no table in full as long as an index finds the rows."""
 _SET_TRANSACTION_LIMITS = """
@@ -231,14 +234,21 @@ async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -
 def _parse(url: str) -> URL:
     """Return the address with the psycopg driver. Error messages don't repeat it: it contains a password."""
     try:
-        parsed = _writable(_of_several_hosts(url) if "," in urlsplit(url).netloc.rpartition("@")[2] else make_url(url))
-        scheme = parsed.drivername.partition("+")[0]
+        several = "," in urlsplit(url).netloc.rpartition("@")[2]
+        parsed = _writable(_of_several_hosts(url) if several else make_url(url))
         given: dict[str, Any] = {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
+        if "@" in given.get("host", ""):
+            raise ValueError("a part of the password would be taken for the host")
+    except (ArgumentError, ValueError, psycopg.ProgrammingError):  # libpq's text repeats parts of the password
+        raise ConfigurationError("The address of Postgres can't be read.", _ADDRESS_REMEDY) from None
+    try:
         make_conninfo(**given)  # libpq's own validation
-    except (ArgumentError, ValueError, psycopg.ProgrammingError) as error:
-        raise ConfigurationError("The address of Postgres can't be read.", _address_remedy(error)) from None
+    except psycopg.ProgrammingError as error:
+        remedy = f"{first_line(error)}. {_ADDRESS_REMEDY}"
+        raise ConfigurationError("The address of Postgres can't be read.", remedy) from None
+    scheme = parsed.drivername.partition("+")[0]
     if scheme not in _SCHEMES:
-        raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _address_remedy(None))
+        raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _ADDRESS_REMEDY)
     return parsed.set(drivername="postgresql+psycopg")
 
 
@@ -253,20 +263,18 @@ def _of_several_hosts(url: str) -> URL:
 
 
 def _writable(parsed: URL) -> URL:
-    """Return an address that leads to the one of several hosts that takes writes, unless it says which one it means."""
+    """Return an address that leads to the one of several hosts that takes writes, unless it says which one it means.
+
+    A host that is silent delays each new connection, so less time is given to each of several.
+    """
     host = parsed.query.get("host", parsed.host or "")
     if isinstance(host, str) and "," not in host:
         return parsed
-    query = {"target_session_attrs": "read-write", **parsed.query}
+    query = {"target_session_attrs": "read-write", "connect_timeout": _SECONDS_A_HOST, **parsed.query}
     if not isinstance(host, str):  # `host=a:5432&host=b:5432`, SQLAlchemy's form, which libpq doesn't know
         places = [each.rpartition(":") if ":" in each else (each, "", "") for each in host]
         query |= {"host": ",".join(place[0] for place in places), "port": ",".join(place[2] for place in places)}
     return parsed.set(query=query)
-
-
-def _address_remedy(error: Exception | None) -> str:
-    detail = f"{first_line(error)}. " if isinstance(error, psycopg.ProgrammingError) else ""
-    return f"{detail}Write DATABASE_URL as postgresql://user:password@host:5432/database."
 
 
 def address_of(url: str) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra import deferred
-from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
+from starling.infra.postgres.engine import ConnectionLimits, connected, driver, first_line, open_engine, translated
 from starling.infra.postgres.version_requirements import check_versions
 
 COMPATIBLE_FROM: Final = "0018"
@@ -48,9 +48,8 @@ async def upgrade(url: str) -> str:
         if found.revision == revisions()[-1] and found.compatible_from is None:  # restored from a dump without comments
             with suppress(errors.InsufficientPrivilege):
                 await connection.execute(_NOTE)
-    if found.revision in (None, *revisions()[:-1]):
-        await _migrate(url)
-        return revisions()[-1]
+    if _is_older(found):
+        found = await _migrate(url)
     _refuse_too_new(found)
     return str(found.revision)
 
@@ -60,7 +59,7 @@ async def check(url: str) -> None:
     async with connected(url) as connection:
         await check_versions(connection)
         found = await _state(connection)
-    if found.revision in (None, *revisions()[:-1]):
+    if _is_older(found):
         raise DatabaseUnsuitableError(
             f"The database has schema {found.revision or 'none'}; this Starling needs {revisions()[-1]}.",
             "Run `starling db upgrade`.",
@@ -75,7 +74,8 @@ async def current_revision(connection: AsyncConnection[Any]) -> str | None:
 
 async def _state(connection: AsyncConnection[Any]) -> SchemaState:
     try:
-        row = await (await connection.execute(_STATE)).fetchone()
+        async with connection.transaction():  # so that a transaction around it survives the error
+            row = await (await connection.execute(_STATE)).fetchone()
     except errors.UndefinedTable:
         row = None
     if row is None:
@@ -97,6 +97,10 @@ def migrations_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "migrations"
 
 
+def _is_older(found: SchemaState) -> bool:
+    return found.revision in (None, *revisions()[:-1])
+
+
 def _refuse_too_new(found: SchemaState) -> None:
     """Refuse a revision that we don't know, unless the version that made it noted that ours can use it."""
     newest = revisions()[-1]
@@ -109,14 +113,20 @@ def _refuse_too_new(found: SchemaState) -> None:
     )
 
 
-async def _migrate(url: str) -> None:
+async def _migrate(url: str) -> SchemaState:
+    """Upgrade the schema, unless another version has brought it to ours or a later one meanwhile; return its state."""
     engine = open_engine(url, _MIGRATION_LIMITS)
     try:
         with translated():
             async with engine.begin() as connection:
                 await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-                await connection.run_sync(_run_alembic)
-                await connection.execute(text(_NOTE))
+                session = await driver(connection)
+                found = await _state(session)
+                if _is_older(found):
+                    await connection.run_sync(_run_alembic)
+                    await connection.execute(text(_NOTE))
+                    found = await _state(session)
+                return found
     except DBAPIError as error:
         if not isinstance(error.orig, errors.InsufficientPrivilege):
             raise
