@@ -36,7 +36,8 @@ class _Version:
 class LangfuseServer(Collector):
     """Serves `GET /api/public/v2/prompts/{name}`, and takes traces and scores as the collector does.
 
-    With an `answer`, a status and a body, all requests for prompts get it; while `silent` they get none.
+    With an `answer`, a status and a body, all requests for prompts get it; while `silent` they get none. Requests that
+    come while there is a gate `held` get what there was then, once it is open.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class LangfuseServer(Collector):
         self.requested: list[str] = []
         self.answer: tuple[int, str] | None = None
         self.silent = False
+        self.held: asyncio.Event | None = None
         self._prompts: dict[str, list[_Version]] = {}
         self._runner.app.router.add_get("/api/public/v2/prompts/{name}", self._get)
 
@@ -78,6 +80,12 @@ class LangfuseServer(Collector):
             return wrong
         name, label = request.match_info["name"], request.query.get("label", "production")
         self.requested.append(name)
+        answer = self._found(name, label)
+        if self.held is not None:
+            await self.held.wait()
+        return answer
+
+    def _found(self, name: str, label: str) -> web.Response:
         for number, version in enumerate(self._prompts.get(name, ()), start=1):
             if label in version.labels:
                 return web.json_response(_document(name, number, version))

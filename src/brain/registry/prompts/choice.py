@@ -14,12 +14,14 @@ class PromptChoice:
     """Texts by name of prompt; a prompt without one keeps the text that is in force, as does one with a fault.
 
     With `keep_remote` a text that is in force and comes from Langfuse is kept too. `faults` says for prompts, or for
-    the source itself under its name, why a text isn't used.
+    the source itself under its name, why a text isn't used. `stored` is the state of the stored texts before the
+    sources were read: where it is another one now, somebody may have read newer texts. None where that doesn't matter.
     """
 
     texts: Mapping[str, StoredPrompt]
     faults: Mapping[str, str] = field(default_factory=dict[str, str])
     keep_remote: bool = False
+    stored: str | None = None
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return the manifest with these texts pinned."""

@@ -33,15 +33,18 @@ class PromptSelection:
 
     async def newest(self) -> PromptChoice:
         """Return what the sources have now; where Langfuse can't be asked, what it last had."""
+        state = await self.stored.state()
         texts, faults = await self._local()
         if self.remote is None:
-            return PromptChoice(texts, faults)
+            return PromptChoice(texts, faults, stored=state)
         active = (await self.epochs.active()).manifest
         try:
             offers = await self.remote.offers()
         except PromptSourceUnavailableError as error:
-            return PromptChoice(*await self._without_remote(active, texts, {**faults, REMOTE: str(error)}))
-        return PromptChoice(*_with_offers(active, texts, faults, offers))
+            found = await self._without_remote(active, texts, {**faults, REMOTE: str(error)})
+        else:
+            found = _with_offers(active, texts, faults, offers)
+        return PromptChoice(*found, stored=state)
 
     async def _local(self) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
         found, refused = usable(await self.local.offers())

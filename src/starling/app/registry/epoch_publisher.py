@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.prompts.choice import PromptChoice
-from brain.registry.prompts.repository import save_texts
+from brain.registry.prompts.repository import save_texts, stored_state
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.effective_config import effective
 from mcp_gateway.registration.repository import ServerRow, settings_hash
+from starling.core.errors import PromptsChangedError
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
@@ -38,12 +39,17 @@ class EpochPublisher:
         return self._activation
 
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
-        """Activate the epoch of these servers in the connection's transaction."""
+        """Activate the epoch of these servers in the connection's transaction.
+
+        Raises PromptsChangedError where its texts may be older than those that were stored meanwhile.
+        """
         entries = entries_of(rows)
         choice = self.prompts or PromptChoice({})
         found = await self.epochs.activate(
             connection, self.actor, lambda manifest: choice.applied(with_servers(manifest, entries))
         )
+        if choice.stored is not None and choice.stored != await stored_state(connection):  # the registry is locked now
+            raise PromptsChangedError
         if found.changes.prompts or not choice.keep_remote:  # a start mostly finds the texts that are pinned already
             await save_texts(connection, choice.pinned_by(found.epoch.manifest))
         if found.changes:

@@ -1,6 +1,6 @@
 """Changes to MCP servers and epochs: plan, reload, add, remove, roll back."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -25,7 +25,7 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
-from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.errors import InvalidRequestError, NotFoundError, PromptsChangedError
 from starling.core.json import JsonObject
 from starling.core.llm import PromptVersion
 from starling.core.tools import ServerListing, ServerSource
@@ -112,12 +112,16 @@ class RegistryService:
         """
         if source == "api":
             await self._checked(config)
-        choice = await self.prompts.newest() if with_prompts else PromptChoice({})
-        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
-        async with self.gateway(self.servers(publisher)) as gateway:
-            await gateway.sync(config, relist=relist, source=source)
-        done = publisher.activation
-        return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
+
+        async def sync(servers: ServerRepository) -> None:
+            async with self.gateway(servers) as gateway:
+                await gateway.sync(config, relist=relist, source=source)
+
+        if with_prompts:
+            return await self._with_newest_prompts(actor, sync)
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload")
+        await sync(self.servers(publisher))
+        return await self._applied(publisher.activation)
 
     async def plan_prompts(self) -> Report:
         """Return what `reload_prompts` would change now; writes nothing."""
@@ -130,11 +134,27 @@ class RegistryService:
 
     async def reload_prompts(self, actor: Actor) -> Report:
         """Take the texts that the sources of prompts have now; servers stay as they are."""
-        choice = await self.prompts.newest()
-        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
-        await self.servers(publisher).change((), ())
-        done = publisher.activation
-        return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
+
+        async def republish(servers: ServerRepository) -> None:
+            await servers.change((), ())
+
+        return await self._with_newest_prompts(actor, republish)
+
+    async def _with_newest_prompts(self, actor: Actor, change: Callable[[ServerRepository], Awaitable[None]]) -> Report:
+        """Change servers, and take the texts that the sources have now.
+
+        Where another command stored texts meanwhile, the sources are read again: of several reloads at the same time,
+        the epoch that is made last has the texts that were read last.
+        """
+        while True:
+            choice = await self.prompts.newest()
+            publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
+            try:
+                await change(self.servers(publisher))
+            except PromptsChangedError:
+                continue
+            done = publisher.activation
+            return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
 
     async def add(
         self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None
