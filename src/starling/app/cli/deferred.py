@@ -37,13 +37,6 @@ def build_info() -> "BuildInfo":
     return build_info()
 
 
-def read_settings_file(file: Path | None) -> Mapping[str, Any]:
-    """Return the content of the settings file. Imports PyYAML."""
-    from starling.app.runtime.settings_file import read_settings_file
-
-    return read_settings_file(file)
-
-
 def checked_settings(context: typer.Context) -> "Settings":
     """Return all settings, checked. Imports pydantic-settings and structlog."""
     from starling.app.cli.platform.command_settings import settings_of

@@ -13,7 +13,7 @@ from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, progress, write
 from starling.app.cli.terminal.wordings import place
-from starling.app.runtime.settings_file import MCP_FILE
+from starling.app.runtime.settings_file import MCP_FILE, is_here
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"
@@ -100,7 +100,7 @@ def rollback(
 
 def _listed(connection: Connection, what: str, given: Path | None, *, relist: bool) -> Document:
     """Return the report of a plan or a reload with the servers of the file; without a file they stay as they are."""
-    found_here = MCP_FILE if MCP_FILE.is_file() else None
+    found_here = MCP_FILE if is_here(MCP_FILE) else None
     file = given or connection.settings.mcp_config or found_here
     if file is None and relist:
         raise ConfigurationError(

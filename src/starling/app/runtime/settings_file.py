@@ -10,12 +10,20 @@ DEFAULT = Path("starling.yaml")
 MCP_FILE = Path("mcp.json")  # of the current folder
 
 
+def is_here(file: Path) -> bool:
+    """Return whether a file of the current folder is there; False in a folder that this user can't enter."""
+    try:
+        return file.is_file()
+    except PermissionError:
+        return False
+
+
 def read_settings_file(file: Path | None) -> dict[str, Any]:
     """Return the content of `file`; without one, that of `starling.yaml` in this folder if it exists.
 
     Raises ConfigurationError with the place of the fault.
     """
-    if file is None and not DEFAULT.is_file():
+    if file is None and not is_here(DEFAULT):
         return {}
     path = file or DEFAULT
     document = deferred.yaml_file().read_yaml(path)

@@ -1,11 +1,14 @@
 """Reading the settings file."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from starling.app.runtime.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError
+
+_NOBODY = 65_534
 
 
 def test_without_a_file_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +22,22 @@ def test_starling_yaml_of_this_folder_is_read(tmp_path: Path, monkeypatch: pytes
     Path("starling.yaml").write_text("port: 1\nmodel: [a:b]\n")
 
     assert read_settings_file(None) == {"port": 1, "model": ["a:b"]}
+
+
+def test_folder_that_may_not_be_entered_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "starling.yaml").write_text("port: 1\n")
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0)
+    user = os.geteuid()
+
+    os.seteuid(user or _NOBODY)  # root may enter every folder
+    try:
+        found = read_settings_file(None)
+    finally:
+        os.seteuid(user)
+        tmp_path.chmod(0o700)
+
+    assert found == {}
 
 
 def test_a_file_of_comments_sets_nothing(tmp_path: Path) -> None:

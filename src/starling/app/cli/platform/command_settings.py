@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from starling.app.cli.terminal.output import diagnostics
-from starling.app.runtime.settings_file import DEFAULT, MCP_FILE, read_settings_file
+from starling.app.runtime.settings_file import DEFAULT, MCP_FILE, is_here, read_settings_file
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings.schema import Settings, load_settings
 
@@ -37,6 +37,6 @@ def _load(context: typer.Context, given: Mapping[str, object]) -> Settings:
 
 def with_servers_found_here(settings: Settings) -> Settings:
     """Return the settings with `mcp.json` of the current folder, where they name no file and there is one."""
-    if settings.mcp_config is not None or not MCP_FILE.is_file():
+    if settings.mcp_config is not None or not is_here(MCP_FILE):
         return settings
     return settings.model_copy(update={"mcp_config": MCP_FILE})

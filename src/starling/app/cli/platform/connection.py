@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -17,6 +16,7 @@ from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, sa
 from starling.app.cli.platform.run_source import RunSource
 from starling.app.runtime.local_token import read_token
 from starling.app.runtime.port_file import RunningPlatform, find_platform
+from starling.app.runtime.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
@@ -24,7 +24,6 @@ from starling.core.settings.client import EMBEDDED, ClientSettings, database_nam
 if TYPE_CHECKING:
     from starling.app.cli.platform.api_client import ApiClient
 
-_DEFAULT_FILE: Final = Path("starling.yaml")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -188,10 +187,7 @@ def connection_of(context: typer.Context) -> Connection:
 
 def _file_values(context: typer.Context) -> Mapping[str, Any]:
     """Return the content of the settings file, nothing where there is none."""
-    file: Path | None = context.find_root().obj
-    if file is None and not _DEFAULT_FILE.is_file():
-        return {}
-    return deferred.read_settings_file(file)
+    return read_settings_file(context.find_root().obj)
 
 
 def _checked_settings(context: typer.Context) -> ClientSettings:
