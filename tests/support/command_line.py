@@ -108,7 +108,7 @@ class Service:
         family = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         code = self.process.wait(_SECONDS)
-        return code, psutil.wait_procs(family, timeout=10)[1]
+        return code, psutil.wait_procs(family, timeout=60)[1]
 
 
 @contextmanager

@@ -243,7 +243,7 @@ class Stage:
         listing = self.platform.worker_runtime.gateway.listing(server)
         assert listing is not None
         definition = next(found for found in listing.tools if found.name == tool)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 call = ToolCall(new_id(), "run", "t1", definition, dict(arguments), **whose)
                 outcome = await self.platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 20))

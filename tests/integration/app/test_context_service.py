@@ -98,7 +98,7 @@ async def test_runs_continue_while_the_context_service_is_down_and_events_are_de
     service, port = FakeContextService(), free_port()
     async with platform(database_url, tmp_path, port) as services:
         key = await asked(services)
-        async with service.serving(port), asyncio.timeout(20):
+        async with service.serving(port), asyncio.timeout(60):
             service.status = 503
             await service.asked.wait()
             service.status = 200
@@ -127,7 +127,7 @@ async def test_runs_continue_while_the_context_service_is_down_and_events_are_de
 async def test_changes_of_keys_switches_and_registry_are_delivered(database_url: str, tmp_path: Path) -> None:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
-    async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(20):
+    async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(60):
         row, key = await services.keys.create(KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
         await services.keys.revoke(row.id, actor)
         await services.switches.off(target, "It lies.", actor)

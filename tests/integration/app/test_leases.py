@@ -18,6 +18,7 @@ from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
+from starling.infra.queue import run_jobs
 from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.run_factories import new_run
@@ -143,7 +144,7 @@ async def test_worker_without_free_slots_still_sweeps(harness: WorkerHarness) ->
         await harness.handlers.began[1].wait()
 
         harness.handlers.swept.clear()
-        await asyncio.wait_for(harness.handlers.swept.wait(), 30)
+        await asyncio.wait_for(harness.handlers.swept.wait(), 60)
 
     assert harness.handlers.cancelled_at[1].is_set()
 
@@ -289,8 +290,9 @@ async def test_run_whose_worker_ended_goes_on_beside_others_once_and_alone_the_s
 
 
 async def test_suspected_runs_that_wait_for_a_process_keep_no_slot_and_begin_when_one_ends(
-    harness: WorkerHarness,
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
     for thread in ("one", "two", "three"):
         await harness.accept(thread)
     await harness.execute("UPDATE runs SET isolation = 'due'")
@@ -301,7 +303,7 @@ async def test_suspected_runs_that_wait_for_a_process_keep_no_slot_and_begin_whe
         waited = len(harness.handlers.alone)
         for fence in range(1, 9):
             harness.handlers.may_end[fence].set()
-        await wait_for(lambda: len({claim.run.id for claim in harness.handlers.alone}) == 3, seconds=4)
+        await wait_for(lambda: len({claim.run.id for claim in harness.handlers.alone}) == 3)
 
     assert waited == 1
 

@@ -146,7 +146,7 @@ async def test_requests_are_accepted_and_executed_after_an_outage(outage: Outage
 
 
 async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async with standing(open_folder) as outage:
             await outage.platform.accept("hello")
             await outage.model.received(2)

@@ -159,7 +159,7 @@ async def test_slow_check_of_an_import_holds_neither_the_registry_nor_the_event_
 
     def slowly(*arguments: Any) -> list[Finding]:
         loop.call_soon_threadsafe(checking.set)
-        assert may_end.wait(timeout=30)
+        assert may_end.wait(timeout=60)
         return checked(*arguments)
 
     monkeypatch.setattr(service, "checked", slowly)

@@ -578,7 +578,7 @@ async def refused(platform: Platform) -> None:
     assert listing is not None
     tool = next(tool for tool in listing.tools if tool.name == "read_it")
     call = ToolCall("probe", "run", "t1", tool, {"what": "probe"})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             outcome = await platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 20))
             if outcome.code == "switched_off":

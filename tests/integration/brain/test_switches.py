@@ -35,7 +35,7 @@ async def looked(platform: Platform, server: str = "bench", **whose: Any) -> Too
 
 async def answers(platform: Platform, code: str, **whose: Any) -> ToolOutcome:
     """Return once calls are answered with this code, the first outcome that was."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             outcome = await looked(platform, **whose)
             if outcome.code == code:

@@ -58,7 +58,7 @@ async def test_invalidation_reaches_the_kept_results_of_every_process(
         await call(writer, listing, "put", what="a")
 
         reads = len(effects.lines("arrived"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(effects.lines("arrived")) == reads:
                 await call(reader, listing, "read_it", what="a")
                 await asyncio.sleep(0.01)  # a kept result is given at once: without a pause the notice is never read

@@ -13,7 +13,7 @@ from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.core.settings.schema import Limits
 
-SECONDS = 30
+SECONDS = 60
 HEADER_SECONDS = 0.2
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import aiohttp
 import httpx
+import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
 from starling.app.container.services import Services, open_services
+from starling.app.http import uvicorn_server
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
@@ -50,13 +52,16 @@ async def opened(database_url: str) -> AsyncGenerator[Opened]:
             yield Opened(app, services, client, closing)
 
 
-async def test_live_stream_ends_between_two_events_at_shutdown(database_url: str) -> None:
+async def test_live_stream_ends_between_two_events_at_shutdown(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "_STOP_SECONDS", 600)  # it would be cut off then
     body = {"input": "Nobody works on this.", "thread_id": "t"}
     async with opened(database_url) as api, api.client.post("/v1/agent/run", json=body) as response:
         events = read_events(response)
         first = await anext(events)
 
-        async with asyncio.timeout(4):  # a stream that is cut off instead is cut off after five seconds
+        async with asyncio.timeout(60):
             await api.closing.aclose()
         rest = [event async for event in events]
 

@@ -56,7 +56,7 @@ async def shown(api: Quiet, path: str) -> Mapping[str, Any]:
 
 async def server_shown(api: Quiet, *, failing: bool) -> Mapping[str, Any]:
     """Return the server as it is listed once it is shown as failing, or as working."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             [server] = (await shown(api, "/v1/servers"))["servers"]
             if bool(server["breakers"]) is failing:

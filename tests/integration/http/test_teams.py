@@ -185,7 +185,7 @@ async def test_other_requests_are_answered_while_a_long_spec_is_read(
 
     def slowly(document: object) -> TeamSpec:
         loop.call_soon_threadsafe(reading.set)
-        assert may_end.wait(timeout=30)
+        assert may_end.wait(timeout=60)
         return team_of(document)
 
     monkeypatch.setattr(teams, "team_of", slowly)

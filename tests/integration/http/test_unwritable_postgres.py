@@ -46,7 +46,6 @@ async def test_query_of_a_request_that_postgres_does_not_answer_is_given_up(engi
         await TelemetryMiddleware(app, Metrics(), answer_seconds=0.2)(request, unused, ignored)
 
 
-@pytest.mark.timeout(60)
 async def test_platform_on_a_full_disk_is_not_ready_until_there_is_room(database_url: str, tmp_path: Path) -> None:
     async with running_api(database_url, tmp_path, {}) as api:
         await execute(database_url, _FULL)

@@ -68,7 +68,7 @@ async def pins(harness: GatewayHarness) -> dict[str, tuple[str, str]]:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - another task or process gets there
             await asyncio.sleep(0.01)
 

@@ -26,7 +26,7 @@ sys.stdin.read()
 
 def run(*command: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*SHIM, str(os.getpid()), *command], input=given, capture_output=True, text=True, check=False, timeout=20
+        [*SHIM, str(os.getpid()), *command], input=given, capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -84,7 +84,7 @@ async def test_end_of_stdin_kills_a_server_that_ignores_it_and_its_children(reco
         await wait_for(pids_in(record, 2))
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
 
     assert process.returncode == 137
     assert not executing(record)
@@ -101,7 +101,7 @@ async def test_sigterm_ends_the_server_and_its_children(record: Path) -> None:
     with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
         await wait_for(pids_in(record, 2))
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
     assert not executing(record)
 
@@ -114,7 +114,7 @@ async def test_sigkill_of_the_platform_leaves_no_process(record: Path) -> None:
         await wait_for(pids_in(record, 2))
         below = psutil.Process(platform.pid).children(recursive=True)
         platform.kill()
-        platform.wait(10)
+        platform.wait(60)
 
     await wait_for(lambda: not executing(record) and not any(process.is_running() for process in below))
 
@@ -129,7 +129,7 @@ async def test_sigkill_of_the_platform_is_detected_while_stdin_stays_open(record
     ) as platform:
         await wait_for(pids_in(record, 2))
         platform.kill()
-        platform.wait(10)
+        platform.wait(60)
 
     await wait_for(lambda: not executing(record))
     os.close(reader)

@@ -68,7 +68,7 @@ async def count(engine: AsyncEngine, table: str) -> int:
 async def waiting(url: str, tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Return once all of them wait for locks, but for those that are done."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as watcher:
+    async with asyncio.timeout(60), await AsyncConnection.connect(url, autocommit=True) as watcher:
         row = (-1,)
         while row is None or row[0] != sum(not task.done() for task in tasks):
             row = await (await watcher.execute(query)).fetchone()

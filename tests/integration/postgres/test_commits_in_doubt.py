@@ -165,7 +165,7 @@ async def test_a_postgres_that_comes_back_in_time_takes_the_request(shaky: Shaky
 
 async def test_connections_that_are_all_in_use_are_waited_for_once(database_url: str) -> None:
     narrow = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
-    async with asyncio.timeout(30), narrow.connect():
+    async with asyncio.timeout(60), narrow.connect():
         with pytest.raises(DatabaseUnavailableError, match="stayed in use"):
             await RunRepository(narrow, defer_nothing, cap=8, retry_seconds=600).accept(new_run())
     await narrow.dispose()

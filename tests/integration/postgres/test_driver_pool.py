@@ -46,7 +46,7 @@ async def test_kept_connection_is_used_by_sqlalchemy_in_a_transaction_before_ano
 
 
 async def test_connections_released_together_go_to_all_that_wait(database_url: str) -> None:
-    engine, both = open_engine(database_url, ConnectionLimits(size=2, free_seconds=5)), asyncio.Barrier(2)
+    engine, both = open_engine(database_url, ConnectionLimits(size=2, free_seconds=60)), asyncio.Barrier(2)
     pool, done = engine.pool, asyncio.Event()
     assert isinstance(pool, DriverPool)
 
@@ -93,7 +93,7 @@ async def test_dispose_closes_kept_connections(database_url: str) -> None:
 
     async with connected(database_url) as other:
         query = "SELECT pg_sleep(0.01), (SELECT count(*) FROM pg_stat_activity WHERE pid = %s)"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await (await other.execute(query, [kept])).fetchone())[1]:  # pyright: ignore[reportOptionalSubscript]
                 pass
 

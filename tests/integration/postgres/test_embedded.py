@@ -185,7 +185,7 @@ def test_sigkill_of_the_owner_leaves_no_process(open_folder: Path) -> None:
         family = [server, *server.children(recursive=True)]
 
         owner.process.kill()
-        _, alive = psutil.wait_procs(family, timeout=20)
+        _, alive = psutil.wait_procs(family, timeout=60)
 
     assert len(family) > 3
     assert alive == []

@@ -171,7 +171,7 @@ async def test_cancelled_connection_attempt_ends_at_once() -> None:
         try:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await reader.read()
         finally:
             gc.enable()

@@ -13,7 +13,7 @@ from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.run_factories import new_run
 
-SECONDS = 30
+SECONDS = 60
 
 
 @dataclass

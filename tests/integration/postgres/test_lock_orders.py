@@ -322,7 +322,7 @@ class Crowd:
 
 async def deadlocks(url: str) -> int:
     """Return the number of deadlocks, after all other connections have closed and reported their statistics."""
-    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as connection:
+    async with asyncio.timeout(60), await AsyncConnection.connect(url, autocommit=True) as connection:
         while (await connection.execute(_OTHERS.encode())).rowcount:
             pass
         (found,) = await (await connection.execute(_DEADLOCKS)).fetchone() or (0,)
@@ -331,7 +331,7 @@ async def deadlocks(url: str) -> int:
 
 async def waiting_for_locks(url: str, count: int) -> None:
     """Return once so many wait for a lock."""
-    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as connection:
+    async with asyncio.timeout(60), await AsyncConnection.connect(url, autocommit=True) as connection:
         while (await (await connection.execute(_WAITING.encode())).fetchone() or (0,))[0] < count:
             pass
 

@@ -15,6 +15,7 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.queue import run_jobs
 from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.postgres_faults import terminate_backends
@@ -44,7 +45,7 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
             await queue.defer(connection, [new_run().key])
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
 
-        await asyncio.wait_for(taken.wait(), 30)
+        await asyncio.wait_for(taken.wait(), 60)
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -53,6 +54,7 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
 async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the_next_poll(
     database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
     execute, taken = PsycopgConnector.execute_query_all_async, asyncio.Event()
     jobs = [new_run().key]
 
@@ -72,7 +74,7 @@ async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the
         monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", queued_meanwhile)
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
 
-        await asyncio.wait_for(taken.wait(), 3)  # less than the queue's polling interval
+        await asyncio.wait_for(taken.wait(), 60)  # it would poll later
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -81,10 +83,11 @@ async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the
 async def test_workers_that_are_woken_together_fetch_in_turns(
     database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
     execute, fetches, taken = PsycopgConnector.execute_query_all_async, list[Any](), asyncio.Event()
 
     async def counted(connector: Any, query: Any, **arguments: Any) -> Any:
-        fetches.extend([query] if "order" in arguments else [])
+        fetches.extend([connector] if "order" in arguments else [])
         return await execute(connector, query, **arguments)
 
     async def take(_: RunKey) -> None:
@@ -98,7 +101,7 @@ async def test_workers_that_are_woken_together_fetch_in_turns(
         queue = await stack.enter_async_context(open_queue(database_url, hub))
         monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", counted)
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
-        await wait_for(lambda: len(fetches) >= 2)  # at the start, and when it has begun to listen
+        await wait_for(lambda: bool(fetches) and fetches[0].notified > 0)  # once it listens
         before, begun = len(fetches), monotonic()
         async with AsyncExitStack() as connections:
             waker = await connections.enter_async_context(await AsyncConnection.connect(database_url, autocommit=True))
@@ -109,7 +112,7 @@ async def test_workers_that_are_woken_together_fetch_in_turns(
 
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
-        await asyncio.wait_for(taken.wait(), 3)  # less than the queue's polling interval
+        await asyncio.wait_for(taken.wait(), 60)  # it would poll later
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -140,11 +143,11 @@ async def test_work_cancelled_while_postgres_is_unavailable_ends(database_url: s
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
-        await asyncio.wait_for(taken.wait(), 30)
+        await asyncio.wait_for(taken.wait(), 60)
         await database.proxy.stop()
 
         working.cancel()
-        done, _ = await asyncio.wait({working}, timeout=30)
+        done, _ = await asyncio.wait({working}, timeout=60)
 
         assert done
         assert working.cancelled()

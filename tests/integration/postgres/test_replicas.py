@@ -30,7 +30,7 @@ from tests.support.run_factories import new_run
 from tests.support.tcp_proxy import TcpProxy, proxied
 
 _WRITE = "CREATE TABLE IF NOT EXISTS written (number int)"
-_SECONDS = 30
+_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ async def trim(url: str, key: RunKey, up_to: int) -> None:
 
 
 async def read(reader: RunReader, key: RunKey, after: int = 0) -> list[StoredEvent]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return [event async for event in reader.follow(key, after=after)]
 
 
@@ -85,7 +85,7 @@ async def test_reconnecting_reader_of_two_processes_gets_each_event_once(
 ) -> None:
     """The reader disconnects after a random number of events and resumes in either process during the run."""
     chance = random.Random(seed)
-    async with AsyncExitStack() as stack, asyncio.timeout(50), asyncio.TaskGroup() as group:
+    async with AsyncExitStack() as stack, asyncio.timeout(120), asyncio.TaskGroup() as group:
         broadcasts = [await stack.enter_async_context(open_broadcast(database_url)) for _ in range(2)]
         readers = [RunReader(engine, broadcast, poll_seconds=POLL_SECONDS) for broadcast in broadcasts]
         group.create_task(_goes_on(writing, random.Random(seed + 1000)))
@@ -226,7 +226,7 @@ async def test_stream_of_another_tenant_is_empty(writing: Writing, engine: Async
 async def test_reader_receives_events_after_its_listening_connection_was_terminated(
     writing: Writing, engine: AsyncEngine, database_url: str
 ) -> None:
-    async with asyncio.timeout(30), open_broadcast(database_url) as elsewhere:
+    async with asyncio.timeout(60), open_broadcast(database_url) as elsewhere:
         stream = RunReader(engine, elsewhere, poll_seconds=600).follow(writing.key)  # too long for polling to help
         await anext(stream)
         first = await _listening(database_url, other_than=0)
@@ -258,7 +258,7 @@ async def test_many_readers_share_one_polling_query(writing: Writing, engine: As
         looks.extend(["look"] if "unnest" in str(arguments[2]) else [])
 
     begun = monotonic()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         reader = RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS)
         reading = [group.create_task(_piece(reader, writing.key, 0, 2)) for _ in range(50)]
         await writing.say("a")
@@ -301,7 +301,7 @@ async def test_unreferenced_listener_is_removed() -> None:
 
 
 async def test_reader_waits_for_an_unavailable_postgres(writing: Writing, database_url: str) -> None:
-    async with asyncio.timeout(30), proxied(database_url) as database:
+    async with asyncio.timeout(60), proxied(database_url) as database:
         far = open_engine(database.url)
         stream = RunReader(far, Broadcast(), poll_seconds=POLL_SECONDS).follow(writing.key)
         await anext(stream)

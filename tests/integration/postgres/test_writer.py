@@ -131,7 +131,7 @@ async def test_event_emitted_during_a_flush_is_written_afterwards(
         await wait_for_lock_waiter(database_url)
         writer.emit(say("two"))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in reader.follow(key_of(claim), after=1):
             if event.data["content"] == "two":
                 break
@@ -233,8 +233,8 @@ async def test_ended_run_has_its_result_and_stays_ended(
 async def test_flush_notifies_readers_in_another_process(
     engine: AsyncEngine, writer: RunWriter, claim: Claim, database_url: str
 ) -> None:
-    async with asyncio.timeout(20), open_broadcast(database_url) as elsewhere:
-        events = RunReader(engine, elsewhere, poll_seconds=60).follow(key_of(claim))
+    async with asyncio.timeout(60), open_broadcast(database_url) as elsewhere:
+        events = RunReader(engine, elsewhere, poll_seconds=600).follow(key_of(claim))
         await anext(events)
         writer.emit(say("one"))
         await writer.flush()

@@ -54,7 +54,7 @@ async def test_held_text_is_emitted_while_no_more_arrives() -> None:
 
     with StreamBuffer(RunRecorder(sink), "qa/1") as buffer:
         buffer.write("a little")
-        await asyncio.wait_for(emitted.wait(), timeout=10)
+        await asyncio.wait_for(emitted.wait(), timeout=60)
         assert [event.model_dump()["content"] for event in sink.events] == ["a little"]
 
 

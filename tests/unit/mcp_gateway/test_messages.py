@@ -81,7 +81,7 @@ async def test_large_message_is_read_while_all_threads_of_asyncio_are_busy() -> 
     threads.submit(free.wait)
 
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await LargeMessageReader().read(b'{"jsonrpc":"2.0","id":1,"result":{}}')
     finally:
         free.set()

@@ -8,7 +8,7 @@ from mcp_gateway.registration.startup_grace import wait_for_most
 GRACE = 0.02
 
 
-async def waited(*answers: Callable[[], Awaitable[str]], others: bool = False, seconds: float = 5) -> list[bool]:
+async def waited(*answers: Callable[[], Awaitable[str]], others: bool = False, seconds: float = 60) -> list[bool]:
     """Return which of them had answered when the wait was over."""
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(_awaited(answer)) for answer in answers]

@@ -42,7 +42,7 @@ async def _closed_after(messages: Sequence[Message], *, blocked: bool = False) -
 
     shutdown = GracefulShutdown(application)
     scope: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(shutdown(scope, receive, send))
         await sent.wait()
         shutdown.close()

@@ -24,7 +24,7 @@ def pipe() -> Generator[tuple[IO[str], IO[str]]]:
         yield read, write
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 def test_logging_to_a_pipe_that_nobody_reads_goes_on_and_reports_the_dropped_lines_later() -> None:
     with restored_logging(), pipe() as (read, write):
         configure_logs("INFO", Console(file=write), Settings())

@@ -39,7 +39,7 @@ async def test_slot_that_becomes_free_ends_the_pause() -> None:
     pace = FetchPace(lambda: 100, lambda: 7.0)  # a clock that stands still: only the reset ends the wait
     pace.found_nothing()
 
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         waiting = group.create_task(pace.turn())
         await asyncio.sleep(0)
         pace.reset()

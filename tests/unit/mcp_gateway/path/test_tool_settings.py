@@ -125,7 +125,7 @@ async def test_pattern_that_backtracks_elsewhere_is_searched_for_in_linear_time(
     server = ScriptedServer(always(answer({"message": "a" * 100_000 + "b"}, "done")))
     path = configured("order", server, error_when=[{"pointer": "/message", "matches": "^(a+)+$"}])
 
-    async with asyncio.timeout(5):  # a backtracking engine would need longer than the universe exists
+    async with asyncio.timeout(60):  # a backtracking engine would need longer than the universe exists
         assert (await path.made(path.call("order"))).status == "succeeded"
 
 

@@ -61,7 +61,7 @@ def test_ctrl_d_raises_eof_error(keyboard: tuple[TextIO, TextIO]) -> None:
         read_line("Approve? ", typed=typed)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_signal_that_does_not_interrupt_the_read_stops_it(keyboard: tuple[TextIO, TextIO]) -> None:
     typed, _ = keyboard
 
@@ -69,7 +69,7 @@ def test_a_signal_that_does_not_interrupt_the_read_stops_it(keyboard: tuple[Text
         read_line("Approve? ", typed=typed)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_signal_whose_handler_returns_does_not_end_the_line(keyboard: tuple[TextIO, TextIO]) -> None:
     typed, keys = keyboard
 
