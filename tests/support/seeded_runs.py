@@ -41,10 +41,14 @@ BAROMETER, SCANNER = "mcp_agent_depot_outside", "mcp_agent_scanner"
 SCALES, COPIER = "mcp_agent_scales", "mcp_agent_copier"
 CLINIC, GARAGE, SCHOOL, HARBOUR = (f"mcp_agent_{name}" for name in ("clinic", "garage", "school", "harbour"))
 BAHNHOF, MERCADO, XRAY = "mcp_agent_bahnhof", "mcp_agent_mercado", "mcp_agent_xray"
-_DEVICES: Final = {"scanner": "dying", "scales": "hanging", "copier": "dying-once", "xray": "crashing-later"}
+_DEVICES: Final = {  # how each misbehaves, and the seconds that it has for its answer
+    "scanner": ("dying", 60),
+    "scales": ("hanging", 2),
+    "copier": ("dying-once", 60),
+    "xray": ("crashing-later", 60),
+}
 ADMIN: Final = Actor.local("test")
 APPROVED: Final = verdict("APPROVED")
-_DEVICE_SECONDS: Final = 2  # that a device has for its answer
 _OFFICE: Final = ("archive", "depot", "travel", "printing")
 _TOWN: Final = ("clinic", "garage", "school", "harbour", "bahnhof", "mercado")
 _WRITES: Final = (
@@ -315,8 +319,8 @@ def _outside(folder: Path) -> Any:
         servers: dict[str, Any] = {
             name: {"url": url, "x-starling": {"effect": "read", "tools": tools}} for name, url in (urls | more).items()
         }
-        options = {"effect": "read", "tools": {"act": {"timeout": _DEVICE_SECONDS}}}
-        for name, how in _DEVICES.items():
+        for name, (how, seconds) in _DEVICES.items():
+            options = {"effect": "read", "tools": {"act": {"timeout": seconds}}}
             arguments = [str(SERVERS / "misbehaving.py"), how, str(folder / name)]
             servers[name] = {"command": sys.executable, "args": arguments, "x-starling": options}
         servers["payroll"] = payroll.as_server()
@@ -347,7 +351,7 @@ async def explain_seeded_runs(database_url: str, folder: Path, runs: Sequence[Se
 
 
 async def _explained(stage: Stage) -> Explained:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         stream = await stage.run.play(stage)
     explanation = await stage.platform.services.explanations.explain(stream.key)
     async with stage.platform.services.engine.connect() as connection:

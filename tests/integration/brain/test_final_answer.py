@@ -43,7 +43,7 @@ async def test_plain_answer_replaces_text_streamed_before_the_timeout(opened: Op
     plan_one_look(script)
     script.qa(Answer("The disk is on fire", hold="for ever", hold_after=3))
 
-    async with opened(model_call_seconds=1.0) as platform:
+    async with opened(model_call_seconds=2) as platform:
         stream = await platform.ask("How is the disk?")
 
     assert stream.codes == ["llm_timeout"]

@@ -443,12 +443,12 @@ async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
     assert "It had been called before that" in question.message
 
 
-@pytest.fixture
-async def slow_server(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
-    """A platform whose server has been listed, and whose next process starts once the gate `start` is open."""
+@asynccontextmanager
+async def slow_server(opened: Open, effects: EffectRecorder, **limits: float) -> AsyncGenerator[Platform]:
+    """Open a platform whose server has been listed, and whose next process starts once the gate `start` is open."""
     effects.open("start")
     servers = {"effects": effects.as_server(start_gate="start")}
-    async with opened(servers=servers, tool_call_seconds=1) as platform:
+    async with opened(servers=servers, **limits) as platform:
         effects.close("start")
         yield platform
 
@@ -461,43 +461,46 @@ async def intended(platform: Platform, key: RunKey) -> None:
 
 
 async def test_worker_that_loses_the_run_while_a_session_opens_makes_no_call(
-    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
+    opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"})))
-    key = await slow_server.accept("Do it.")
-    async with slow_server.executing(key) as life:
-        await intended(slow_server, key)
-        async with await AsyncConnection.connect(database_url, autocommit=True) as other:
-            await other.execute("UPDATE runs SET fence = fence + 1")
-        effects.open("start")
-        with pytest.raises(LeaseLostError):
-            await life
+    async with slow_server(opened, effects) as platform:
+        key = await platform.accept("Do it.")
+        async with platform.executing(key) as life:
+            await intended(platform, key)
+            async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+                await other.execute("UPDATE runs SET fence = fence + 1")
+            effects.open("start")
+            with pytest.raises(LeaseLostError):
+                await life
 
     assert effects.lines("arrived") == []
 
 
 async def test_call_whose_worker_ends_while_its_session_opens_is_made_by_the_next_one(
-    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"})))
-    key = await slow_server.accept("Do it.")
-    async with slow_server.executing(key):
-        await intended(slow_server, key)
-    effects.open("start")
+    async with slow_server(opened, effects) as platform:
+        key = await platform.accept("Do it.")
+        async with platform.executing(key):
+            await intended(platform, key)
+        effects.open("start")
 
-    stream = await slow_server.finish(key)
+        stream = await platform.finish(key)
 
     assert (stream.status, effects.done()) == ("succeeded", ["charge a"])
 
 
 async def test_call_that_times_out_while_its_session_opens_was_not_made(
-    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"})), Answer("It failed."))
 
-    stream = await slow_server.ask("Do it.")
+    async with slow_server(opened, effects, tool_call_seconds=1) as platform:
+        stream = await platform.ask("Do it.")
+        (row,) = await rows(platform, stream.key)
 
-    (row,) = await rows(slow_server, stream.key)
     assert row.state == "failed"
     assert results(stream) == ["No session with effects was open within 1 s. The tool was not called."]
     assert effects.lines("arrived") == []

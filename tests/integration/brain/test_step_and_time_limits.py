@@ -74,7 +74,7 @@ async def test_results_from_before_the_deadline_are_the_answer(platform: Platfor
     script.agent("t2", NEVER)
     script.reviewer(verdict("APPROVED"))
 
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 2.0)
+    stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
 
     missing = await reasons(platform, stream)
     assert stream.status == "succeeded"
@@ -92,7 +92,7 @@ async def test_result_of_one_task_is_the_answer_when_another_times_out(
     script.agent("t2", NEVER)
     script.reviewer(verdict("APPROVED"))
 
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 2.0)
+    stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
 
     assert stream.status == "succeeded"
     assert stream.reply.startswith("the disk is fine [1]")
@@ -104,7 +104,7 @@ async def test_results_are_the_answer_when_qa_times_out(platform: Platform, scri
     script.reviewer(verdict("APPROVED"))
     script.qa(NEVER)
 
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 2.0)
+    stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
 
     assert (stream.status, stream.reply) == ("succeeded", "the disk is fine [1]")
 
@@ -167,7 +167,7 @@ async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
     script.agent("t1", calls(("wait", {"place": "too long"})))
     script.qa(Answer("Nobody knows whether it happened."))
 
-    async with opened(tool_call_seconds=0.5) as platform:
+    async with opened(tool_call_seconds=1.5) as platform:
         key = await platform.accept("Wait in the shop.")
         await execute_run(platform, key)
         await answer_interrupts(platform, key, resolution="give_up")
@@ -189,7 +189,7 @@ async def test_read_call_that_times_out_is_repeated(opened: Open, script: Script
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Fine [1]."))
 
-    async with opened(tool_call_seconds=0.5) as platform:
+    async with opened(tool_call_seconds=1.5) as platform:
         stream = await platform.ask("Look.")
 
     assert (stream.status, stream.of("task_result")[0]["attempt"]) == ("succeeded", 2)

@@ -95,7 +95,7 @@ async def test_all_waiting_callers_get_the_exit_code_of_a_server_that_died(harne
         listing = await listed(gateway, harness.recording())
         pid = int((await call(gateway, listing, "pid")).text)
         waiting = [asyncio.ensure_future(call(gateway, listing, "meet", others=99)) for _ in range(3)]
-        await asyncio.wait(waiting, timeout=0.1)
+        await call(gateway, listing, "meet", others=4)  # the others have arrived
         psutil.Process(pid).kill()
         outcomes = await asyncio.gather(*waiting)
 
@@ -254,9 +254,11 @@ async def test_server_that_fails_to_start_again_and_again_is_started_less_and_le
 async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_those_with_errors_of_tools_do_not(
     harness: GatewayHarness, how: str, codes: list[str]
 ) -> None:
-    async with harness.gateway(tool_call_seconds=0.5 if how == "hanging" else 30) as gateway:
+    async with harness.gateway(tool_call_seconds=1 if how == "hanging" else 30) as gateway:
         listing = await listed(gateway, harness.misbehaving(how))
         await gateway.try_out("a")  # lists it: no failure, and no answer to a call either
+        gateway.warm("a")  # its start takes nothing of the first call's time
+        await wait_for(lambda: gateway.open_sessions == 1)
         outcomes = [await call(gateway, listing, "act") for _ in range(5)]
 
     refused = "4 times in a row and is tried again in" in outcomes[4].text

@@ -1,6 +1,6 @@
 """Texts that look like keys."""
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -65,8 +65,8 @@ def test_ordinary_words_are_streamed_as_they_come() -> None:
 )
 def test_time_grows_with_the_length_of_the_text(text: str) -> None:
     def seconds(part: str) -> float:
-        begun = perf_counter()
+        begun = process_time()
         mask_keys(part)
-        return perf_counter() - begun
+        return process_time() - begun
 
     assert seconds(text) < 2.0
