@@ -7,12 +7,15 @@ from datetime import datetime
 from itertools import pairwise
 from statistics import median
 
+from tests.chaos.client_history import Violation
 from tests.chaos.experiment import ExperimentResult
 from tests.chaos.observations import Observations
 from tests.chaos.workload import CLERKS, DESK
 
 _SHOWN_RUNS = 5
 _SHOWN = 40
+_SHOWN_ERRORS = 5  # of each service
+_LAST_LINES = 20  # of the log of each service
 
 
 def report(result: ExperimentResult) -> str:
@@ -45,17 +48,25 @@ def _lines(result: ExperimentResult) -> Iterator[str]:
     yield f"  took        {', '.join(f'{what} {seconds:.1f} s' for what, seconds in result.took.items())}"
     yield f"  searched    {_counted(Counter(place.partition(' ')[0] for place, _ in found.texts))}"
     yield f"  violations  {_counted(Counter(item.invariant for item in result.violations)) or 'none'}"
-    yield from _details(result)
-
-
-def _details(result: ExperimentResult) -> Iterator[str]:
-    for item in result.violations[:_SHOWN]:
-        yield f"VIOLATED {item.invariant}: {item.run_id} {item.what}"
-    for run_id in list(dict.fromkeys(item.run_id for item in result.violations if item.run_id))[:_SHOWN_RUNS]:
-        yield from _run_details(result.observations, run_id)
     if result.violations:
+        yield described(result.violations, found)
         yield "faults:"
         yield from result.nemesis.log
+
+
+def described(violations: Sequence[Violation], found: Observations) -> str:
+    """Return the violations, everything known about their runs, and the errors and last lines of the services' logs."""
+    return "\n".join(_description(violations, found))
+
+
+def _description(violations: Sequence[Violation], found: Observations) -> Iterator[str]:
+    for item in violations[:_SHOWN]:
+        yield f"VIOLATED {item.invariant}: {item.run_id} {item.what}"
+    for run_id in list(dict.fromkeys(item.run_id for item in violations if item.run_id))[:_SHOWN_RUNS]:
+        yield from _run_details(found, run_id)
+    for place, text in found.texts:
+        if place.startswith("log "):
+            yield from _log_details(place, text.splitlines())
 
 
 def _run_details(found: Observations, run_id: str) -> Iterator[str]:
@@ -71,6 +82,23 @@ def _run_details(found: Observations, run_id: str) -> Iterator[str]:
     for line in found.effects:
         if run and line["what"].startswith(f"{run.planned.token}."):
             yield f"  effect {_json(line)}"
+
+
+def _log_details(place: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the last errors of a log with their tracebacks, then its last lines."""
+    yield f"{place}, errors:"
+    for line in [line for line in lines if _level(line) in ("error", "critical")][-_SHOWN_ERRORS:]:
+        yield from f"  {line}".replace("\\n", "\n").splitlines()  # tracebacks are strings in JSON
+    yield f"{place}, last lines:"
+    yield from (f"  {line}" for line in lines[-_LAST_LINES:])
+
+
+def _level(line: str) -> str:
+    """Return the level of a line of a log; that of a line that is no JSON, such as of a crash, is `error`."""
+    try:
+        return json.loads(line)["level"]
+    except (ValueError, LookupError, TypeError):
+        return "error"
 
 
 def _team_tasks(found: Observations) -> Iterator[str]:

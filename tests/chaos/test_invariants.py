@@ -12,9 +12,10 @@ import pytest
 
 from brain.conversation.states import AssistantMessageState, UserMessageState
 from starling.infra.postgres.kill_switches import SwitchKind
-from tests.chaos.client_history import Accepted, ClientHistory, Reading
+from tests.chaos.client_history import Accepted, ClientHistory, Reading, Violation
 from tests.chaos.invariants import violations
 from tests.chaos.observations import Observations
+from tests.chaos.report import described
 from tests.chaos.timing_guarantees import KeyProbe, OpenStream, SwitchedOff, TimingGuarantees
 from tests.chaos.workload import TILL, Call, PlannedRequest, Task
 from tests.support.sse import Event
@@ -115,6 +116,23 @@ def valid() -> Observations:
 
 def test_a_sound_round_violates_nothing(valid: Observations) -> None:
     assert violations(valid) == []
+
+
+def test_description_of_a_violation_has_the_tracebacks_of_the_logs(valid: Observations) -> None:
+    lines = [
+        '{"event": "GET /v1/runs/r failed", "level": "error", "exception": "Traceback:\\nRuntimeError: why"}',
+        "Fatal Python error: Segmentation fault",
+        *(f'{{"event": "line {number}", "level": "info"}}' for number in range(30)),
+    ]
+    found = replace(valid, texts=[("log api-1", "\n".join(lines)), ("prompt", "of a model")])
+
+    text = described([Violation("no exception reaches a caller", "GET /v1/runs/r: status 500", "r")], found)
+
+    assert "VIOLATED no exception reaches a caller: r GET /v1/runs/r: status 500" in text
+    assert "\nRuntimeError: why" in text
+    assert "Segmentation fault" in text
+    assert [number for number in range(30) if f'"line {number}"' in text] == list(range(10, 30))
+    assert "of a model" not in text
 
 
 def lost(found: Observations) -> Observations:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.invariants import violations
+from tests.chaos.report import described
 from tests.chaos.rollout import roll_out
 from tests.support.soak import rounds
 from tests.support.versions import THIS, HistoryMissingError, Version, previous_version
@@ -28,7 +29,8 @@ async def test_rollout_loses_repeats_and_breaks_nothing(former: Version, open_fo
     found = await roll_out(former, open_folder, callers=callers, returns=callers)
 
     assert former.revision < THIS.revision
-    assert not violations(found)
+    violated = violations(found)
+    assert not violated, described(violated, found)
     assert any(reading.resumed for reading in found.history.readings)
 
 
