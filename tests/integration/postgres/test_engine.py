@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import select
 import socket
 
 import psycopg
@@ -101,6 +102,22 @@ async def test_connection_lost_in_use_is_reported_and_the_next_one_works(engine:
 
     with pytest.raises(DatabaseUnavailableError), translated():
         await cut()
+
+    assert await _answer(engine) == 42
+
+
+@pytest.mark.parametrize("limit", ["transaction_timeout", "idle_in_transaction_session_timeout"])
+async def test_session_that_the_server_ends_for_its_duration_is_reported_as_unavailable(
+    engine: AsyncEngine, limit: str
+) -> None:
+    async def stay() -> None:
+        async with engine.begin() as connection:
+            await connection.execute(text(f"SET LOCAL {limit} = 20"))
+            select.select([(await driver(connection)).fileno()], [], [])  # until the server has ended it
+            await connection.execute(text("SELECT 1"))
+
+    with pytest.raises(DatabaseUnavailableError, match="timeout"), translated():
+        await stay()
 
     assert await _answer(engine) == 42
 

@@ -1,6 +1,8 @@
 """Notifications: one connection a process, and none sent while no other process listens."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -68,6 +70,54 @@ async def test_hub_is_notified_when_another_process_begins_to_listen(database_ur
         async with open_hub(database_url) as other:
             await until(lambda: hub.has_peers)
             assert other.has_peers
+
+
+async def test_process_that_begins_to_listen_during_a_count_is_noticed(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = "SELECT 0 FROM pg_advisory_lock(1), pg_advisory_unlock(1)"
+    monkeypatch.setattr("starling.infra.postgres.notifications._COUNT_PEERS", counting)
+    async with asyncio.timeout(SECONDS), await AsyncConnection.connect(database_url, autocommit=True) as other:
+        await other.execute("SELECT pg_advisory_lock(1)")
+        async with open_hub(database_url) as hub:
+            noticed = hub.notices("starling_peers", at_least_every=60)
+            await waiting_for_a_lock(other)
+            await other.execute("NOTIFY starling_peers")
+            await other.execute("SELECT pg_advisory_unlock(1)")
+            assert await anext(noticed)
+
+            assert hub.has_peers
+
+
+async def test_hub_listens_again_after_the_server_has_ended_its_session_for_its_duration(database_url: str) -> None:
+    limited = make_url(database_url).update_query_dict({"options": "-c transaction_timeout=50"})
+    async with asyncio.timeout(SECONDS), await AsyncConnection.connect(database_url, autocommit=True) as other:
+        await other.execute("SELECT pg_advisory_lock(1400140146, 1)")  # so that the hub can't announce itself
+        async with open_hub(limited.render_as_string(hide_password=False)) as hub:
+            noticed = hub.notices("one", at_least_every=60)
+            await waiting_for_a_lock(other)
+            await until_no_lock_is_awaited(other)
+            await other.execute("SELECT pg_advisory_unlock_all()")
+
+            assert await anext(noticed)
+
+
+async def test_lost_connection_leaves_the_reader_of_the_next_owner_of_its_descriptor(database_url: str) -> None:
+    loop, hub, read = asyncio.get_running_loop(), NotificationHub(database_url), asyncio.Event()
+    async with asyncio.timeout(SECONDS), await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        descriptor = connection.fileno()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            with hub._reading(connection) as lost:  # pyright: ignore[reportPrivateUsage]
+                async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+                    await other.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+                await until(lambda: bool(lost))
+                os.dup2(ours.fileno(), descriptor)
+                loop.add_reader(descriptor, read.set)
+            theirs.send(b"x")
+            await read.wait()
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
 
 async def test_a_flush_sends_no_notification_while_no_other_process_listens(
@@ -154,6 +204,24 @@ async def running_writer(engine: AsyncEngine, hub: NotificationHub | None) -> Ru
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit, graph_version=1), new.key)
     return RunWriter(engine, claim, Broadcast(hub, NoticeSender(engine)) if hub else Broadcast())
+
+
+async def waiting_for_a_lock(other: AsyncConnection) -> None:
+    """Return once another session waits for an advisory lock."""
+    while not await _awaited_locks(other):  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.005)
+
+
+async def until_no_lock_is_awaited(other: AsyncConnection) -> None:
+    while await _awaited_locks(other):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+async def _awaited_locks(other: AsyncConnection) -> int:
+    query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    row = await (await other.execute(query)).fetchone()
+    assert row is not None
+    return row[0]
 
 
 async def notify(url: str, channel: str) -> None:

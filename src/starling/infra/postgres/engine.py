@@ -36,11 +36,8 @@ _PREPARE_AFTER = 3  # uses of a statement on one connection
 # processor time.
 _PLANNER_OPTIONS = "-c plan_cache_mode=force_generic_plan -c jit=off"
 _PROGRAM_LIMIT_EXCEEDED = "54"  # SQLSTATE class "program limit exceeded": permanent for a statement
-_UNAVAILABLE = (  # read-only: the server is no longer the primary
-    psycopg.OperationalError,
-    errors.IdleInTransactionSessionTimeout,
-    errors.ReadOnlySqlTransaction,
-)
+_UNAVAILABLE = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)  # read-only: the server isn't the primary
+_SESSION_ENDED = ("FATAL", "PANIC")  # severities with which the server ends the session, whatever the reason
 _REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
 _ADDRESS_REMEDY = """Write DATABASE_URL as postgresql://user:password@host:5432/database. In user and password write \
 @ as %40, / as %2F, : as %3A, "," as %2C, [ as %5B, ] as %5D and % as %25."""
@@ -207,13 +204,15 @@ def translated() -> Generator[None]:
 
 
 def _is_unavailable(error: BaseException | None) -> bool:
+    if not isinstance(error, psycopg.Error):
+        return False
     if isinstance(error, errors.PipelineAborted):  # a consequence of the failure before it in the pipeline
         return False
-    if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_PROGRAM_LIMIT_EXCEEDED):
+    if (error.sqlstate or "").startswith(_PROGRAM_LIMIT_EXCEEDED):
         return False
     if type(error) is psycopg.DatabaseError and not error.sqlstate:  # libpq's own: the connection broke in an answer
         return True
-    return isinstance(error, _UNAVAILABLE)
+    return isinstance(error, _UNAVAILABLE) or error.diag.severity_nonlocalized in _SESSION_ENDED
 
 
 def first_line(error: BaseException | None) -> str:
@@ -236,7 +235,7 @@ def _parse(url: str) -> URL:
     try:
         several = "," in urlsplit(url).netloc.rpartition("@")[2]
         parsed = _writable(_of_several_hosts(url) if several else make_url(url))
-        given: dict[str, Any] = {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
+        given = _keywords(parsed)
         if "@" in given.get("host", ""):
             raise ValueError("a part of the password would be taken for the host")
     except (ArgumentError, ValueError, psycopg.ProgrammingError):  # libpq's text repeats parts of the password
@@ -278,8 +277,12 @@ def _writable(parsed: URL) -> URL:
 
 
 def address_of(url: str) -> str:
-    """Return an address in libpq's own form."""
-    return _parse(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    """Return an address as libpq's keywords and values: it reads `+` in a URL as itself, not as a space."""
+    return make_conninfo(**_keywords(_parse(url)))
+
+
+def _keywords(parsed: URL) -> dict[str, Any]:
+    return {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
 
 
 def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import psycopg
 from psycopg import AsyncConnection, Notify, OperationalError
-from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.sql import SQL, Identifier
 
 from starling.infra.postgres.engine import address_of, beside_address
@@ -47,6 +47,8 @@ class NotificationHub:
         self._wake = asyncio.Event()
         self._has_peers = True  # until the first count
         self._peers = 0
+        self._own_pid = 0  # of the server's process for our connection
+        self._announced = False  # whether another process has begun to listen since the last count began
 
     @property
     def has_peers(self) -> bool:
@@ -95,7 +97,7 @@ class NotificationHub:
             try:
                 async with await _connect(self._url) as connection:
                     await self._listen(connection)
-            except (OperationalError, ReadOnlySqlTransaction) as error:  # a replica refuses LISTEN
+            except psycopg.Error as error:  # of any kind: a replica refuses LISTEN, a server may end the session
                 _log.warning("lost the connection that listens for notifications: %s", error)
             self._has_peers = True
             if not self._listening:
@@ -105,6 +107,7 @@ class NotificationHub:
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
         """Listen until the connection is lost: then OperationalError is raised."""
         connection.add_notify_handler(self._receive)
+        self._own_pid = connection.info.backend_pid
         await connection.execute(SQL("LISTEN {}").format(Identifier(_PEERS)))
         await connection.execute(_ANNOUNCE.encode())
         loop = asyncio.get_running_loop()
@@ -113,9 +116,10 @@ class NotificationHub:
             self._wake.clear()
             await self._listen_on(connection, set(self._subscriptions) - self._listening)
             if loop.time() >= count_at:
+                self._announced = False
                 row = await (await connection.execute(_COUNT_PEERS.encode())).fetchone()
                 self._peers = row[0] if row else 0
-                self._has_peers = self._peers > 0
+                self._has_peers = self._peers > 0 or self._announced
                 count_at = loop.time() + _PEERS_SECONDS
             with self._reading(connection) as lost, contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(count_at):
@@ -152,11 +156,12 @@ class NotificationHub:
             read()  # notifications received with the results of statements
             yield lost
         finally:
-            loop.remove_reader(descriptor)
+            if not lost:  # else libpq has closed the descriptor, and another connection may have it by now
+                loop.remove_reader(descriptor)
 
     def _receive(self, notice: Notify) -> None:
-        if notice.channel == _PEERS:
-            self._has_peers = True  # also after our own announcement, until the next count
+        if notice.channel == _PEERS and notice.pid != self._own_pid:
+            self._announced = self._has_peers = True
         for subscription in tuple(self._subscriptions.get(notice.channel, ())):
             subscription.on_notice(notice.payload)
 

@@ -84,3 +84,15 @@ def test_of_several_hosts_the_one_that_takes_writes_is_wanted(
     attributes = {"target_session_attrs": wanted, "connect_timeout": "3"} if wanted else {}
     assert libpq == expected | attributes
     assert {name: str(value) for name, value in driver.items() if name != "context"} == expected | attributes
+
+
+def test_spaces_of_an_address_reach_libpq() -> None:
+    url = "postgresql://me:se%20cr%2Bet@/starling?host=/tmp/a%20b&options=-c%20search_path%3Dx%20-c%20jit%3Doff"
+
+    assert conninfo_to_dict(address_of(url)) == {
+        "user": "me",
+        "password": "se cr+et",
+        "dbname": "starling",
+        "host": "/tmp/a b",
+        "options": "-c search_path=x -c jit=off",
+    }
