@@ -1,6 +1,7 @@
 """Connections that the driver uses without SQLAlchemy: kept, given back where they are needed, replaced if closed."""
 
 import asyncio
+import gc
 
 import psycopg
 import pytest
@@ -76,6 +77,24 @@ async def test_kept_connection_that_the_server_closed_is_replaced(engine: AsyncE
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [kept])
 
     assert await _direct(engine) != kept
+
+
+async def test_checkout_cancelled_while_it_resets_the_kept_connection_leaves_none_checked_out(
+    database_url: str,
+) -> None:
+    engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
+    kept = await _direct(engine)
+    gc.disable()  # else it may return the connection
+    try:
+        checkout = asyncio.get_running_loop().create_task(engine.raw_connection())
+        await asyncio.sleep(0)  # it waits for the answer to RESET now
+        checkout.cancel()
+        await asyncio.gather(checkout, return_exceptions=True)
+
+        assert await _direct(engine) != kept
+    finally:
+        gc.enable()
+        await engine.dispose()
 
 
 async def test_connection_is_closed_after_an_error(engine: AsyncEngine) -> None:

@@ -85,9 +85,12 @@ class DriverPool(AsyncAdaptedQueuePool):
         """Return a connection to SQLAlchemy's part of the pool. Runs in a greenlet, as SQLAlchemy's own code does."""
         try:
             await_only(self._restore(_driver(pooled)))
-        except Error:
+        except BaseException as error:
             pooled.invalidate()
-        pooled.close()
+            if not isinstance(error, Error):  # cancelled
+                raise
+        finally:
+            pooled.close()
 
     async def _prepare(self, connection: DriverConnection) -> None:
         await connection.set_autocommit(True)

@@ -13,8 +13,8 @@ _LONGEST_SECONDS: Final = 0.5
 class FetchPace:
     """Spaces out fetches after one that found no job.
 
-    All processes together make about 500 such fetches a second at most, whatever their number, and a new job waits
-    about 2 ms for the first of them.
+    Up to 250 processes together make about 500 such fetches a second at most, and a new job waits about 2 ms for the
+    first of them. Of more, each waits half a second at most: 1,000 make 2,000 a second.
     """
 
     def __init__(self, processes: Callable[[], int], now: Callable[[], float]) -> None:
