@@ -13,12 +13,15 @@ from tests.support.platform import CALLER
 FILE = ROOT / "deploy/kubernetes/autoscaling/worker-scaler.yaml"
 
 
-async def test_scaling_query_counts_queued_runs_and_no_ended_one(database_url: str) -> None:
+async def test_scaling_query_counts_runs_that_need_a_slot_and_none_that_ended_or_waits_for_its_thread(
+    database_url: str,
+) -> None:
     _, scaler = yaml.safe_load_all(FILE.read_text("utf-8"))
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
     database = Database(database_url, database_url)
     async with open_services(Settings(), database) as services:
         ended = await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="ended"))
+        await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
         await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             before = await (await connection.execute(query)).fetchone()

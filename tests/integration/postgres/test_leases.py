@@ -8,9 +8,11 @@ import pytest
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.core.run_status import RunStatus
 from starling.core.runs import RunConfig, RunLimits
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
+from starling.infra.postgres.runs.queue_depth import Backlog, backlog
 from tests.support.admission_harness import AdmissionHarness
 from tests.support.run_factories import claimed, new_run
 
@@ -192,6 +194,22 @@ async def test_sweep_queues_runs_without_a_valid_lease(admission: AdmissionHarne
 
     assert found == 2
     assert set(admission.queued) == {missing, expired}
+
+
+async def test_backlog_times_only_queued_runs_that_a_worker_may_take(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    await claimed(admission.leases, await admission.accept(thread="busy"))
+    await admission.accept(thread="busy")
+    await execute(database_url, "UPDATE runs SET created_at = now() - interval '1 day'")
+
+    held_back = await backlog(admission.engine)
+    await admission.accept(thread="free")
+    await execute(database_url, "UPDATE runs SET admitted_at = now() - interval '1 hour' WHERE thread_id = 'free'")
+    waiting = await backlog(admission.engine)
+
+    assert held_back == Backlog({RunStatus.RUNNING: 1, RunStatus.QUEUED: 1}, 0)
+    assert 3_600 <= waiting.oldest_seconds < 86_400
 
 
 async def test_sweep_shortens_leases_from_before_the_clock_was_set_back(

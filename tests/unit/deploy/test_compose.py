@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 from mcp_gateway.configuration.servers import read_config
@@ -15,6 +16,7 @@ from tests.support.deploy_settings import (
     image_user,
     image_variables,
     setting_variables,
+    settings_from,
     variables_of_file,
     writable_folders,
 )
@@ -73,7 +75,9 @@ def test_what_a_service_names_exists() -> None:
 def test_no_value_of_a_secret_is_in_the_file() -> None:
     for name, service in SERVICES.items():
         for variable, value in service.get("environment", {}).items():
-            if _SECRET.search(variable) and not variable.endswith(("ACCESS_KEY_ID", "NEXTAUTH_URL")):
+            if variable.endswith("__FILE"):
+                assert value.removeprefix("/run/secrets/") in service["secrets"]
+            elif _SECRET.search(variable) and not variable.endswith(("ACCESS_KEY_ID", "NEXTAUTH_URL")):
                 assert re.search(r"\$\{\w+(:\?[^}]+|:-)\}", value), f"{name}: {variable}"
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
     assert {"/deploy/.env", "/deploy/settings.env", "/deploy/secrets/"} <= set(ignored)
@@ -124,6 +128,19 @@ def test_containers_write_nothing_but_temporary_folders() -> None:
 
 def test_a_worker_has_time_to_drain_before_it_is_killed() -> None:
     assert seconds(SERVICES["worker"]["stop_grace_period"]) > Limits().drain_seconds + 20
+
+
+@pytest.mark.parametrize("name", ["api", "worker"])
+def test_servers_of_a_container_have_less_memory_than_it_has(name: str) -> None:
+    example = (DEPLOY / "settings.env.example").read_text("utf-8")
+    (limits,) = re.findall(r"^STARLING_LIMITS='(.+)'$", example, re.MULTILINE)
+    memory = SERVICES[name]["deploy"]["resources"]["limits"]["memory"]
+
+    assert settings_from({"STARLING_LIMITS": limits}).limits.server_memory_bytes < int(memory.removesuffix("g")) * 2**30
+
+
+def test_logs_of_all_containers_are_rotated() -> None:
+    assert all(service["logging"] == {"driver": "local"} for service in SERVICES.values())
 
 
 def test_ports_are_those_of_the_image_and_of_the_scrape_configuration() -> None:

@@ -174,7 +174,21 @@ def test_variables_are_settings_with_values_that_a_start_accepts(name: str) -> N
     assert own.keys() - image_variables().keys() <= setting_variables()
     assert settings.host == "0.0.0.0"  # noqa: S104 - what the image listens on
     assert settings.require_keys
-    assert settings.limits.server_memory_bytes < 2 * 2**30  # the memory limit of a worker
+
+
+@pytest.mark.parametrize("name", ["starling-api", "starling-worker"])
+def test_servers_of_a_container_have_less_memory_than_it_has(name: str) -> None:
+    (container,) = PODS[name]["spec"]["containers"]
+    memory = container["resources"]["limits"]["memory"]
+
+    assert settings_from(variables(name)).limits.server_memory_bytes < int(memory.removesuffix("Gi")) * 2**30
+
+
+@pytest.mark.parametrize("name", ["starling-api", "starling-worker"])
+def test_disruption_budget_lets_a_node_be_drained_with_any_number_of_pods_and_while_none_is_ready(name: str) -> None:
+    budget = found("PodDisruptionBudget", name)["spec"]
+
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
 def test_commands_are_commands_with_their_options() -> None:

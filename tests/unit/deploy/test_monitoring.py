@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import promql_parser as promql
 import pytest
 import yaml
 
+from starling.app.http.routes import health, metrics
 from starling.app.telemetry.metrics import Metrics
 from starling.core import errors
 from starling.core.errors import StarlingError
@@ -34,14 +36,14 @@ UNFINISHED = {status.value for status in RunStatus if not status.terminal}
 def series() -> Mapping[str, frozenset[str]]:
     """Return the labels of each time series that a process exports, by name."""
     found: dict[str, frozenset[str]] = {"up": frozenset()}
-    metrics = Metrics()
-    for instrument in vars(metrics).values():
+    exported = Metrics()
+    for instrument in vars(exported).values():
         if hasattr(instrument, "_labelnames"):
             names = frozenset(instrument._labelnames)
             for family in instrument.describe():
                 kinds = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",))
                 found |= {f"{family.name}{kind}": names | ({"le"} if kind == "_bucket" else set()) for kind in kinds}
-    for family in metrics.registry.collect():
+    for family in exported.registry.collect():
         if family.name.startswith("process_"):
             found |= {sample.name: frozenset() for sample in family.samples}
     return found
@@ -56,6 +58,8 @@ def values_of(use: Use, label: str) -> set[str]:
     """Return the values that a label may have, empty where they are names of somebody's models or servers."""
     if label == "status":
         return UNFINISHED if use.metric == "starling_runs" else {status.value for status in RunStatus} | {"5.."}
+    if label == "route":
+        return {str(getattr(route, "path", "")) for router in (health, metrics) for route in router.router.routes}
     return error_codes() | {"ok", "succeeded"} if label == "outcome" else set()
 
 
@@ -80,11 +84,38 @@ def test_expression_asks_for_metrics_labels_and_values_that_exist(expression: st
         "sum by (sever) (rate(starling_tool_calls_total[5m]))",
         'sum(starling_runs{status="failed"})',
         'sum(rate(starling_tool_calls_total{outcome="server_unavailble"}[5m]))',
+        'sum(rate(starling_http_requests_total{route!~"/healthy"}[5m]))',
     ],
 )
 def test_expression_with_a_misspelt_name_is_found(expression: str) -> None:
     with pytest.raises(AssertionError):
         test_expression_asks_for_metrics_labels_and_values_that_exist(expression)
+
+
+@pytest.mark.parametrize("file", ["prometheus.yaml", "kubernetes.yaml", "alerts.yaml"])
+def test_file_of_prometheus_is_valid_by_its_published_schema(file: str) -> None:
+    name = "prometheus.rules.json" if file == "alerts.yaml" else "prometheus.json"
+    schema = json.loads((ROOT / "tests/data/deploy_schemas" / name).read_text("utf-8"))
+    document = yaml.safe_load((DEPLOY / "prometheus" / file).read_text("utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+
+    validator.validate(document)
+    assert not validator.is_valid(document | {"rule_file": []})
+
+
+def test_runs_that_were_parked_are_an_increase_from_the_first_one_on() -> None:
+    metrics_of_a_start = Metrics()
+
+    found = metrics_of_a_start.registry.get_sample_value("starling_runs_ended_total", {"status": "parked"})
+
+    assert found == 0
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_windows_of_an_alert_hold_several_scrapes(rule: dict[str, Any]) -> None:
+    windows = [promql.parse_duration(window) for window in re.findall(r"\[(\w+)\]", rule["expr"])]
+
+    assert all(window >= 4 * promql.parse_duration(SCRAPE["global"]["scrape_interval"]) for window in windows)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
@@ -124,7 +155,7 @@ def test_scraped_jobs_have_the_names_that_expressions_match() -> None:
 
     assert jobs == ["starling-api", "starling-worker"]
     assert patterns
-    assert all(re.fullmatch(pattern, job) for pattern in patterns for job in jobs)
+    assert all(any(re.fullmatch(pattern, job) for job in jobs) for pattern in patterns)
 
 
 def test_panels_have_a_place_and_an_id_of_their_own() -> None:

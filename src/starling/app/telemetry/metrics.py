@@ -34,6 +34,9 @@ class Metrics:
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         self.runs_ended = Counter("starling_runs_ended", "Runs that this process ended.", ["status"], registry=registry)
+        for status in RunStatus:
+            if status.terminal:
+                self.runs_ended.labels(status.value)  # 0, so that rules see the first one as an increase
         self.run_seconds = Histogram(
             "starling_run_seconds",
             "From a run's claim to its end.",
@@ -102,7 +105,9 @@ class Metrics:
         )
         self.unfinished = Gauge("starling_runs", "Unfinished runs of the database.", ["status"], registry=registry)
         self.oldest = Gauge(
-            "starling_oldest_queued_seconds", "How long the first in line has waited.", registry=registry
+            "starling_oldest_queued_seconds",
+            "How long the first queued run has waited for a worker; not those held back by a thread or a limit.",
+            registry=registry,
         )
         self.database = Gauge("starling_database_up", "Whether Postgres answers: 1 or 0.", registry=registry)
         self.build = Gauge(
