@@ -84,12 +84,8 @@ class RunStory:
         state: CallState | None = None,
     ) -> str:
         """A call with its result, in an answer of its own unless it is of the same answer as the one before."""
-        position = self._positions.get(path, -1) + (not same_answer)
-        self._positions[path] = position
-        index = sum(call.data["call_id"].startswith(f"{path}.{position}.") for call in self.of("tool_start"))
-        call_id = f"{path}.{position}.{index}"
+        call_id = self.begin_call(path, name, args, same_answer=same_answer)
         told = {"name": name, "call_id": call_id}
-        self.event("tool_start", **told, args=args, task_id=self._task(path)["id"], path=path)
         status = "failed" if code else "succeeded"
         state = state or (CallState.FAILED if code else CallState.SUCCEEDED)
         self.event("tool_result", **told, result=text, status=status, state=state.value)
@@ -97,8 +93,18 @@ class RunStory:
             self.outcomes.append(OutcomeRow(call_id, code, "", 1.0))
         else:
             outcome = {"text": text, "code": code}
+            position, index = map(int, call_id.split(".")[-2:])
             row = LedgerRow(call_id, path, position, index, name, effect, args, state, outcome, created_at=self.now)
             self.ledger.append(row)
+        return call_id
+
+    def begin_call(self, path: str, name: str, args: dict[str, Any], *, same_answer: bool = False) -> str:
+        """A call that has no result yet."""
+        position = self._positions.get(path, -1) + (not same_answer)
+        self._positions[path] = position
+        index = sum(call.data["call_id"].startswith(f"{path}.{position}.") for call in self.of("tool_start"))
+        call_id = f"{path}.{position}.{index}"
+        self.event("tool_start", name=name, call_id=call_id, args=args, task_id=self._task(path)["id"], path=path)
         return call_id
 
     def write(self, path: str, text: str, position: int | None = None) -> None:

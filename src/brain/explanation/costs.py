@@ -5,8 +5,9 @@ from typing import Any
 
 from brain.explanation.history import History
 from brain.explanation.rules.people import owner
-from brain.explanation.sections import MOST, counted, duration
+from brain.explanation.sections import MOST
 from brain.explanation.shape import AgentCost, Cost, Missing
+from brain.explanation.texts import counted, duration
 
 
 def cost(history: History, now: datetime) -> Cost:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from brain.explanation.history import Attempt, History, Task, Try
 from brain.explanation.rules.ignored_errors import passed_over
 from brain.explanation.rules.incident import Reference, call_text, event, said, task_text, who, why_failed
-from brain.explanation.rules.people import owner
+from brain.explanation.rules.people import owner, waited_for
 from brain.explanation.rules.table import explain_task
 from brain.explanation.shape import (
     Asked,
@@ -23,7 +23,7 @@ from brain.explanation.shape import (
     VerdictNote,
     Wait,
 )
-from brain.explanation.texts import shortened
+from brain.explanation.texts import counted, duration, moment, shortened
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 MOST: Final = 300
@@ -167,7 +167,7 @@ def _verdict(task: Task, attempt: Attempt) -> VerdictNote:
     assert verdict is not None
     rested = ", ".join(f"{call.name} ({call.status or 'no answer'})" for call in attempt.calls[:5])
     on = f"It rested on {rested}." if rested else "It rested on what the agent wrote; no tool was called."
-    why = f" {said(' '.join(verdict.reasons), 300)}" if verdict.reasons else ""
+    why = f" {said(' '.join(verdict.reasons), 300)}." if verdict.reasons else ""
     return VerdictNote.model_validate(
         {
             "task": task.place,
@@ -252,7 +252,7 @@ def degraded(history: History) -> list[DegradedNote]:
         DegradedNote(
             part=str(part["part"]),
             reason=str(part["reason"]),
-            text=f"Not answered: {said(part['part'], 160)}, because {said(part['reason'], 400)}.",
+            text=f"{said(part['part'], 160)} was not answered: {said(part['reason'], 400)}.",
         )
         for part in parts[:MOST]
     ]
@@ -278,43 +278,14 @@ def _wait(history: History, item: StoredInterrupt, now: datetime) -> Wait:
     end = item.answered_at or (now if item.state == "open" else item.expires_at)
     seconds = max(0.0, (end - begin).total_seconds())
     became = {
-        "open": f"and still waits, until {moment(item.expires_at)}",
+        "open": f"which nobody has given yet; it expires at {moment(item.expires_at)}",
         "resolved": f"until {item.answered_by or 'somebody'} answered",
-        "cancelled": "until the question was declined or withdrawn",
+        "cancelled": "until the question was declined" if item.answered_by else "until the run was ended",
         "expired": f"and nobody answered until {moment(item.expires_at)}",
     }[item.state]
-    call = f" of {item.call['name']}" if item.call else ""
-    text = f"The run waited {duration(seconds)} for {_KINDS[item.kind]}{call} ({item.path}), {became}."
+    text = f"The run waited {duration(seconds)} for {waited_for(item)} ({item.path}), {became}."
     refs = [event(history.asked[item.id])] if item.id in history.asked else []
     return Wait(kind=item.kind, state=item.state, seconds=round(seconds, 3), text=text, refs=_refs(refs))
-
-
-_KINDS: Final = {
-    "approval": "the approval",
-    "clarification": "the answer to a question",
-    "budget": "more tokens",
-    "in_doubt": "a decision about the outcome",
-}
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things: `1 task`, `2 tasks`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def moment(at: datetime) -> str:
-    """Return a moment in UTC."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration: `40 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _attempts(one: Try) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -29,6 +30,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)*")
 _WITH_POINT: Final = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _WITH_COMMA: Final = re.compile(r"-?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?")
 _MOST_NUMBERS: Final = 60
+_INNER_QUOTES: Final = str.maketrans("“”„‟", "‘’‘’")
 
 
 def shortened(text: str, limit: int) -> str:
@@ -37,10 +39,31 @@ def shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def sentence(text: str) -> str:
-    """Return a text with an end: a full stop where it has none."""
-    text = text.strip()
-    return text if not text or text[-1] in ".!?…”" else f"{text}."
+def quoted(text: str, limit: int) -> str:
+    """Return a text as a quotation of at most `limit` characters; quotation marks in it become single ones."""
+    return f"“{shortened(text, limit).translate(_INNER_QUOTES)}”"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: `1 task`, `2 tasks`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def moment(at: datetime) -> str:
+    """Return a moment in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration: `< 1 ms`, `40 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 0.0005:
+        return "< 1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def is_machine_error(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final, Literal, Self
 
@@ -15,9 +15,16 @@ from brain.explanation.rules.incident import call_text
 from brain.explanation.shape import Ref
 from brain.explanation.texts import shortened
 from starling.core.run_status import RunStatus
-from starling.core.task_paths import without_numbers
+from starling.core.task_paths import is_within, without_numbers
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 _TEXT_CHARS: Final = 160
+_WAITS: Final = {
+    "approval": "waiting for approval",
+    "clarification": "waiting for an answer",
+    "budget": "waiting for more tokens",
+    "in_doubt": "waiting for a decision",
+}
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _AT = "2026-11-20T11:12:01.250000Z"
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -54,7 +61,8 @@ class TreeNode(BaseModel):
     """One thing that was done.
 
     `seconds` and `tokens` are null where they are not known; those of a node include its children's. `state` is that
-    of a task, a call, a verdict or a question, `failed` for a model that gave no answer.
+    of a task, a call, a verdict or a question, `failed` for a model that gave no answer, and says what a task or a call
+    waits for: `waiting for approval`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,19 +90,31 @@ class RunTree(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run's history with its steps by path, since a run may have thousands of both tasks and steps."""
+    """A run's history at a time, with its steps by path, since a run may have thousands of both tasks and steps."""
 
     history: History
+    now: datetime
     steps: Mapping[str, Sequence[StepRow]]
     paths: Sequence[str]  # of steps and of tries, each once
+    asking: Sequence[StoredInterrupt]  # the questions that are open
 
     @classmethod
-    def of(cls, history: History) -> Self:
+    def of(cls, history: History, now: datetime) -> Self:
         steps: dict[str, list[StepRow]] = {}
         for step in history.rows.steps:
             steps.setdefault(step.path, []).append(step)
         tries = (one.path for task in history.tasks.values() for one in task.tries)
-        return cls(history, steps, [*dict.fromkeys((*steps, *tries))])
+        asking = [item for item in history.rows.interrupts if item.state == "open"]
+        return cls(history, now, steps, [*dict.fromkeys((*steps, *tries))], asking)
+
+    def state_at(self, path: str) -> str:
+        """Return the state of a task that has not ended: what it waits for, or `running`."""
+        return next((_WAITS[item.kind] for item in self.asking if is_within(item.path, path)), "running")
+
+    def state_of_call(self, call: Call) -> str:
+        """Return the state of a call: what it waits for, or where it stands in the ledger, or `running`."""
+        asked = (item for item in self.asking if item.call and item.call.get("call_id") == call.id)
+        return next((_WAITS[item.kind] for item in asked), call.state or call.status or "running")
 
     def steps_at(self, *paths: str) -> list[StepRow]:
         """Return the steps of these paths, in order."""
@@ -112,7 +132,7 @@ def run_tree(rows: RunRows, now: datetime) -> RunTree:
     """Return the tree of a run as its rows tell it; times are those of the worker's clock."""
     run = rows.run
     usage: Mapping[str, Any] = (run.result or {}).get("usage") or {}
-    children = _star(_Run.of(read_history(rows)), "")
+    children = _star(_Run.of(read_history(rows), now), "")
     tokens = usage.get("tokens")
     root = TreeNode(
         kind="run",
@@ -137,7 +157,7 @@ def _star(run: _Run, path: str) -> list[TreeNode]:
     nodes += [_task(run, task, one) for task, one in tries]
     nodes += [_waiting_task(task) for task in tasks if not task.tries]
     if not path:
-        nodes += [_question(history, number) for number in range(len(history.rows.interrupts))]
+        nodes += [_question(run, item) for item in history.rows.interrupts]
     nodes = sorted(nodes, key=lambda node: (node.at is None, node.at or history.rows.run.created_at))
     answers = run.model_calls_of("qa", path)
     return [*nodes, *([_answer(answers)] if answers else [])]
@@ -156,7 +176,7 @@ def _decision(history: History, star: str, steps: Sequence[StepRow]) -> TreeNode
         kind="supervisor",
         text=shortened(text, _TEXT_CHARS),
         state=state,
-        at=steps[0].at,
+        at=_began(steps[0]),
         seconds=_known_seconds(steps),
         tokens=_sum(children),
         refs=refs,
@@ -168,17 +188,17 @@ def _task(run: _Run, task: Task, one: Try) -> TreeNode:
     own = run.steps_at(one.path, f"{one.path}/review", f"{one.path}.review")
     by_attempt = _by_attempt(one, own)
     inner = [child for star in _stars_of(run, one) for child in _star(run, star)]
-    children = [*inner, *(_attempt(attempt, by_attempt.get(attempt.number, [])) for attempt in one.attempts)]
-    begin = min([one.attempts[0].at, *(step.at for step in own)]) if one.attempts else None
-    end = max((step.at for step in own), default=one.end.at if one.end else begin)
-    inside = [child.at for child in inner if child.at]
-    end = max([end, *inside]) if end and inside else end
+    attempts = [_attempt(run, one, attempt, by_attempt.get(attempt.number, [])) for attempt in one.attempts]
+    children = [*inner, *attempts]
+    times = [*((_began(step), step.at) for step in own), *((child.at, _end(child)) for child in inner if child.at)]
+    begin = min((began for began, _ in times), default=one.attempts[0].at if one.attempts else None)
+    end = max((ended for _, ended in times), default=begin) if one.end else None
     return TreeNode(
         kind="task",
         text=shortened(f"{one.path} {one.agent}: {task.text}", _TEXT_CHARS),
-        state=one.end.status if one.end else "running",
+        state=one.end.status if one.end else run.state_at(one.path),
         at=begin,
-        seconds=round((end - begin).total_seconds(), 3) if begin and end else None,
+        seconds=_seconds(begin, end) if len(times) > 1 or _known_seconds(own) is not None else None,
         tokens=_sum(children),
         refs=[Ref(kind="task", id=one.path)],
         children=children,
@@ -229,14 +249,15 @@ def _by_attempt(one: Try, steps: Sequence[StepRow]) -> dict[int, list[StepRow]]:
     return found
 
 
-def _attempt(attempt: Attempt, steps: Sequence[StepRow]) -> TreeNode:
+def _attempt(run: _Run, one: Try, attempt: Attempt, steps: Sequence[StepRow]) -> TreeNode:
     models = [_model(step) for step in steps if step.type == "llm_call" and not _is_review(step)]
     reviews = [_model(step) for step in steps if _is_review(step)]
-    children = [*models, *map(_call, attempt.calls), *_verdict(attempt, reviews)]
+    children = [*models, *(_call(run, call) for call in attempt.calls), *_verdict(attempt, reviews)]
+    open_state = "not reviewed" if one.end or attempt is not one.attempts[-1] else run.state_at(one.path)
     return TreeNode(
         kind="attempt",
         text=f"attempt {attempt.number}",
-        state=attempt.verdict.status.lower() if attempt.verdict else "not reviewed",
+        state=attempt.verdict.status.lower() if attempt.verdict else open_state,
         at=attempt.at,
         tokens=_sum(children),
         refs=[Ref(kind="event", id=str(attempt.seq))],
@@ -264,12 +285,18 @@ def _verdict(attempt: Attempt, reviews: list[TreeNode]) -> Iterable[TreeNode]:
     )
 
 
-def _call(call: Call) -> TreeNode:
-    state = call.state or call.status or "running"
+def _call(run: _Run, call: Call) -> TreeNode:
     text = call_text(call) if not call.failed else f"{call_text(call)}: {call.text}"
     refs = [Ref(kind="call", id=call.id), Ref(kind="event", id=str(call.seq))]
     seconds = round(call.milliseconds / 1000, 3) if call.milliseconds else None
-    return TreeNode(kind="call", text=shortened(text, _TEXT_CHARS), state=state, at=call.at, seconds=seconds, refs=refs)
+    return TreeNode(
+        kind="call",
+        text=shortened(text, _TEXT_CHARS),
+        state=run.state_of_call(call),
+        at=call.at,
+        seconds=seconds,
+        refs=refs,
+    )
 
 
 def _model(step: StepRow) -> TreeNode:
@@ -282,7 +309,7 @@ def _model(step: StepRow) -> TreeNode:
         kind="model",
         text=shortened(text, _TEXT_CHARS),
         state="failed" if failed else "answered",
-        at=step.at,
+        at=_began(step),
         seconds=_known_seconds([step]),
         tokens=0 if failed else tokens,
         refs=[Ref(kind="step", id=str(step.number))],
@@ -297,20 +324,34 @@ def _answer(steps: Sequence[StepRow]) -> TreeNode:
         kind="answer",
         text="final answer",
         state=state,
-        at=steps[0].at,
+        at=_began(steps[0]),
         tokens=tokens,
         seconds=seconds,
         children=children,
     )
 
 
-def _question(history: History, number: int) -> TreeNode:
-    item = history.rows.interrupts[number]
-    begun, ended = item.created_at, item.answered_at
-    seconds = round((ended - begun).total_seconds(), 3) if begun and ended else None
-    refs = [Ref(kind="event", id=str(history.asked[item.id]))] if item.id in history.asked else []
-    text = shortened(f"waited for {item.kind} at {item.path}: {item.message}", _TEXT_CHARS)
-    return TreeNode(kind="wait", text=text, state=item.state, at=begun, seconds=seconds, refs=refs)
+def _question(run: _Run, item: StoredInterrupt) -> TreeNode:
+    asked, is_open = run.history.asked, item.state == "open"
+    seconds = _seconds(item.created_at, run.now if is_open else item.answered_at)
+    refs = [Ref(kind="event", id=str(asked[item.id]))] if item.id in asked else []
+    text = f"{'waits' if is_open else 'waited'} for {item.kind} at {item.path}: {item.message}"
+    text = shortened(text, _TEXT_CHARS)
+    return TreeNode(kind="wait", text=text, state=item.state, at=item.created_at, seconds=seconds, refs=refs)
+
+
+def _began(step: StepRow) -> datetime:
+    """Return when a step began: its own time is that of its end."""
+    return step.at - timedelta(milliseconds=float(step.metadata.get("duration_ms") or 0.0))
+
+
+def _end(node: TreeNode) -> datetime:
+    assert node.at is not None
+    return node.at + timedelta(seconds=node.seconds or 0.0)
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return round((end - begin).total_seconds(), 3) if begin and end else None
 
 
 def _known_seconds(steps: Sequence[StepRow]) -> float | None:

@@ -82,19 +82,20 @@ class RunTerminator:
         reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
         calls = await LedgerReader(self.engine).calls(key)
         meter, state = _used(entries, calls), _with_results(reached, entries)
-        left = await self.close(writer, why, status)
+        left = await self.close(writer, why, status, failure.code if failure else status)
         state["reply"] = _reply(why, state, left, calls)
         return await self.ending.end(writer, state, meter, failure, status)
 
-    async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
+    async def close(self, writer: RunWriter, why: str, by: FinalStatus, code: str | None = None) -> Sequence[OpenCall]:
         """Give each open call and task a result and cancel open interrupts, with the next batch.
 
-        `by` is how the run ends. Returns the calls that were open.
+        `by` is how the run ends, `code` the code of the run where its end is what cuts tasks off. Returns the calls
+        that were open.
         """
         await writer.flush()
         repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
         found, tasks = await repository.open_calls(key), await repository.open_tasks(key)
-        _emit_results(writer, found, tasks, why)
+        _emit_results(writer, found, tasks, why, code)
         lost = ToolOutcome(Observation.INTERRUPTED, f"{why} {_UNKNOWN}", code=by)
         writer.add(lambda: close_open_work(lost.to_json(), by))
         return found
@@ -105,7 +106,7 @@ class RunTerminator:
         repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
         found = [call for call in await repository.open_calls(key) if is_within(call.path, task_path)]
         tasks = [task for task in await repository.open_tasks(key) if is_within(task.path, task_path)]
-        _emit_results(writer, found, [task for task in tasks if task.path != task_path], LEFT_OPEN)
+        _emit_results(writer, found, [task for task in tasks if task.path != task_path], LEFT_OPEN, None)
 
     async def last_state(self, writer: RunWriter) -> GraphState:
         """Return the state in the last checkpoint."""
@@ -114,11 +115,13 @@ class RunTerminator:
         return cast("GraphState", {**initial_state(writer.run.input), **values})
 
 
-def _emit_results(writer: RunWriter, found: Sequence[OpenCall], tasks: Sequence[OpenTask], why: str) -> None:
+def _emit_results(
+    writer: RunWriter, found: Sequence[OpenCall], tasks: Sequence[OpenTask], why: str, code: str | None
+) -> None:
     for call in found:
         writer.emit(_answer(call, why))
     for task in tasks:
-        writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
+        writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[], code=code))
 
 
 def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:

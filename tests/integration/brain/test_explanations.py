@@ -5,8 +5,21 @@ import pytest
 from brain.explanation.shape import Explanation
 from starling.core.errors import NotFoundError
 from starling.infra.postgres.runs.acceptance import RunKey
+from tests.integration.brain.conftest import Open
+from tests.support.interrupted_runs import execute_run
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, SHOP, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import (
+    BENCH,
+    SHOP,
+    Platform,
+    RunStream,
+    ScriptedModel,
+    Workbench,
+    calls,
+    decision,
+    task,
+    verdict,
+)
 
 APPROVED, REJECTED = verdict("APPROVED"), verdict("REJECTED", "The disk is not what was asked for.")
 
@@ -81,3 +94,25 @@ async def test_tree_of_a_run_has_its_attempts_calls_models_and_verdicts(
     assert [(one.text, one.state) for one in attempts] == [("attempt 1", "rejected"), ("attempt 2", "approved")]
     assert [[child.kind for child in one.children] for one in attempts] == [["model", "call", "verdict"]] * 2
     assert tree.root.tokens == sum(one.tokens or 0 for one in tree.root.children)
+
+
+async def test_run_that_waits_for_approval_says_so_and_has_its_cancellation_as_its_only_cause(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    shop = workbench.as_server("unsafe")
+    shop["x-starling"]["approval"] = "unsafe"
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("change", {"thing": "door"})))
+    async with opened(servers={"shop": shop}) as platform:
+        key = await platform.accept("Change the door.")
+        await execute_run(platform, key)
+        _, waiting, question = (await platform.services.explanations.tree(key)).root.children
+
+        await platform.services.cancellation.cancel(key)
+        found = await platform.services.explanations.explain(key)
+
+    attempt = waiting.children[0]
+    assert [one.state for one in (waiting, attempt, attempt.children[-1])] == ["waiting for approval"] * 3
+    assert (waiting.seconds, attempt.children[-1].seconds, question.state) == (None, None, "open")
+    assert [one.code for one in found.causes] == ["cancelled_by_user"]
+    assert "while the run waited for the approval of shop.change" in found.causes[0].text

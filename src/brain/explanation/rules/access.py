@@ -15,7 +15,7 @@ from brain.explanation.rules.incident import (
     who,
     why_failed,
 )
-from brain.explanation.texts import sentence
+from brain.explanation.texts import quoted
 from brain.registry.manifest import specialist_name
 
 _SWITCHED_OFF: Final = " is switched off: "
@@ -76,7 +76,7 @@ def key_text(history: History) -> str:
 
 def _what_became_of_key(history: History) -> str:
     run, key = history.rows.run, history.rows.key
-    name = f"The key {key.name!r} ({run.key_id})" if key else f"The key {run.key_id or 'of the run'}"
+    name = f"The key {quoted(key.name, 80)} ({run.key_id})" if key else f"The key {run.key_id or 'of the run'}"
     if key and key.revoked_at:
         return f"{name}, with which the run was requested, was revoked at {key.revoked_at:%Y-%m-%d %H:%M:%S} UTC."
     if run.grant is not None:
@@ -92,7 +92,7 @@ def switched_off(history: History, task: Task) -> Incident | None:
     if not calls and _SWITCHED_OFF not in reason:
         return None
     what = f"It could not call {call_text(calls[0])}: {said(calls[0].text)}" if calls else said(reason)
-    text = f"A kill switch stopped agent {who(task)} in {task_text(task)}. {sentence(what)}"
+    text = f"A kill switch stopped agent {who(task)} in {task_text(task)}. {what}."
     return task_incident("switched_off", history, task, text, calls)
 
 

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from brain.explanation.history import Call, History, Task
-from brain.explanation.rules.incident import Incident, call_text, failed_calls, said, task_incident, task_text, who
+from brain.explanation.rules.incident import (
+    Incident,
+    call_text,
+    failed_calls,
+    said,
+    task_incident,
+    task_text,
+    value_text,
+    who,
+)
 from brain.explanation.texts import is_grounded, leaves, mentions, shares_word
 from starling.core.json import canonical
 
@@ -105,4 +114,4 @@ def ungrounded(call: Call, known: Sequence[str]) -> list[tuple[str, object]]:
 
 
 def _named(wrong: Sequence[tuple[str, object]]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in wrong[:3]) or "its arguments"
+    return ", ".join(f"{name}={value_text(value)}" for name, value in wrong[:3]) or "its arguments"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from brain.explanation.history import Call, History, Task
-from brain.explanation.texts import shortened
+from brain.explanation.history import Call, History, Task, VerdictRecord
+from brain.explanation.texts import quoted, shortened
 from starling.core.json import canonical
 
 type CauseCode = Literal[
@@ -48,6 +48,7 @@ type RefKind = Literal["step", "event", "call", "task"]
 
 _TEXT_CHARS = 240
 _ARGUMENT_CHARS = 160
+_VALUE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,17 @@ def task_incident(
 
 def said(text: str, limit: int = _TEXT_CHARS) -> str:
     """Return a text as a quotation, without a full stop at its end: a sentence goes on after it."""
-    return f"“{shortened(text, limit).rstrip('.')}”"
+    return quoted(text.rstrip(". \n"), limit)
+
+
+def value_text(value: object) -> str:
+    """Return a value of an argument: a text as a quotation, all else as JSON."""
+    return quoted(value, _VALUE_CHARS) if isinstance(value, str) else shortened(canonical(value), _VALUE_CHARS)
+
+
+def reasons_text(verdicts: Iterable[VerdictRecord | None]) -> str:
+    """Return the reasons of verdicts, each once."""
+    return " ".join(dict.fromkeys(reason for verdict in verdicts if verdict for reason in verdict.reasons))
 
 
 def call_text(call: Call) -> str:

@@ -22,6 +22,12 @@ from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import UNCERTAIN, CallState
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
+_KINDS: Final = {
+    "approval": "the approval",
+    "clarification": "the answer to a question",
+    "budget": "more tokens",
+    "in_doubt": "a decision about the outcome",
+}
 _UNCERTAIN: Final = frozenset({*UNCERTAIN, CallState.DISPATCHED})
 
 
@@ -123,6 +129,11 @@ def run_lost_budget(history: History) -> Incident | None:
     seq = history.asked.get(item.id, 0) if item else notice.seq if notice else run.last_event
     refs = _asked(history, item) if item else (event(seq),)
     return Incident("lost_budget", text, seq or run.last_event, tuple(refs))
+
+
+def waited_for(item: StoredInterrupt) -> str:
+    """Return what a run waits for with a question."""
+    return f"{_KINDS[item.kind]}{f' of {item.call["name"]}' if item.call else ''}"
 
 
 def _refusal(item: StoredInterrupt) -> str:

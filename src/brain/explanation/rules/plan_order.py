@@ -15,11 +15,12 @@ from brain.explanation.rules.incident import (
     said,
     task_incident,
     task_text,
+    value_text,
     who,
     why_failed,
 )
 from brain.explanation.texts import leaves, mentions, stems
-from brain.retrieval.text_features import plain_words
+from brain.retrieval.text_features import content_words, plain_words, stem
 
 _MISSING_MEMBER: Final = re.compile(r"(?:required property|missing|required)\W", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"['\"“`‘]([\w.\- ]{2,60})['\"”`’]")
@@ -51,7 +52,7 @@ def lacking_results(history: History) -> Iterable[Incident]:
         for other in _not_awaited(history, task) if sentences else ():
             late = other.last and other.last.end and other.last.end.seq > last.seq
             if late and (words := _lacked(" ".join(sentences), task, other, history)):
-                why = f"it wrote {said(sentences[0], 120)}, and {other.place} delivers {', '.join(sorted(words)[:4])}"
+                why = f"it wrote {said(sentences[0], 120)}, and {other.place} delivers {', '.join(words[:4])}"
                 yield _incident(history, task, other, why)
                 break
 
@@ -101,7 +102,7 @@ def _created_later(history: History, task: Task, other: Task) -> str:
         for made in other.calls:
             creates = made.effect != "read" and made.status == "succeeded" and made.seq > call.seq
             if creates and (value := _shared_value(call, made)):
-                return f"{call.name} did not find {value!r}, which {made.name} of {other.place} made later"
+                return f"{call.name} did not find {value_text(value)}, which {made.name} of {other.place} made later"
     return ""
 
 
@@ -123,8 +124,8 @@ def _after_its_removal(history: History, task: Task) -> Incident | None:
             if value and any(was_there):
                 text = (
                     f"The plan had the wrong order: agent {who(task)} began {task_text(task)} after agent {who(other)} "
-                    f"had called {changed.name} for {value!r} in {task_text(other)}; {value!r} was there before, and "
-                    f"{call.name} did not find it any more."
+                    f"had called {changed.name} for {value_text(value)} in {task_text(other)}. It was there before, "
+                    f"and {call.name} did not find it any more."
                 )
                 found = task_incident("bad_plan_order", history, task, text, [call])
                 return found.also(Reference("task", other.place), *refs_of_call(changed))
@@ -143,7 +144,7 @@ def _placeholder(history: History, task: Task, other: Task) -> str:
     for call in failed_calls(task) or task.calls:
         for name, value in leaves(call.arguments) if not _does_the_same(call, other) else ():
             if value and history.english.is_placeholder(value) and stems(name, str(value)) & stems(other.text):
-                return f"{call.name} was called with {name}={value!r} in place of what {other.place} finds"
+                return f"{call.name} was called with {name}={value_text(value)} in place of what {other.place} finds"
     return ""
 
 
@@ -156,7 +157,7 @@ def _missing_member(history: History, task: Task, other: Task) -> str:
             for name in _QUOTED.findall(call.text):
                 words = stems(name)
                 if words and name not in call.arguments and words <= stems(other.text):
-                    return f"{call.name} was called without {name!r}, which {other.place} finds"
+                    return f"{call.name} was called without {value_text(name)}, which {other.place} finds"
     return ""
 
 
@@ -171,19 +172,20 @@ def _lacked_words(history: History, task: Task, other: Task) -> str:
         return ""
     for text in (one for whole in _failure_texts(history, task) for one in history.english.lacking_sentences(whole)):
         if words := _lacked(text, task, other, history):
-            return f"{said(text, 140)} lacks {', '.join(sorted(words)[:4])}, which {other.place} delivers"
+            return f"{said(text, 140)} names {', '.join(words[:4])}, which {other.place} delivers"
     return ""
 
 
-def _lacked(text: str, task: Task, other: Task, history: History) -> set[str]:
-    """Return the words of a text that are of the other task, and not of the task itself, its calls or third tasks."""
+def _lacked(text: str, task: Task, other: Task, history: History) -> list[str]:
+    """Return the words of the other task that a text has, and not the task itself, its calls or third tasks."""
     found = stems(text) & stems(other.text) - stems(task.text, task.agent, *(call.name for call in task.calls))
     found -= {word for call in task.calls for name, value in leaves(call.arguments) for word in stems(name, str(value))}
     if not found:
-        return found
+        return []
     dependents = _dependents(history, other)
     third = [one.text for one in history.siblings(task) if one is not other and one.id not in dependents]
-    return {word for word in found - stems(*third) if len(word) > 2}
+    found = {word for word in found - stems(*third) if len(word) > 2}
+    return [word for word in dict.fromkeys(content_words(other.text)) if stem(word) in found]
 
 
 def _dependents(history: History, task: Task) -> set[str]:

@@ -1,15 +1,25 @@
 """Ends of runs from outside of their tasks, and parts of a request that no task was made for."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from brain.explanation.history import History
+from brain.explanation.history import History, Task
 from brain.explanation.rules.access import is_about_key, key_text, outside_grant_in
-from brain.explanation.rules.incident import CauseCode, Incident, event, said
+from brain.explanation.rules.incident import (
+    CauseCode,
+    Incident,
+    code_of,
+    event,
+    said,
+    task_incident,
+    task_text,
+    who,
+)
 from brain.explanation.rules.models import planning_failed
-from brain.explanation.rules.people import run_lost_budget
+from brain.explanation.rules.people import run_lost_budget, waited_for
 from brain.explanation.rules.servers import degraded_server_in, is_unavailable, server_of
+from brain.explanation.texts import counted, duration
 from brain.planning.decision import OpenDecision
 from brain.planning.plan_validation import DEPENDENT, TOO_LATE, TOO_MANY, UNREACHED
 from starling.core.model_output.json_document import read_document
@@ -23,7 +33,7 @@ _ENDS: Final = MappingProxyType[str, tuple[CauseCode, str]](
         "deadline_exceeded": ("deadline_exceeded", "The run's time ran out"),
         "recursion_limit": ("limit_reached", "The run took as many steps as a run may"),
         "internal": ("internal_error", "A fault of the platform itself ended the run"),
-        "journal_diverged": ("journal_diverged", "After a restart the recorded answers no longer fitted"),
+        "journal_diverged": ("journal_diverged", "After a restart of the run its recorded answers no longer fitted"),
         "runtime_unavailable": ("runtime_failed", "The worker lacks a runtime that the run needs"),
     }
 )
@@ -40,26 +50,54 @@ def ended_from_outside(history: History) -> Incident | None:
     return _ended(history, *known) if known else None
 
 
+def cut_off(history: History, task: Task) -> Incident | None:
+    """Explain a task that had not ended when the run was ended from outside: that is no cause besides the run's end."""
+    known = _ENDS.get(history.rows.run.code)
+    if known is None or not _is_cut_off(history, task):
+        return None
+    code, begin = known
+    text = f"{begin} while agent {who(task)} worked at {task_text(task)}."
+    return task_incident(code, history, task, text)
+
+
+def _is_cut_off(history: History, task: Task) -> bool:
+    return task.status == "running" or (task.status == "failed" and code_of(task) == history.rows.run.code)
+
+
 def _ended(history: History, code: CauseCode, begin: str) -> Incident:
     run = history.rows.run
     error = next((notice for notice in reversed(history.notices) if notice.error and not notice.task_id), None)
-    running = [
-        f"{task.place} ({task.agent})" for task in history.main_tasks if task.status != "approved" and task.tries
-    ]
+    cut = [task for task in history.main_tasks if _is_cut_off(history, task)]
+    failed = [task for task in history.main_tasks if task.status == "failed" and task not in cut]
     pending = [task.place for task in history.main_tasks if not task.tries]
     parts = [f"{begin}{_after(history)}."]
-    parts += [f"Tasks that it cut off or that had failed: {', '.join(running)}."] if running else []
+    parts += [f"It cut off {_named(cut)}{_waiting_for(history)}."] if cut else []
+    parts += [f"Before that, {_named(failed)} had failed."] if failed else []
     parts += [f"Not begun: {', '.join(pending)}."] if pending else []
     parts += [f"The platform said {said(error.message)}."] if error else []
-    if code == "parked_run":
-        parts.append(f"Its worker ended {run.crashes} times.")
+    if code == "parked_run" and not error:
+        parts.append(f"Its worker ended {counted(run.crashes, 'time')}.")
     seq = error.seq if error else run.last_event
     return Incident(code, " ".join(parts), seq, (event(seq),) if seq else ())
 
 
+def _named(tasks: Sequence[Task]) -> str:
+    """Return tasks by name, each with its agent."""
+    return ", ".join(f"{task_text(task)} of agent {who(task)}" for task in tasks)
+
+
+def _waiting_for(history: History) -> str:
+    """Return what the run waited for when it ended: questions that its end withdrew."""
+    asked = [item for item in history.rows.interrupts if item.state == "cancelled" and item.answered_by is None]
+    what = ", ".join(dict.fromkeys(waited_for(item) for item in asked))
+    return f", while the run waited for {what}" if what else ""
+
+
 def _after(history: History) -> str:
     run = history.rows.run
-    return f" {(run.ended_at - run.created_at).total_seconds():.1f} s after it was accepted" if run.ended_at else ""
+    if run.ended_at is None:
+        return ""
+    return f", {duration((run.ended_at - run.created_at).total_seconds())} after it was accepted"
 
 
 def planning(history: History) -> Iterable[Incident]:

@@ -25,6 +25,7 @@ from starling.core.task_paths import is_within
 
 TASK_RULES: Final[Sequence[TaskRule]] = (
     people.effect_in_doubt,
+    run_end.cut_off,
     people.missing_approval,
     people.lost_budget,
     access.revoked_grant,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from brain.explanation.history import Attempt, Call, History, Task
-from brain.explanation.rules.incident import Incident, call_text, said, task_incident, task_text, who
+from brain.explanation.rules.incident import Incident, call_text, reasons_text, said, task_incident, task_text, who
 from brain.explanation.texts import mentions, stems
 
 
@@ -12,7 +12,7 @@ def wrong_tool(history: History, task: Task) -> Incident | None:
     attempts = [attempt for one in task.tries for attempt in one.attempts]
     if not attempts or not all(_is_rejected_result(attempt) for attempt in attempts):
         return None
-    reasons = " ".join(reason for attempt in attempts if attempt.verdict for reason in attempt.verdict.reasons)
+    reasons = reasons_text(attempt.verdict for attempt in attempts)
     for other in _never_called(history, task):
         if _is_meant(other, task, reasons):
             call = attempts[-1].calls[0]

@@ -79,6 +79,62 @@ def test_run_without_a_task_has_one_cause_for_each_part_that_no_agent_can_do() -
     assert [one.code for one in found.causes] == ["unmet_tool"]
 
 
+def test_run_that_was_cancelled_while_it_waited_has_that_as_its_only_cause() -> None:
+    story = RunStory()
+    story.plan(planned("t1", "buyers", "Buy a coat"), planned("t2", WEATHER, "How warm is it?"))
+    story.start("t2")
+    story.call("t2", "weather.now", {}, "weather did not answer.", "timeout")
+    story.end("t2", "weather did not answer.", "timeout")
+    story.start("t1")
+    story.plan(planned("t1", SHOP, "Order the coat"), star="t1")
+    story.start("t1/t1")
+    asked = {"name": "shop.order", "call_id": story.begin_call("t1/t1", "shop.order", {"item": "coat"})}
+    story.ask("approval", "cancelled", "t1/t1", call=asked)
+    story.event("tool_result", **asked, result="The run was cancelled. The call was cut off.", status="failed")
+    story.end("t1/t1", "The run was cancelled.", "cancelled")
+    story.end("t1", "The run was cancelled.", "cancelled")
+
+    found = story.explained("cancelled", "cancelled")
+
+    assert [(one.code, one.task) for one in found.causes] == [("cancelled_by_user", None), ("degraded_server", "t2")]
+    assert found.causes[0].text == (
+        "The run was cancelled, 13.0 s after it was accepted. It cut off task t1 (“Buy a coat”) of agent buyers, while "
+        "the run waited for the approval of shop.order. "
+        "Before that, task t2 (“How warm is it?”) of agent mcp_agent_weather had failed."
+    )
+    assert {one.task: one.code for one in found.failures} == {
+        "t2": "degraded_server",
+        "t1/t1": "cancelled_by_user",
+        "t1": "cancelled_by_user",
+    }
+
+
+def test_quotations_in_a_sentence_use_single_marks_inside_and_values_are_quoted_as_texts_are() -> None:
+    story = story_of_five()
+    story.start("t3")
+    story.call("t3", "shop.price", {"item": "Ann's"}, "The clerk says: “We have no 'Ann's'.”", "tool_error")
+    story.end("t3", "no price", "tool_error")
+
+    cause = story.explained().cause
+
+    assert cause is not None
+    assert "“The clerk says: ‘We have no 'Ann's'.’”. item=“Ann's” is neither" in cause.text
+
+
+def test_words_that_a_task_lacked_are_shown_as_the_other_task_writes_them() -> None:
+    cause = plan_stories.text_that_lacks_a_later_result().cause
+
+    assert cause is not None
+    assert cause.text.endswith("and t2 delivers sales, figures.")
+
+
+def test_reason_that_each_attempt_was_rejected_for_is_told_once() -> None:
+    cause = call_stories.price_instead_of_an_order().cause
+
+    assert cause is not None
+    assert cause.text.endswith("The reviewer rejected the result: “It says what the coat costs”.")
+
+
 def test_text_of_a_lost_budget_says_who_used_it() -> None:
     story = story_of_five()
     story.model("supervisor/1", 900)

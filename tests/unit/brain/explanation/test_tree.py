@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 from brain.explanation.rows import StepRow
 from brain.explanation.tree import TreeNode, run_tree
@@ -86,6 +87,40 @@ def test_tasks_of_a_team_are_below_the_task_of_the_team() -> None:
         ("attempt", "attempt 1"),
     ]
     assert task.tokens == 12
+
+
+def test_call_that_waits_for_approval_says_so_in_place_of_running_and_of_a_duration() -> None:
+    story = RunStory()
+    story.plan(planned("t1", "mcp_agent_shop", "Order a coat"), planned("t2", "mcp_agent_shop", "Find the price"))
+    story.start("t1")
+    story.model("t1", 10, duration_ms=40.0)
+    asked = story.begin_call("t1", "shop.order", {"item": "coat"})
+    story.ask("approval", "open", "t1", call={"name": "shop.order", "call_id": asked})
+    story.start("t2")
+    story.begin_call("t2", "shop.price", {"item": "coat"})
+
+    waiting, question, working = run_tree(story.rows("waiting"), story.now + timedelta(seconds=4)).root.children
+
+    model = ("model", "answered")
+    state = "waiting for approval"
+    assert shape(waiting) == ("task", state, ("attempt", state, model, ("call", state)))
+    assert shape(working) == ("task", "running", ("attempt", "running", ("call", "running")))
+    assert [waiting.seconds, working.seconds, waiting.children[0].children[1].seconds] == [None, None, None]
+    assert question.text.startswith("waits for approval at t1")
+    assert question.seconds == 7.0
+
+
+def test_task_takes_from_the_beginning_of_its_first_step_to_the_end_of_its_last() -> None:
+    story = RunStory()
+    story.plan(*(planned(f"t{n}", "mcp_agent_shop", "Find the price") for n in (1, 2, 3)))
+    for number, measured in enumerate(({"duration_ms": 250.0}, {"duration_ms": 0.1}, {}), start=1):
+        story.start(f"t{number}")
+        story.model(f"t{number}", 10, **measured)
+        story.end(f"t{number}", "80 EUR")
+
+    found = run_tree(story.rows(), story.now).root.children
+
+    assert [child.seconds for child in found] == [0.25, 0.0, None]
 
 
 def test_task_that_never_began_and_what_the_run_waits_for_are_in_the_tree() -> None:
