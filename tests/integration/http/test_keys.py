@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import aiohttp
 import httpx
@@ -30,7 +31,9 @@ from starling.core.ids import new_id
 from starling.core.principal import SHARED, Grant, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.schema import upgrade
 from starling.infra.postgres.tables import keys
 from tests.support.local_access import TOKEN
 from tests.support.sse import read_events
@@ -178,6 +181,32 @@ async def test_revoked_key_is_refused_two_seconds_later(door: Door) -> None:
 
     assert (before.status_code, after.status_code) == (200, 401)
     assert "revoked" in after.json()["detail"]
+
+
+async def test_key_that_was_served_before_reads_the_metrics_and_nothing_else_while_postgres_is_away(
+    open_folder: Path,
+) -> None:
+    wish, clock = KeySpec("prometheus", "default", frozenset({Scope.RUN, Scope.ADMIN})), SteppedClock()
+    with EmbeddedPostgres(open_folder, durable=False) as postgres:
+        await upgrade(postgres.url)
+        settings = Settings(database_url=SecretStr(postgres.url), require_keys=True)
+        async with (
+            open_services(settings, Database(postgres.url, postgres.url)) as services,
+            open_access_control(settings, known := KeyService(KeyRepository(services.engine), clock)) as access,
+        ):
+            (_, key), (_, unused) = await known.create(wish, ADMIN), await known.create(wish, ADMIN)
+            app = make_app(services, "test", access)
+            async with calling(app, key) as client, calling(app, unused) as stranger, calling(app) as nobody:
+                before = await client.get("/v1/runs")
+                postgres.stop()
+                clock.ahead = 2.001
+                away = await client.get("/metrics")
+                others = [await client.get("/v1/runs"), await stranger.get("/metrics"), await nobody.get("/metrics")]
+                wrong = await client.get("/metrics", headers={"Authorization": f"Bearer {key[:-1]}_"})
+
+    assert (before.status_code, away.status_code) == (200, 200)
+    assert "starling_database_up 0.0" in away.text
+    assert [answer.status_code for answer in (*others, wrong)] == [503, 503, 401, 503]
 
 
 async def test_expired_key_is_refused(door: Door) -> None:

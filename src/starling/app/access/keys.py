@@ -82,13 +82,15 @@ class KeyService:
             raise UnauthorizedError(f"The key {found.id} is {found.state}.", _LIST)
         if was_read:
             await self._repository.use(found.id)
-        return Principal(found.tenant, found.id, found.scopes, found.grant)
+        return _principal(found)
 
-    def is_known(self, key: str) -> bool:
-        """Return whether this key was right before in this process; it may have been revoked meanwhile."""
+    def last_known(self, key: str) -> Principal | None:
+        """Return whose key this was when this process last read it, None where it was not active or never read."""
         parts = _KEY.fullmatch(key)
         _, found = self._found.get(str(UUID(parts[1])), (0.0, None)) if parts else (0.0, None)
-        return bool(parts and found and hmac.compare_digest(found.hash, _hash(parts[2])))
+        if not parts or not found or found.state != "active" or not hmac.compare_digest(found.hash, _hash(parts[2])):
+            return None
+        return _principal(found)
 
     async def active(self, key_ids: Collection[str]) -> frozenset[str]:
         """Return those of the keys that are neither revoked nor expired."""
@@ -115,6 +117,10 @@ class KeyService:
         if found is not None:
             self._found[key_id] = now, found
         return found, True
+
+
+def _principal(key: StoredKey) -> Principal:
+    return Principal(key.tenant, key.id, key.scopes, key.grant)
 
 
 def _hash(secret: str) -> bytes:

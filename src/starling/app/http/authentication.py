@@ -21,13 +21,14 @@ from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.app.runtime.local_token import PREFIX
 from starling.core.clock import SystemClock
-from starling.core.errors import ForbiddenError, StarlingError, UnauthorizedError
+from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})
 HOST_ADMIN: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope), on_host=True)
 OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
+MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postgres, so that keys can't depend on it
 
 _UNQUERIED: Final = OPEN - {"/ready"}  # answered without the database, which authentication may need
 _ADMIN_REMEDY = (
@@ -110,19 +111,28 @@ class AuthenticationMiddleware:
         try:
             if key.strip().startswith(PREFIX):
                 return self._admin_of_host(scope, key.strip())
-            return await self._of_key(key.strip(), address)
+            return await self._of_key(key.strip(), address, scope["path"])
         except UnauthorizedError:
             self._access.wrong_keys.count(address)
             raise
 
-    async def _of_key(self, key: str, address: str) -> Principal:
-        if self._access.wrong_keys.is_used_up(address) and not self._access.keys.is_known(key):
-            async with self._access.lookup:  # a flood of wrong keys then takes one connection to Postgres at most
-                principal = await self._access.keys.authenticate(key)
-        else:
-            principal = await self._access.keys.authenticate(key)
+    async def _of_key(self, key: str, address: str, path: str) -> Principal:
+        known = self._access.keys.last_known(key)
+        try:
+            one_at_a_time = known is None and self._access.wrong_keys.is_used_up(address)
+            principal = await self._authenticated(key, one_at_a_time)
+        except DatabaseUnavailableError:
+            if known is None or path not in MONITORED:
+                raise
+            principal = known
         self._access.rate.take(principal.key_id)
         return principal
+
+    async def _authenticated(self, key: str, one_at_a_time: bool) -> Principal:
+        if not one_at_a_time:
+            return await self._access.keys.authenticate(key)
+        async with self._access.lookup:  # a flood of wrong keys then takes one connection to Postgres at most
+            return await self._access.keys.authenticate(key)
 
     def _admin_of_host(self, scope: Connection, token: str) -> Principal:
         if reason := keyless_refusal(scope):
