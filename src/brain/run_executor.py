@@ -56,7 +56,7 @@ from starling.core.runs import Run, RunResult
 from starling.core.teams.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
-from starling.core.tracing import NOOP_TRACER, RUN_FAILURE, RUN_STATUS, Span
+from starling.core.tracing import NOOP_TRACER, Span, outcome_scores
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.writer import RunWriter
@@ -144,11 +144,10 @@ class Brain:
             segment.set(lambda: {"starling.status": "waiting"})
             return
         segment.set(lambda: {"starling.status": result.status, "output": result.reply})
-        tracer = self._parts.tracer
-        tracer.score(RUN_STATUS, result.status, "", of_trace=True)
         if result.status != "succeeded":
             segment.fail(result.reply)
-            tracer.score(RUN_FAILURE, result.code or result.status, result.reply, of_trace=True)
+        for name, value, comment in outcome_scores(result.status, result.code, result.reply):
+            self._parts.tracer.score(name, value, comment, of_trace=True)
 
     async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
         """Let the run wait for the answers to its interrupts; no worker holds it."""

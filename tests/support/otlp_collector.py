@@ -20,6 +20,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from tests.support import http_server
 from tests.support.langfuse_schemas import attribute_errors, score_errors
 
+BAD_REQUEST, REJECTED_SCORES = 400, 207
+
 type Attributes = Mapping[str, Any]
 
 
@@ -52,6 +54,7 @@ class Collector:
         self.paths: set[str] = set()
         self.refused: list[str] = []
         self.score_answers: list[tuple[int, object]] = []  # to the next requests, instead of taking the scores
+        self.refused_traces: dict[str, int] = {}  # statuses by trace: 400 refuses whole requests, 207 single scores
         self._news = asyncio.Condition()
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_post("/v1/traces", self._take_traces)
@@ -110,9 +113,16 @@ class Collector:
             return web.json_response(answer, status=status)
         if wrong := score_errors(body):
             return self._refuse(wrong)
-        self.scores += body
+        statuses = {self.refused_traces.get(score["traceId"], 202) for score in body}
+        if BAD_REQUEST in statuses:
+            return web.json_response({"message": "Invalid request data"}, status=BAD_REQUEST)
+        taken = [score for score in body if score["traceId"] not in self.refused_traces]
+        self.scores += taken
         await self._tell()
-        return web.json_response({"message": "Accepted"}, status=202)
+        if len(taken) == len(body):
+            return web.json_response({"message": "Accepted"}, status=202)
+        counts = {"accepted": len(taken), "rejected": len(body) - len(taken)}
+        return web.json_response({**counts, "errors": [{"message": "no such trace"}]}, status=REJECTED_SCORES)
 
     def _refuse(self, wrong: Sequence[str]) -> web.Response:
         self.refused += wrong

@@ -24,6 +24,7 @@ from starling.core.events.run_events import Citation, Degradation, Done, Failure
 from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
+from starling.infra.postgres.runs.unsent_scores import STATUS_UNSENT
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 
@@ -33,6 +34,7 @@ class RunFinalizer:
 
     repository: RunRepository
     clock: Clock
+    sends_status: bool  # whether Langfuse is to get the status of the runs
 
     async def end(
         self,
@@ -54,7 +56,9 @@ class RunFinalizer:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done.model_validate(result.model_dump(exclude={"plan"}))
-        await writer.end(result, last, self.repository, [DELETE_PROGRESS, _clause(writer.run, state, result, states)])
+        also = [DELETE_PROGRESS, _clause(writer.run, state, result, states)]
+        also += [STATUS_UNSENT] if self.sends_status else []
+        await writer.end(result, last, self.repository, also)
         return result
 
 

@@ -1,7 +1,9 @@
 """Port of tracing. Without a trace destination the no-op tracer is used, which costs next to nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -43,6 +45,26 @@ VERDICT_VALUES: Final = {"APPROVED": 1.0, "FIXED": 0.5, "REJECTED": 0.0}
 """The value of the score `verdict` for each status of a review."""
 
 
+@dataclass(frozen=True, slots=True)
+class TraceScore:
+    """A score of a run's whole trace, as it is stored until it is sent. A text as `value` makes it a category.
+
+    It replaces an earlier one of the same name, moment and source.
+    """
+
+    name: str
+    value: float | str
+    comment: str
+    moment: datetime
+    source: str = ""
+
+
+def outcome_scores(status: str, code: str | None, reply: str) -> Sequence[tuple[str, str, str]]:
+    """Return the scores of an ended run, each as name, value and comment: its status, and why it failed if it did."""
+    scores = [(RUN_STATUS, status, "")]
+    return scores if status == "succeeded" else [*scores, (RUN_FAILURE, code or status, reply)]
+
+
 class SpanKind(StrEnum):
     """Kind of work of a span: Langfuse's observation types."""
 
@@ -82,7 +104,10 @@ class Tracer(Protocol):
         ...
 
     def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
-        """Add a score to the current span, or to its whole trace. A text as `value` makes it a category."""
+        """Add a score to the current span, or to its whole trace. A text as `value` makes it a category.
+
+        Langfuse doesn't get scores of whole traces from here, but from the rows of the run.
+        """
         ...
 
 

@@ -16,14 +16,15 @@ from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.tracing.destination import langfuse_of
 
 if TYPE_CHECKING:
     from starling.app.container.worker_runtime import RunParts
 
 
 def build_terminator(engine: Engine, broadcast: Broadcast, reader: RunReader, runs: RunRepository) -> RunTerminator:
-    """Return what ends runs that no worker executes."""
-    return RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
+    """Return what ends runs that no worker executes; a worker of another process may send their status to Langfuse."""
+    return RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock(), sends_status=True))
 
 
 def build_brain(parts: "RunParts") -> Brain:
@@ -33,7 +34,7 @@ def build_brain(parts: "RunParts") -> Brain:
         Collaborators(
             engine=services.engine,
             broadcast=services.broadcast,
-            finalizer=RunFinalizer(services.runs, SystemClock()),
+            finalizer=RunFinalizer(services.runs, SystemClock(), langfuse_of(parts.settings) is not None),
             reader=services.reader,
             conversations=ConversationRepository(services.engine),
             interrupts=services.interrupts,

@@ -22,10 +22,10 @@ from starling.app.registry.service import RegistryService
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database
-from starling.app.runtime.feedback_relay import relay_feedback
 from starling.app.runtime.local_token import read_token
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.runtime.private_files import private_files
+from starling.app.runtime.score_relay import relay_scores
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.isolation import IsolatedRuns
@@ -42,6 +42,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.recent_calls import RecentCalls
+from starling.infra.postgres.runs.unsent_scores import UnsentScoreRepository
 from starling.infra.tracing.factory import open_tracer
 
 _log = logging.getLogger(__name__)
@@ -130,7 +131,8 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         await stack.enter_async_context(epoch_follower.listening(services.hub))
         await stack.enter_async_context(watch)
         await stack.enter_async_context(relay_outbox(settings, services.engine))
-        await stack.enter_async_context(relay_feedback(settings, services.feedback, services.hub))
+        unsent_scores = UnsentScoreRepository(services.engine)
+        await stack.enter_async_context(relay_scores(settings, unsent_scores, services.hub))
         metrics = services.metrics_exporter.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: epoch_follower.epoch)

@@ -9,7 +9,7 @@ from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunResult, Step
 from starling.core.secrets.known import strings_in
 from starling.core.secrets.look_alikes import mask_keys_in
-from starling.core.tracing import RUN_FAILURE, RUN_STATUS, USER_FEEDBACK, VERDICT_SCORE, VERDICT_VALUES
+from starling.core.tracing import USER_FEEDBACK, VERDICT_SCORE, VERDICT_VALUES, outcome_scores
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.feedback import Feedback, FeedbackRepository
 from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunListing
@@ -151,9 +151,8 @@ def _scores(run: RunDetails, verdicts: Sequence[Document], given: Sequence[Feedb
         place = {name: verdict.get(name) for name in ("task_id", "path", "attempt")}
         yield {"name": VERDICT_SCORE, "value": value, "comment": comment, **place}
     if run.result:
-        yield {"name": RUN_STATUS, "value": run.result.status, "comment": ""}
-        if run.result.status != "succeeded":
-            yield {"name": RUN_FAILURE, "value": run.result.code or run.result.status, "comment": run.result.reply}
+        for name, value, comment in outcome_scores(run.result.status, run.result.code, run.result.reply):
+            yield {"name": name, "value": value, "comment": comment}
     for one in given:
         yield {"name": USER_FEEDBACK, "value": one.score, "comment": one.comment, "by": one.by}
 

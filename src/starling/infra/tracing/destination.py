@@ -33,6 +33,12 @@ def destination_of(settings: Settings) -> Destination | None:
     return None
 
 
+def langfuse_of(settings: Settings) -> Destination | None:
+    """Return the destination in the settings if it is Langfuse. Raises ConfigurationError."""
+    found = destination_of(settings)
+    return found if found and found.langfuse else None
+
+
 def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
     address = _checked("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
     basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _QUEUE_SIZE: Final = 2_048
 _BATCH_SIZE: Final = 50
 _REASON_CHARS: Final = 300  # of what is logged of an answer
+_REFUSED: Final = {400, 413, 422}  # the others are about the key, the address or Langfuse, not about the scores
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +54,10 @@ class ScoreError(Exception):
     """Scores could not be delivered to Langfuse."""
 
 
+class ScoresRefusedError(ScoreError):
+    """Langfuse refused scores for what they are: some of a request, or all."""
+
+
 class ScoreClient:
     """Sends scores with the client of Langfuse's API, and waits for its answer.
 
@@ -68,15 +73,19 @@ class ScoreClient:
         self._closing = threading.Event()
 
     def send(self, scores: Sequence[Score]) -> None:
-        """Send scores in one request, up to three times while Langfuse can't take them. Raises ScoreError."""
+        """Send scores in one request, up to three times while Langfuse can't take them.
+
+        Raises ScoresRefusedError if it would refuse some of them again, ScoreError after all other failures.
+        """
         try:
             answer = attempts(self._pause, self._wait)(self._create, [_request(score) for score in scores])
         except (httpx.HTTPError, deferred.langfuse_api().core.ApiError) as error:
-            raise ScoreError(_reason(error)) from error
+            refused = getattr(error, "status_code", None) in _REFUSED
+            raise (ScoresRefusedError if refused else ScoreError)(_reason(error)) from error
         except (ValueError, TypeError, AttributeError) as error:  # its client checks little of an answer
             raise ScoreError("its answer is none of Langfuse's API") from error
-        if rejected := getattr(answer, "errors", None):
-            raise ScoreError(_rejections(rejected))
+        if getattr(answer, "rejected", 0) or getattr(answer, "errors", None):
+            raise ScoresRefusedError(_rejections(getattr(answer, "errors", None)))
 
     def hurry(self) -> None:
         """Make no more pauses between attempts: the process ends."""

@@ -166,14 +166,13 @@ class SpanTracer:
 
     def score(self, name: str, value: float | str, comment: str, *, of_trace: bool = False) -> None:
         current = _CURRENT.get()
-        if current is None:
+        if current is None or (of_trace and self._send_score is not None):
             return
         comment = content_text(comment) if self._with_content else ""
         moment = time_ns()
         if self._send_score is not None:
-            span_id = "" if of_trace else f"{current.span_id:016x}"
             at = datetime.fromtimestamp(moment / 1e9, UTC)
-            self._send_score(Score(current.trace_id, span_id, name, value, comment, at))
+            self._send_score(Score(current.trace_id, f"{current.span_id:016x}", name, value, comment, at))
             return
         result = "gen_ai.evaluation.score.label" if isinstance(value, str) else "gen_ai.evaluation.score.value"
         said: Mapping[str, object] = {

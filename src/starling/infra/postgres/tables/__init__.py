@@ -30,6 +30,7 @@ from starling.infra.postgres.tables.run_records import (
     ledger,
     runs,
     steps,
+    unsent_status_scores,
 )
 from starling.infra.postgres.tables.skill_memory import embeddings, skills
 from starling.infra.postgres.tables.tool_results import artifacts, run_artifacts
@@ -65,5 +66,6 @@ __all__ = [
     "threads",
     "tool_pins",
     "tools",
+    "unsent_status_scores",
     "workflows",
 ]

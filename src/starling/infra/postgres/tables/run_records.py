@@ -209,3 +209,12 @@ feedback = Table(  # the latest of each principal
     moment_column("sent_at", nullable=True),
     Index("feedback_unsent", "due_at", postgresql_where=text("sent_at IS NULL")),
 )
+
+unsent_status_scores = Table(  # a row for each ended run whose status is to be sent to Langfuse
+    "unsent_status_scores",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    moment_column("due_at"),  # when it may be sent (again)
+    Index("unsent_status_scores_due", "due_at"),
+)
