@@ -85,10 +85,18 @@ def test_status_shows_the_platform_of_the_data_folder(workspace: CliWorkspace, p
     assert done.returncode == 0
     assert f"runs at {platform.url}" in done.stdout
     assert "1 ready, degraded: broken" in done.stdout
+    assert done.stdout.endswith(", of the tenant default\n")
     assert (shown["running"], shown["ready"], shown["address"]) == (True, True, platform.url)
     assert (shown["pid"], shown["database"]) == (platform.process.pid, "embedded")
     assert shown["servers"] == {"ready": 1, "degraded": ["broken"]}
     assert shown["runs"].keys() == {"running", "waiting", "queued"}
+
+
+def test_run_list_of_a_tenant_without_runs_names_the_tenant(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("run", "list", "--tenant", "nobody")
+
+    assert platform.url
+    assert done.stdout.startswith("The tenant nobody has no runs yet.")
 
 
 def test_status_without_a_platform_says_how_to_start_one() -> None:

@@ -28,7 +28,9 @@ _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
-    "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, feedback, artifacts, export."),
+    "run": Lazy(
+        "starling.app.cli.run", "Manage runs: list, show, explain, compare, tail, approve, cancel, feedback, export."
+    ),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
     "team": Lazy(

@@ -12,6 +12,7 @@ from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.runtime.local_token import read_token
 from starling.app.runtime.port_file import RunningPlatform, find_platform
 from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
+from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)
 
@@ -24,7 +25,8 @@ _MOST: Final = 200  # runs of a status that are counted
 class Status:
     """A platform as a command sees it; what it doesn't tell without a key is None.
 
-    `runs` counts the unfinished runs by status, up to 200 of each. `reason` says why it isn't ready.
+    `runs` counts the unfinished runs of one tenant by status, up to 200 of each: that of the key, `default` without
+    one. `reason` says why it isn't ready.
     """
 
     running: bool
@@ -48,11 +50,12 @@ def status(
 
     Looks at the address in STARLING_URL where none runs here. Exits with 0 if it is ready, with 3 otherwise.
     """
-    found = _look(connection_of(context))
+    connection = connection_of(context)
+    found, whose = _look(connection), _whose(connection)
     if as_json:
         print_json(asdict(found))
     else:
-        _print(found)
+        _print(found, whose)
     if not found.ready:
         raise typer.Exit(NOT_RUNNING)
 
@@ -95,7 +98,14 @@ def _servers(found: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"ready": len(found) - len(degraded), "degraded": degraded}
 
 
-def _print(found: Status) -> None:
+def _whose(connection: Connection) -> str:
+    """Return the tenant whose runs are counted, as `_look` asks for them."""
+    here = find_platform(connection.settings.data_dir)
+    by_key = connection.settings.api_key and not (here and here.keyless)
+    return "the tenant of your key" if by_key else f"the tenant {DEFAULT_TENANT}"
+
+
+def _print(found: Status, whose: str) -> None:
     if not found.running and found.address is None:
         print_line(f"Starling does not run on {found.data_dir}. `starling up` starts it.")
         return
@@ -107,7 +117,7 @@ def _print(found: Status) -> None:
         "database": _database(found),
         "epoch": str(found.epoch or ""),
         "servers": _servers_text(found.servers),
-        "runs": _runs_text(found.runs),
+        "runs": _runs_text(found.runs, whose),
     }
     for name, text in lines.items():
         if text:
@@ -131,8 +141,8 @@ def _servers_text(servers: Mapping[str, Any] | None) -> str:
     return text
 
 
-def _runs_text(runs: Mapping[str, int] | None) -> str:
+def _runs_text(runs: Mapping[str, int] | None, whose: str) -> str:
     if runs is None:
         return ""
     counted = [f"{'at least ' if count == _MOST else ''}{count} {name}" for name, count in runs.items() if count]
-    return ", ".join(counted) or "none is running or waiting"
+    return f"{', '.join(counted) or 'none is running or waiting'}, of {whose}"

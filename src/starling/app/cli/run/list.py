@@ -45,7 +45,7 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
     elif status or thread or prompt:
         print_line("There are no such runs.")
     else:
-        print_line("There are no runs yet. `starling ask` makes one.")
+        print_line(f"The tenant {tenant} has no runs yet. `starling ask` makes one; `--tenant` names another tenant.")
 
 
 def _has_room() -> bool:
