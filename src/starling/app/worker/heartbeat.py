@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from threading import Event
 
+from starling.app.telemetry.log_context import run_log_context
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import Run
@@ -111,7 +112,8 @@ class Heartbeat:
                     self._lose(lease, "its lease couldn't be renewed")
 
     def _lose(self, lease: _Lease, reason: str) -> None:
-        _log.warning("run %s is stopped in this worker: %s", lease.run.id, reason)
+        with run_log_context(lease.run):
+            _log.warning("the run is stopped in this worker: %s", reason)
         self.remove(lease.run)
         lease.on_lost()
 

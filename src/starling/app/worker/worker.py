@@ -238,7 +238,7 @@ class Worker:
             _log.warning("the sweep is postponed: %s", error)
             return
         if found:
-            _log.warning("%d runs without a valid lease were queued again", found)
+            _log.warning("runs without a valid lease that were queued again: %d", found)
 
 
 @asynccontextmanager
