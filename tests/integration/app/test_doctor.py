@@ -86,7 +86,7 @@ async def test_doctor_reports_what_it_checked_when_all_is_well(database_url: str
     assert {"python", "postgres", "clock", "traces", "context service", "server well"} <= findings.keys()
     assert "with pgvector 0." in findings["postgres"].message
     assert "scripted:small answered in" in findings["model coding"].message
-    assert findings["server well"].message == "It lists 1 tools."
+    assert findings["server well"].message == "It lists 1 tool."
     assert "static made a vector of 256 numbers" in findings["embeddings"].message
 
 

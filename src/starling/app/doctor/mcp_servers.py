@@ -50,7 +50,7 @@ def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailab
     subject = f"server {name}"
     if isinstance(answer, ServerUnavailableError):
         return problem(subject, answer)
-    said = f"It lists {len(answer.tools)} tools."
+    said = f"It lists {len(answer.tools)} tool{'' if len(answer.tools) == 1 else 's'}."
     if faults := answer.faults(options):
         problems, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
         return Finding(subject, "warning", f"{said} {problems}", remedies)
