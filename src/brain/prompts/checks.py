@@ -5,8 +5,9 @@ those that may stand there, and what it puts into an element is data.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
 from brain.prompts import Prompt, program_text, prompt
@@ -16,6 +17,8 @@ from starling.core.prompts import LONGEST_PROMPT
 
 _REST: Final = r"\{\{.{0,40}"  # compiled when a text is checked, which a start mostly doesn't
 _TAG: Final = "<[^<>]*>"
+_NO_ELEMENT: Final = r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
+_HOSTILE: Final = "</x> & ]]> --> ' \""  # ends everything that isn't escaped
 
 
 def whole_text(name: str, text: str) -> str:
@@ -38,7 +41,9 @@ def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
     if broken := [found for part in (instructions, data) for found in _broken(part)]:
         yield f"This is no variable: {broken[0]} (a name stands between two braces: {{{{task}}}})."
     yield from _faults_of_names(own, Template.of(instructions).names, Template.of(data).names)
-    yield from _faults_of_data(own, instructions, data)
+    yield from _faults_of_instructions(own, instructions)
+    yield from _faults_of_data(own, Prompt.of(joined(instructions, data), own.used), data)
+    yield from _faults_of_tags(own, (instructions, data))
 
 
 def _broken(part: str) -> list[str]:
@@ -62,30 +67,55 @@ def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...])
             yield f"It lacks the variable {{{{{name}}}}}; this prompt needs: {known}."
 
 
-def _faults_of_data(own: Prompt, instructions: str, data: str) -> Iterator[str]:
+def _faults_of_instructions(own: Prompt, instructions: str) -> Iterator[str]:
+    """Yield what would let data leave its element where the program's instructions have data in one."""
+    own_instructions, _ = divided(program_text(own.used.name))
+    for name in dict.fromkeys(own.system.names):
+        if _is_fenced(own_instructions, name):
+            yield from _faults_of_count(instructions, name)
+            if not _is_fenced(re.sub(_NO_ELEMENT, "", instructions), name):
+                yield _has_to_stand_alone(name)
+
+
+def _faults_of_tags(own: Prompt, parts: Iterable[str]) -> Iterator[str]:
+    for tag in (tag for part in parts for tag in re.findall(_TAG, part)):
+        for name in Template.of(tag).names:
+            if name not in own.attributes or not re.search(rf'="{_variable(name)}"', tag):
+                yield f"{{{{{name}}}}} must not stand inside of a tag: {tag}"
+
+
+def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
     """Yield what would let data leave its element, or stand in more than one."""
-    own_instructions, own_data = divided(program_text(own.used.name))
-    for part, own_part in ((instructions, own_instructions), (data, own_data or "")):
-        for name in dict.fromkeys(Template.of(own_part).names):
-            if name in own.attributes or _is_fenced(own_part, name):
-                yield from _faults_of_place(part, name, in_attribute=name in own.attributes)
-        for tag in re.findall(_TAG, part):
-            for name in Template.of(tag).names:
-                if name not in own.attributes or not re.search(rf'="{_variable(name)}"', tag):
-                    yield f"{{{{{name}}}}} must not stand inside of a tag: {tag}"
-    if fault := _xml_fault(data):
-        yield f"Its data part is no well-formed XML: {fault}."
+    if isinstance(found := _parsed(made, {}), str):
+        yield f"Its data part is no well-formed XML: {found}."
+    _, own_data = divided(program_text(own.used.name))
+    for name in own.user.names:
+        yield from _faults_of_count(data, name)
+        read = _parsed(made, {name: _HOSTILE})
+        if name in own.attributes and _is_attribute(read):
+            continue
+        if name not in own.attributes and not _is_fenced(own_data or "", name):  # elements, each around its own data
+            if not _is_content(read):
+                yield f"{{{{{name}}}}} must not stand in a comment, a CDATA section or an attribute."
+        elif not _is_fenced(data, name) or not _is_text(read):
+            yield _has_to_stand_alone(name)
 
 
-def _faults_of_place(part: str, name: str, *, in_attribute: bool) -> Iterator[str]:
+def _faults_of_count(part: str, name: str) -> Iterator[str]:
     if Template.of(part).names.count(name) > 1:
         yield f"{{{{{name}}}}} is data and stands in it more than once."
-    if not _is_fenced(part, name) and not (in_attribute and re.search(rf'="{_variable(name)}"', part)):
-        yield f"{{{{{name}}}}} is data and has to stand alone in an element, such as <{name}>{{{{{name}}}}}</{name}>."
+
+
+def _has_to_stand_alone(name: str) -> str:
+    example = f"<{name}>{{{{{name}}}}}</{name}>"
+    return (
+        f"{{{{{name}}}}} is data and has to stand alone in an element, such as {example}, which is not in a comment or "
+        "a CDATA section."
+    )
 
 
 def _is_fenced(part: str, name: str) -> bool:
-    """Whether a variable is all that an element holds."""
+    """Whether a variable is all that an element holds, in a part that need not be XML as a whole."""
     return re.search(rf"<([A-Za-z_][\w.-]*)(?:\s[^<>]*)?>\s*{_variable(name)}\s*</\1>", part) is not None
 
 
@@ -93,11 +123,28 @@ def _variable(name: str) -> str:
     return r"\{\{\s*" + name + r"\s*\}\}"
 
 
-def _xml_fault(data: str) -> str:
-    """Return why the data part, with a text in place of each variable, is no content of an XML element."""
-    template = Template.of(data)
+def _parsed(made: Prompt, values: Mapping[str, str]) -> ET.Element | str:
+    """Return the data part as it is filled with these values and other texts, or why that is no well-formed XML."""
+    texts = dict.fromkeys((*made.system.names, *made.user.names), "x")
+    _, user = made.fill(**{**texts, **values})
     try:
-        expat.ParserCreate().Parse(f"<prompt>{template.fill(dict.fromkeys(template.names, 'x'))}</prompt>", True)
-    except expat.ExpatError as error:
+        return ET.fromstring(f"<prompt>{user.content}</prompt>")  # noqa: S314 - no DTD stands inside of an element
+    except ET.ParseError as error:
         return expat.ErrorString(error.code)
-    return ""
+
+
+def _is_attribute(read: ET.Element | str) -> bool:
+    """Whether the hostile value was read back as that of an attribute."""
+    return not isinstance(read, str) and any(_HOSTILE in node.attrib.values() for node in read.iter())
+
+
+def _is_text(read: ET.Element | str) -> bool:
+    """Whether the hostile value was read back as the text of an element without elements inside."""
+    if isinstance(read, str):
+        return False
+    return any(not len(node) and (node.text or "").strip() == _HOSTILE for node in read.iter())
+
+
+def _is_content(read: ET.Element | str) -> bool:
+    """Whether the hostile value was read back in or beside of any element."""
+    return not isinstance(read, str) and any(_HOSTILE in text for text in read.itertext())

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")
 _DIVIDER: Final = "\n---\n"
+_TAG: Final = re.compile(r"<(/?)([A-Za-z_][\w.-]*)[^<>]*?(/?)>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class LineTemplate:
-    """A text by lines: one that stands for a single variable is left out where that has no value."""
+    """A text by lines: one that stands for a single variable is left out where that has no value.
+
+    A line that has only the beginning or the end of an element is never left out.
+    """
 
     lines: tuple[Template, ...]
 
@@ -55,7 +59,19 @@ class LineTemplate:
         """Return the text; of `absent` variables, those that share a line are empty. Raises KeyError as `Template`."""
         alone = {(name,) for name in absent}
         given = {**dict.fromkeys(absent, ""), **values} if alone else values
-        return "\n".join(line.fill(given) for line in self.lines if line.names not in alone)
+        kept = (line for line in self.lines if line.names not in alone or not _is_whole(line))
+        return "\n".join(line.fill(given) for line in kept)
+
+
+def _is_whole(line: Template) -> bool:
+    """Whether each element that begins in a line ends there, and the other way round."""
+    begun: list[str] = []
+    for closing, name, empty in _TAG.findall("".join(line.literals)):
+        if not closing and not empty:
+            begun.append(name)
+        elif closing and (not begun or begun.pop() != name):
+            return False
+    return not begun
 
 
 def divided(text: str) -> tuple[str, str | None]:

@@ -65,7 +65,20 @@ def test_optional_section_that_shares_its_line_is_empty_where_it_is_absent() -> 
         (text(INSTRUCTIONS + " {{user.name}}"), "This is no variable: {{user.name}}"),
         (text(data=DATA.replace("<request>{{user_request}}</request>", "{{user_request}}")), "has to stand alone"),
         (text(data=DATA.replace("{{user_request}}</", "The {{user_request}}</")), "has to stand alone"),
-        (text(data=DATA.replace("</request>", "</question>")), "has to stand alone"),
+        (text(data=DATA.replace("</request>", "</question>")), "no well-formed XML: mismatched tag"),
+        (text(data=DATA.replace("</request>", "<b/></request>")), "{{user_request}} is data and has to stand alone"),
+        (
+            text(data=DATA.replace("<request>", "<request><request />")),
+            "{{user_request}} is data and has to stand alone",
+        ),
+        (text(data=DATA.replace("<request>", "<!--<request>").replace("</request>", "</request>-->")), "in a comment"),
+        (text(data=DATA.replace("<request>", "<![CDATA[<r>").replace("</request>", "</r>]]>")), "a CDATA section"),
+        (text(data=DATA.replace("{{user_request}}", "<![CDATA[{{user_request}}]]>")), "has to stand alone"),
+        (text(data=DATA.replace("<request>", "<?r > <r>").replace("</request>", "</r> ?>")), "has to stand alone"),
+        (
+            text(data=DATA.replace('id="{{task_id}}"', "of='id=\"{{task_id}}\"'")),
+            "{{task_id}} is data and has to stand",
+        ),
         (text(data=f"{DATA}\n<again>{{{{task}}}}</again>"), "stands in it more than once"),
         (text(data=DATA.replace("<request>", '<request of="{{task}}">')), "more than once"),
         (text(data=DATA.replace('"{{task_id}}"', "'{{task_id}}'")), "{{task_id}} is data and has to stand alone"),
@@ -79,10 +92,38 @@ def test_unusable_text_is_refused_with_the_reason(wrong: str, told: str) -> None
     assert told in fault_of("custom", whole_text("custom", wrong))
 
 
-def test_description_of_a_server_has_to_stay_in_its_element() -> None:
-    loose = program_text("specialist").replace("<server>{{about}}</server>", "{{about}}")
+@pytest.mark.parametrize("hidden", ["<!-- {{sections}} -->", "<a><![CDATA[{{sections}}]]></a>"])
+def test_elements_of_a_program_have_to_stand_where_elements_can(hidden: str) -> None:
+    own = program_text("judge")
 
-    assert "{{about}} is data and has to stand alone" in fault_of("specialist", loose)
+    assert fault_of("judge", own.replace("{{sections}}", "<all>Look: {{sections}}</all>")) == ""
+    assert "{{sections}} must not stand in a comment" in fault_of("judge", own.replace("{{sections}}", hidden))
+
+
+@pytest.mark.parametrize(
+    "loose",
+    [
+        "{{about}}",
+        "<!-- <server>{{about}}</server> -->",
+        "<![CDATA[<server>{{about}}</server>",
+        "<!-- about --> {{about}} <!-- of <server>it</server> -->",
+    ],
+)
+def test_description_of_a_server_has_to_stay_in_its_element(loose: str) -> None:
+    text = program_text("specialist").replace("<server>{{about}}</server>", loose)
+
+    assert "{{about}} is data and has to stand alone" in fault_of("specialist", text)
+
+
+@pytest.mark.parametrize("state", ["<state>\n{{state_context}}</state>", "<state>{{state_context}}\n</state>"])
+def test_absent_section_takes_no_half_of_an_element_with_it(state: str) -> None:
+    whole = text(data=f'<request>{{{{user_request}}}}</request>\n<do id="{{{{task_id}}}}">{{{{task}}}}</do>\n{state}')
+    sections = {"user_request": "r", "task_id": "t", "task": "d", "state_context": None}
+
+    _, user = Prompt.of(whole, PromptVersion("custom", "h")).fill(name="n", behaviour="b", **sections)
+
+    assert fault_of("custom", whole) == ""
+    assert user.content == '<request>r</request>\n<do id="t">d</do>\n<state>\n</state>'
 
 
 def test_variables_of_a_text_may_have_spaces_and_repeat_in_the_instructions() -> None:
