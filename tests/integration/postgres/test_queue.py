@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from procrastinate import PsycopgConnector
 from psycopg import AsyncConnection
+from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
@@ -49,6 +50,27 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_connections_of_the_queue_have_a_name_and_the_options_of_the_address(database_url: str) -> None:
+    url = make_url(database_url).update_query_dict({"options": "-c track_activities=off"})
+    query = "SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'starling-queue'"
+    states: list[Any] = []
+    async with (
+        open_queue(url.render_as_string(hide_password=False)) as queue,
+        await AsyncConnection.connect(database_url, autocommit=True) as other,
+    ):
+        working = asyncio.get_running_loop().create_task(queue.work(_ignore, concurrency=1, per_tenant=1, isolated=1))
+        while not states:
+            states = await (await other.execute(query)).fetchall()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    assert states == [("disabled",)]
+
+
+async def _ignore(_: RunKey) -> None:
+    pass
 
 
 async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the_next_poll(

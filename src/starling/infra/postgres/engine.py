@@ -294,10 +294,14 @@ def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
     arguments["prepare_threshold"] = None if limits.behind_pooler else _PREPARE_AFTER
     if not limits.behind_pooler:  # poolers refuse start-up options
         statement, lock, idle = limits.milliseconds
-        given = _parse(url).query.get("options", "")
         ours = f"-c statement_timeout={statement} -c lock_timeout={lock} -c idle_in_transaction_session_timeout={idle}"
-        arguments["options"] = f"{ours} {_PLANNER_OPTIONS} {given}".rstrip()
+        arguments["options"] = options_before_address(url, f"{ours} {_PLANNER_OPTIONS}")
     return arguments
+
+
+def options_before_address(url: str, ours: str) -> str:
+    """Return the server options of a connection: ours, then those of the address, which take precedence."""
+    return f"{ours} {_parse(url).query.get('options', '')}".rstrip()
 
 
 def beside_address(url: str, **arguments: str | int) -> dict[str, Any]:

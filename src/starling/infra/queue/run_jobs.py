@@ -16,7 +16,7 @@ from procrastinate.manager import JobManager
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from starling.infra.postgres.engine import address_of, beside_address, check_alive
+from starling.infra.postgres.engine import address_of, beside_address, check_alive, options_before_address
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import BoundedConnection
@@ -199,7 +199,10 @@ async def open_jobs(
         min_size=1,
         max_size=_POOL_SIZE,
         timeout=_POOL_SECONDS,
-        kwargs={"options": _SERVER_OPTIONS, **beside_address(url, connect_timeout=5, tcp_user_timeout=10_000)},
+        kwargs={
+            "options": options_before_address(url, _SERVER_OPTIONS),
+            **beside_address(url, application_name="starling-queue", connect_timeout=5, tcp_user_timeout=10_000),
+        },
     )
     app = procrastinate.App(connector=connector)
     connector.hub = hub
