@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from itertools import count
 from statistics import quantiles
 from time import perf_counter, time_ns
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import orjson
 
+_CONNECT_SECONDS = 10
+_EVENT_BYTES = 2**24  # that an event may have at least
 _PAUSE_SECONDS = 0.5  # after a run that failed: a platform that refuses must not be asked thousands of times
 
 
@@ -79,6 +81,17 @@ class Window:
         return cls(begun, ended, [one for one in outcomes if begun < one.ended <= ended])
 
 
+def open_session(url: str, key: str = "") -> aiohttp.ClientSession:
+    """Return a session for any number of callers of the API at `url`."""
+    return aiohttp.ClientSession(
+        url,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),  # callers have a limit of their own
+        read_bufsize=_EVENT_BYTES,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Sends one request after another. Each is on a thread of its own: runs of one thread would wait for each other."""
@@ -93,16 +106,16 @@ class Caller:
         try:
             async with asyncio.timeout(self.timeout):
                 error = await self._error_of_run()
+        except aiohttp.ClientError as failure:  # also one that took too long to connect, which is a TimeoutError, too
+            error = f"connection: {type(failure).__name__}"
         except TimeoutError:
             error = f"no end within {self.timeout:g} s"
-        except aiohttp.ClientError as failure:
-            error = f"connection: {type(failure).__name__}"
         ended = perf_counter()
         return Outcome(ended, ended - begun, error)
 
     async def _error_of_run(self) -> str:
         asked = {"input": self.request, "thread_id": f"load-{_STARTED}-{next(_THREADS)}"}
-        async with self.session.post("/v1/agent/run", json=asked) as response:
+        async with self.session.post("v1/agent/run", json=asked) as response:
             if response.status != 200:
                 return f"HTTP {response.status} {_code_of(await response.read())}".strip()
             codes: list[str] = []
@@ -147,20 +160,26 @@ def _ending(data: bytes, codes: list[str]) -> str | None:
     """
     if b'"error"' not in data and b'"done"' not in data:
         return None
-    event: dict[str, Any] = orjson.loads(data)
-    if event["type"] == "error":
-        codes.append(event["code"])
-    if event["type"] != "done":
+    event = _object(data)
+    if event.get("type") == "error":
+        codes.append(str(event.get("code")))
+    if event.get("type") != "done":
         return None
-    status: str = event["status"]
+    status = event.get("status")
     return "" if status == "succeeded" else " ".join([f"run {status}", *codes[-1:]])
 
 
 def _code_of(body: bytes) -> str:
+    return str(_object(body).get("code", ""))
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for anything else, which proxies answer."""
     try:
-        return orjson.loads(body).get("code", "")
-    except (orjson.JSONDecodeError, AttributeError):
-        return ""
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 _STARTED = time_ns()  # threads of an earlier load test must not be continued

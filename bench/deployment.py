@@ -78,7 +78,7 @@ async def _idle(setup: BenchSetup, target: Target) -> DatabaseUse:
     await asyncio.sleep(SETTLE)
     before = await _database(target)
     await asyncio.sleep(SECONDS)
-    return DatabaseUse.of(before, await _database(target), round(SECONDS * (1 + max(WORKERS))), {})
+    return DatabaseUse.of(before, await _database(target), round(SECONDS * (1 + max(WORKERS))))
 
 
 async def _notify_cost(target: Target) -> float:
@@ -103,7 +103,7 @@ async def _notified(target: Target, speaker: AsyncConnection) -> float:
     for _ in range(NOTIFICATIONS):
         await speaker.execute("NOTIFY bench")
     await asyncio.sleep(0.5)
-    used = DatabaseUse.of(before, await _database(target), 1, {}).cpu_ms
+    used = DatabaseUse.of(before, await _database(target), 1).cpu_ms
     assert used is not None
     return used
 
@@ -179,8 +179,13 @@ def _notifications(use: DatabaseUse) -> float:
 
 def _most(report: LoadReport) -> float:
     """The connections of a worker: those under its name, and the one that listens."""
-    return _per_run(report).connections["worker-1"] + 1
+    assert report.connections is not None
+    return report.connections.by_application["worker-1"] + 1
 
 
 def _memory(report: LoadReport) -> float:
-    return next(process.pss_mb for process in report.processes if process.name == "worker-1")
+    """The memory of a worker. Raises RuntimeError where this user may not read it."""
+    memory = next(process.pss_mb for process in report.processes if process.name == "worker-1")
+    if memory is None:
+        raise RuntimeError("the memory of a worker can be read by root only: measure as root")
+    return memory

@@ -11,6 +11,10 @@ HERE = Path(__file__).parent
 _STOP_SECONDS = 15
 
 
+class ProcessEndedError(Exception):
+    """A process of the bench has ended by itself; the message says which one, its own messages say why."""
+
+
 def python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
 
@@ -43,11 +47,11 @@ async def running(
 
 
 async def line_of(process: asyncio.subprocess.Process) -> str:
-    """Return the next line that the process prints. Raises RuntimeError where it ends instead."""
+    """Return the next line that the process prints. Raises ProcessEndedError where it ends instead."""
     assert process.stdout is not None
     if line := await process.stdout.readline():
         return line.decode().strip()
-    raise RuntimeError(f"a process of the bench ended with {await process.wait()}; see its messages above")
+    raise ProcessEndedError(f"a process of the bench ended with {await process.wait()}; see its messages above")
 
 
 async def ask(process: asyncio.subprocess.Process, line: str) -> str:

@@ -15,7 +15,7 @@ import orjson
 import psutil
 import psycopg
 
-from bench.line_process import line_of, python, running
+from bench.line_process import ProcessEndedError, line_of, python, running
 from bench.resource_use import cpu_ms, postgres_cpu_ms
 from starling.infra.postgres.embedded.server import attach
 
@@ -151,7 +151,7 @@ async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
 
 
 async def answered(session: aiohttp.ClientSession, url: str, process: asyncio.subprocess.Process) -> None:
-    """Wait until an address answers with 200. Raises RuntimeError where its process ends before."""
+    """Wait until an address answers with 200. Raises ProcessEndedError where its process ends before."""
     async with asyncio.timeout(_START_SECONDS):
         while process.returncode is None:
             try:
@@ -161,7 +161,7 @@ async def answered(session: aiohttp.ClientSession, url: str, process: asyncio.su
             except aiohttp.ClientConnectionError:
                 pass  # it doesn't listen yet
             await asyncio.sleep(0.005)
-    raise RuntimeError(f"the process that should have answered at {url} ended with {process.returncode}")
+    raise ProcessEndedError(f"the process that should have answered at {url} ended with {process.returncode}")
 
 
 def free_port() -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import psutil
 import psycopg
 from psycopg import AsyncConnection
 
+from bench.line_process import ProcessEndedError
 from starling.infra.postgres.runs.broadcast import CHANNEL
 
 _OWN_NAME = "load-test"
@@ -40,7 +41,7 @@ class DatabaseSample:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUse:
-    """Costs of one run, and the most connections that were open at a time, by application."""
+    """Costs of one run. Processor time, WAL and writing transactions are those of the whole server."""
 
     cpu_ms: float | None
     wal_bytes: float
@@ -49,14 +50,10 @@ class DatabaseUse:
     write_transactions: float
     stored_bytes: float  # with indexes, and dead rows that are not vacuumed yet
     notifications: Mapping[str, float]
-    connections: Mapping[str, int]
 
     @classmethod
-    def of(
-        cls, before: DatabaseSample, after: DatabaseSample, runs: int, connections: Mapping[str, int]
-    ) -> "DatabaseUse":
-        """Divide what was used between two samples by the runs that ended between them, at least one."""
-        runs = max(1, runs)
+    def of(cls, before: DatabaseSample, after: DatabaseSample, runs: int) -> "DatabaseUse":
+        """Divide what was used between two samples by the runs that ended between them."""
         cpu = None if before.cpu_ms is None or after.cpu_ms is None else (after.cpu_ms - before.cpu_ms) / runs
         return cls(
             cpu,
@@ -66,20 +63,36 @@ class DatabaseUse:
             (after.write_transactions - before.write_transactions) / runs,
             (after.stored_bytes - before.stored_bytes) / runs,
             {name: (total - before.notifications.get(name, 0)) / runs for name, total in after.notifications.items()},
-            connections,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnections:
+    """The most connections that were open at a time: of each application, and of all together."""
+
+    by_application: Mapping[str, int]
+    together: int
 
 
 class DatabaseWatch:
     """Samples one database. Made by `watched`."""
 
-    def __init__(self, connection: AsyncConnection, postmaster: psutil.Process | None) -> None:
-        self.connections: Counter[str] = Counter()  # the most at a time, by application
+    def __init__(
+        self, connection: AsyncConnection, postmaster: psutil.Process | None, own: Sequence[psutil.Process]
+    ) -> None:
+        """`own` are the server's processes for this watch, whose processor time doesn't count."""
         self.notifications: Counter[str] = Counter()
+        self._by_application: Counter[str] = Counter()
+        self._together = 0
         self._connection = connection
         self._postmaster = postmaster
+        self._own = own
         self._asking = asyncio.Lock()
         self._asked = 0  # transactions of our own
+
+    @property
+    def connections(self) -> OpenConnections:
+        return OpenConnections(dict(self._by_application), self._together)
 
     async def sample(self) -> DatabaseSample:
         """Return the totals until now."""
@@ -88,7 +101,9 @@ class DatabaseWatch:
             self._asked += 1
         assert row is not None
         wal, images, transactions, *others = row
-        cpu = None if self._postmaster is None else postgres_cpu_ms(self._postmaster)
+        cpu = None
+        if self._postmaster is not None:
+            cpu = postgres_cpu_ms(self._postmaster) - sum(map(cpu_ms, self._own))
         counts = wal, images, transactions - self._asked, *others
         return DatabaseSample(*counts, notifications=dict(self.notifications), cpu_ms=cpu)
 
@@ -98,7 +113,9 @@ class DatabaseWatch:
             async with self._asking:
                 rows = await (await self._connection.execute(_CONNECTIONS.encode())).fetchall()
                 self._asked += 1
-            self.connections |= Counter(dict(rows))  # the larger of each
+            found = Counter(dict(rows))
+            self._by_application |= found  # the larger of each
+            self._together = max(self._together, found.total())
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def listen(self, connection: AsyncConnection) -> None:
@@ -109,22 +126,26 @@ class DatabaseWatch:
 
 @asynccontextmanager
 async def watched(url: str) -> AsyncGenerator[DatabaseWatch]:
-    """Watch a database while the context lasts. Raises psycopg.Error where it can't be reached."""
+    """Watch a database while the context lasts.
+
+    Raises psycopg.Error where it can't be reached, an exception group with it where the connection is lost.
+    """
     async with (
         await AsyncConnection.connect(url, autocommit=True, application_name=_OWN_NAME) as connection,
         await AsyncConnection.connect(url, autocommit=True, application_name=_OWN_NAME) as listener,
     ):
         for channel in _CHANNELS:
             await listener.execute(f'LISTEN "{channel}"'.encode())
-        watch = DatabaseWatch(connection, _postmaster(connection))
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(watch.look()), loop.create_task(watch.listen(listener))]
-        try:
-            yield watch
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        postmaster = _postmaster(connection)
+        own = [psutil.Process(each.info.backend_pid) for each in (connection, listener)] if postmaster else []
+        watch = DatabaseWatch(connection, postmaster, own)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(watch.look()), group.create_task(watch.listen(listener))]
+            try:
+                yield watch
+            finally:
+                for task in tasks:
+                    task.cancel()
 
 
 def _postmaster(connection: AsyncConnection) -> psutil.Process | None:
@@ -149,9 +170,13 @@ def postgres_cpu_ms(postmaster: psutil.Process) -> float:
 def cpu_ms(process: psutil.Process) -> float:
     """Return the processor time of one process, without its children."""
     try:
-        times = process.cpu_times()
+        return _own_cpu_ms(process)
     except psutil.NoSuchProcess:  # a connection that was just closed; its time is the parent's soon
         return 0.0
+
+
+def _own_cpu_ms(process: psutil.Process) -> float:
+    times = process.cpu_times()
     return (times.user + times.system) * 1000
 
 
@@ -161,8 +186,8 @@ class ProcessSample:
 
     name: str
     cpu_ms: float
-    pss_mb: float
-    servers_pss_mb: float  # of its MCP servers
+    pss_mb: float | None  # None where this user may not read it
+    servers_pss_mb: float | None  # of its MCP servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +196,20 @@ class ProcessUse:
 
     name: str
     cpu_ms_per_second: float
-    pss_mb: float
-    servers_pss_mb: float
+    pss_mb: float | None
+    servers_pss_mb: float | None
 
 
 def sample_processes(processes: Sequence[tuple[str, psutil.Process]]) -> Sequence[ProcessSample]:
-    """Return the use of each process until now."""
-    return [
-        ProcessSample(name, cpu_ms(process), _pss_mb(process), sum(map(_pss_mb, process.children(recursive=True))))
-        for name, process in processes
-    ]
+    """Return the use of each process until now. Raises ProcessEndedError where one has ended."""
+    try:
+        return [
+            ProcessSample(name, _own_cpu_ms(process), _pss_mb([process]), _pss_mb(process.children(recursive=True)))
+            for name, process in processes
+        ]
+    except psutil.NoSuchProcess as error:
+        ended = next(name for name, process in processes if process.pid == error.pid)
+        raise ProcessEndedError(f"{ended} has ended; see its messages above") from None
 
 
 def use_between(
@@ -193,11 +222,17 @@ def use_between(
     ]
 
 
-def _pss_mb(process: psutil.Process) -> float:
-    try:
-        return process.memory_full_info().pss / 2**20
-    except psutil.Error:
-        return 0.0
+def _pss_mb(processes: Iterable[psutil.Process]) -> float | None:
+    """Return the memory of processes that still run; None where only root may read it, as services protect theirs."""
+    found = 0
+    for process in processes:
+        try:
+            found += process.memory_full_info().pss
+        except psutil.AccessDenied:
+            return None
+        except psutil.NoSuchProcess:
+            continue
+    return found / 2**20
 
 
 def database_error(error: psycopg.Error) -> str:

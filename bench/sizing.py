@@ -22,7 +22,7 @@ _RESULTS = HERE / "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class PlannedFleet:
     """So many workers at the assumed load, over the costs that were measured (see `NAMES` of `deployment`)."""
 
     workers: int
@@ -89,7 +89,7 @@ class Fleet:
         return self.processes * self.costs["idle_transactions_per_s"]
 
 
-ROWS: Sequence[tuple[str, str, Callable[[Fleet], float]]] = (
+ROWS: Sequence[tuple[str, str, Callable[[PlannedFleet], float]]] = (
     ("runs a second", "workers × 4", lambda fleet: fleet.runs),
     ("cores of the workers", "runs × CPU of a worker", lambda fleet: fleet.worker_cores),
     ("memory of the workers, GB", "workers × memory, without MCP servers", lambda fleet: fleet.worker_gigabytes),
@@ -137,7 +137,7 @@ def measured(lines: Sequence[str]) -> Mapping[str, float]:
 
 def tables(costs: Mapping[str, float]) -> str:
     """Return the measured costs, and what 10, 100 and 1,000 workers need."""
-    fleets = [Fleet(workers, costs) for workers in (10, 100, 1_000)]
+    fleets = [PlannedFleet(workers, costs) for workers in (10, 100, 1_000)]
     cost_rows = [f"| {text} | {_number(costs[name])} |" for name, text in COSTS.items()]
     rows = [
         f"| {name} | {formula} | {' | '.join(_number(value(fleet)) for fleet in fleets)} |"
@@ -167,7 +167,9 @@ def written(page: str, text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Return three digits that count."""
+    """Return three digits that count, and whole numbers as such."""
+    if isinstance(value, int):
+        return f"{value:,}"
     digits = max(0, 2 - len(str(int(abs(value)))) + 1) if value < 100 else 0
     return f"{value:,.{digits}f}"
 

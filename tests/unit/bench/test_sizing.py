@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.deployment import NAMES
-from bench.sizing import BEGIN, COSTS, END, GUIDE, ROWS, Fleet, main, measured, tables, written
+from bench.sizing import BEGIN, COSTS, END, GUIDE, ROWS, PlannedFleet, main, measured, tables, written
 
 _COSTS = dict.fromkeys(COSTS, 10.0) | {"notify_us_per_listener": 5.0, "connections_per_worker": 21.0}
 
@@ -16,7 +16,7 @@ def _lines(**changed: float) -> list[str]:
 
 
 def test_needs_of_a_hundred_workers_follow_from_the_costs() -> None:
-    needs = {name: round(value(Fleet(100, _COSTS)), 3) for name, _, value in ROWS}
+    needs = {name: round(value(PlannedFleet(100, _COSTS)), 3) for name, _, value in ROWS}
 
     assert needs == {
         "runs a second": 400,
@@ -35,7 +35,7 @@ def test_needs_of_a_hundred_workers_follow_from_the_costs() -> None:
 
 
 def test_a_few_workers_have_two_api_processes() -> None:
-    assert Fleet(10, _COSTS).apis == 2
+    assert PlannedFleet(10, _COSTS).apis == 2
 
 
 def test_every_cost_is_a_figure_that_is_measured() -> None:
