@@ -166,7 +166,7 @@ async def test_second_upgrade_changes_nothing(database_url: str) -> None:
 
 
 async def test_a_database_without_schema_is_refused(empty_database_url: str) -> None:
-    with pytest.raises(DatabaseUnsuitableError, match=r"schema none.*starling db upgrade"):
+    with pytest.raises(DatabaseUnsuitableError, match=r"no schema of Starling.*starling db upgrade"):
         await check(empty_database_url)
 
 
@@ -234,6 +234,19 @@ async def test_user_without_create_privilege_is_refused_with_the_owner_to_ask(em
 
     async with connected(empty_database_url) as connection:
         await connection.execute("DROP ROLE visitor")
+
+
+async def test_user_who_may_not_read_the_tables_is_refused_with_the_remedy(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    guest = make_url(database_url).set(username="guest", password="guest").render_as_string(hide_password=False)
+
+    for use in (check, upgrade):
+        with pytest.raises(DatabaseUnsuitableError, match=r"may not use Starling's tables.*OWNER TO"):
+            await use(guest)
+
+    async with connected(database_url) as connection:
+        await connection.execute("DROP ROLE guest")
 
 
 def test_file_names_start_with_their_revisions() -> None:

@@ -60,9 +60,9 @@ async def check(url: str) -> None:
         await check_versions(connection)
         found = await _state(connection)
     if _is_older(found):
+        has = "no schema of Starling" if found.revision is None else f"schema {found.revision}"
         raise DatabaseUnsuitableError(
-            f"The database has schema {found.revision or 'none'}; this Starling needs {revisions()[-1]}.",
-            "Run `starling db upgrade`.",
+            f"The database has {has}; this Starling needs {revisions()[-1]}.", "Run `starling db upgrade`."
         )
     _refuse_too_new(found)
 
@@ -78,6 +78,11 @@ async def _state(connection: AsyncConnection[Any]) -> SchemaState:
             row = await (await connection.execute(_STATE)).fetchone()
     except errors.UndefinedTable:
         row = None
+    except errors.InsufficientPrivilege as error:
+        raise DatabaseUnsuitableError(
+            f"The database's user may not use Starling's tables: {first_line(error)}.",
+            "Have it own all of them: restore dumps as this user, or ALTER TABLE … OWNER TO it.",
+        ) from error
     if row is None:
         return SchemaState(None, None)
     noted = _COMPATIBLE.fullmatch(row[1] or "")
@@ -132,7 +137,7 @@ async def _migrate(url: str) -> SchemaState:
             raise
         raise DatabaseUnsuitableError(
             f"The database's user may not set it up: {first_line(error.orig)}.",
-            "Have an administrator run CREATE EXTENSION vector in it and grant CREATE on its schema.",
+            "Have an administrator run CREATE EXTENSION vector in this database and grant CREATE on its schema.",
         ) from error
     finally:
         await engine.dispose()
