@@ -1,6 +1,7 @@
 """Commands that are imported when they are chosen, so that `--help` is quick."""
 
 import gc
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,15 @@ def lazy_group(commands: Mapping[str, Lazy]) -> type[TyperGroup]:
 def _load(name: str, lazy: Lazy) -> Any:
     app: typer.Typer = _imported(lazy.module).app
     loaded: Any = get_command(app)
+    _join_lines(loaded)
     return loaded.commands.get(name, loaded) if isinstance(loaded, TyperGroup) else loaded
+
+
+def _join_lines(command: Any) -> None:
+    """Make each paragraph of the help one line, which the terminal wraps; Typer does so with the first one only."""
+    command.help = _LINE_END.sub(" ", command.help or "")
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
 
 
 def _imported(module: str) -> Any:
