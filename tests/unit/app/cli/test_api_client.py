@@ -200,6 +200,14 @@ def test_address_where_nothing_listens_is_named_with_the_remedy() -> None:
     assert "starling up" in refused.value.remedy
 
 
+def test_refused_key_names_the_variable_to_set() -> None:
+    with (
+        _serving(POST=["401 unauthorized"]) as url,
+        pytest.raises(InvalidRequestError, match="no Set STARLING_API_KEY"),
+    ):
+        ApiClient(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
+
+
 @pytest.mark.parametrize(
     ("refused", "error"),
     [

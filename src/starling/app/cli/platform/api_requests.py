@@ -17,6 +17,7 @@ from starling.core.errors import (
     ForbiddenError,
     InvalidRequestError,
     StarlingError,
+    UnauthorizedError,
 )
 
 JSON_LINES: Final = "application/jsonl"
@@ -24,6 +25,7 @@ _SECONDS = 60.0
 _PROBE_SECONDS = 2.0
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _BODY = "body."  # what the places of faults in what was sent begin with
+_SET_KEY = "Set STARLING_API_KEY to a key that is active there; `starling key create` makes one."
 _START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
 
 
@@ -144,6 +146,8 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
     except (ValueError, KeyError, TypeError, AttributeError):
         detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
     match status:
+        case 401 if code == UnauthorizedError.code:
+            return InvalidRequestError(detail, _SET_KEY)
         case 503 if code == DatabaseUnsuitableError.code:
             return DatabaseUnsuitableError(detail, remedy)
         case 503:
