@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -51,11 +52,19 @@ def clock() -> SetClock:
     return SetClock()
 
 
+@contextmanager
+def relaying(
+    engine: AsyncEngine, langfuse: Collector, clock: SetClock, *, with_comments: bool = True
+) -> Generator[ScoreRelay]:
+    client = ScoreClient(Destination("", langfuse=langfuse.url), timeout=3, pause=wait_none())
+    yield ScoreRelay(UnsentScoreRepository(engine), client, clock, with_comments=with_comments)
+    client.close()
+
+
 @pytest.fixture
 def relay(engine: AsyncEngine, langfuse: Collector, clock: SetClock) -> Generator[ScoreRelay]:
-    client = ScoreClient(Destination("", langfuse=langfuse.url), timeout=3, pause=wait_none())
-    yield ScoreRelay(UnsentScoreRepository(engine), client, clock, with_comments=True)
-    client.close()
+    with relaying(engine, langfuse, clock) as relay:
+        yield relay
 
 
 async def given(engine: AsyncEngine, count: int, comment: str = "") -> list[RunKey]:
@@ -140,3 +149,12 @@ async def test_what_looks_like_a_key_in_a_comment_is_not_sent(
 
     assert ["***" in score["comment"] for score in langfuse.scores] == [True]
     assert not any(KEY.encode() in body for body in langfuse.bodies)
+
+
+async def test_comments_are_not_sent_where_content_is_not(langfuse: Collector, engine: AsyncEngine) -> None:
+    await given(engine, 1, "It told the time of another city.")
+
+    with relaying(engine, langfuse, SetClock(), with_comments=False) as relay:
+        await relay.deliver()
+
+    assert ["comment" in score for score in langfuse.scores] == [False]
