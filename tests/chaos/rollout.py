@@ -22,7 +22,7 @@ from tests.support.gateway_harness import wait_for
 from tests.support.versions import THIS, Version
 
 _SECONDS = 120.0  # within which something has to happen that usually takes less than two
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,10 @@ async def _leave_in_a_stream(address: str, history: ClientHistory, api: ManagedS
 
 async def _until(cluster: Cluster, happened: Callable[[Sequence[Course]], bool]) -> None:
     """Wait until the courses of the runs satisfy `happened`."""
-    async with asyncio.timeout(_SECONDS):
+    async with asyncio.timeout(_SECONDS), cluster.connected() as connection:
         while True:
-            if happened(courses(await cluster.rows("SELECT * FROM chaos.changes ORDER BY n"))):
+            changes = await connection.execute("SELECT * FROM chaos.changes ORDER BY n")
+            if happened(courses(await changes.fetchall())):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -78,14 +78,12 @@ def test_installed_wheel_answers_a_request_in_an_empty_folder(release: Path, tmp
             try:
                 Service.ready(process)
                 asked = command("ask", "How full is the disk?")
-                checked = command("doctor", "--json")
             finally:
                 process.terminate()
 
     assert said == f"starling {build_info().version} (commit {build_info().commit})\n"
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert "disk" in asked.stdout
-    assert [found for found in json.loads(checked.stdout) if found["state"] == "problem"] == []
 
 
 def test_release_does_not_mix_with_files_of_another_one(tmp_path: Path) -> None:
