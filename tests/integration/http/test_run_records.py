@@ -1,6 +1,8 @@
 """Records of runs over HTTP, as evaluation programs read them."""
 
-from typing import Any
+import asyncio
+import json
+from typing import Any, Final
 
 import pytest
 
@@ -8,9 +10,11 @@ from starling.core.ids import new_id
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
+from tests.support.stored_runs import blocked_for, events_of, stored_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LOOP_SECONDS: Final = 0.03  # for so long at most the event loop may be blocked; by a page made at once 0.04 to 0.07
 SECRET = "sk-proj-" + "a1B2c3D4e5" * 4
 
 
@@ -45,6 +49,22 @@ async def test_record_has_what_was_asked_called_judged_and_answered(api: LiveApi
     assert "supervisor" in {prompt["name"] for prompt in record["prompts"]}
     assert {step["type"] for step in record["steps"]} >= {"plan", "llm_call", "tool_call", "summary"}
     assert record["pruned"] is False
+
+
+async def test_page_of_large_records_is_written_without_blocking_the_event_loop(api: LiveApi) -> None:
+    for _ in range(20):
+        await stored_run(api.services.engine, events_of(100, chars=4_000), [{"path": "t1"}] * 400)  # 0.5 MB each
+    await records(api, limit=1)  # imports, and compiled statements
+    stop = asyncio.Event()
+
+    async with asyncio.TaskGroup() as group:
+        watcher = group.create_task(blocked_for(stop))
+        async with api.client.get("/v1/records", params={"limit": 20}) as response:
+            body = await response.read()
+        stop.set()
+
+    assert len(json.loads(body)["records"]) > 10
+    assert watcher.result() < LOOP_SECONDS
 
 
 async def test_records_come_in_pages_newest_first(api: LiveApi) -> None:

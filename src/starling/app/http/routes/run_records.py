@@ -1,15 +1,18 @@
 """Records of runs, for programs that judge them."""
 
+import asyncio
+import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import FEEDBACK, Name, RunFeedback
+from starling.app.runs.records import RecordsPage
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.listing import RunFilter
 
@@ -108,8 +111,8 @@ class RecordPage(BaseModel):
     next: str | None
 
 
-@router.get("", summary="Export runs for evaluation")
-async def records(services: FromServices, caller: Caller, wanted: Annotated[RecordQuery, Query()]) -> RecordPage:
+@router.get("", summary="Export runs for evaluation", response_model=RecordPage)
+async def records(services: FromServices, caller: Caller, wanted: Annotated[RecordQuery, Query()]) -> Response:
     """Return records of runs: what was asked, planned, called, judged, answered and said of it.
 
     A page ends early after records with 8 million characters.
@@ -117,4 +120,10 @@ async def records(services: FromServices, caller: Caller, wanted: Annotated[Reco
     before, one = (str(given) if given else None for given in (wanted.before, wanted.run_id))
     which = RunFilter(wanted.thread_id, wanted.status, before, since=wanted.since, id=one)
     found = await services.records.page(caller.tenant, limit=wanted.limit, which=which)
-    return RecordPage(records=[RunRecord.model_validate(record) for record in found.records], next=found.next)
+    return Response(await asyncio.to_thread(_json, found), media_type="application/json")
+
+
+def _json(page: RecordsPage) -> bytes:
+    """Return a page as JSON, made record by record: a page of 9 MB at once holds up other threads for 60 ms."""
+    made = (RunRecord.model_validate(record).model_dump_json(by_alias=True) for record in page.records)
+    return f'{{"records":[{",".join(made)}],"next":{json.dumps(page.next)}}}'.encode()
