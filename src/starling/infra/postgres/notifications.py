@@ -13,7 +13,7 @@ import psycopg
 from psycopg import AsyncConnection, Notify, OperationalError
 from psycopg.sql import SQL, Identifier
 
-from starling.infra.postgres.engine import address_of, beside_address
+from starling.infra.postgres.engine import address_of, beside_address, first_line
 from starling.infra.postgres.timeouts import BoundedConnection
 
 _RECONNECT_SECONDS: Final = 1.0
@@ -98,7 +98,7 @@ class NotificationHub:
                 async with await _connect(self._url) as connection:
                     await self._listen(connection)
             except psycopg.Error as error:  # of any kind: a replica refuses LISTEN, a server may end the session
-                _log.warning("lost the connection that listens for notifications: %s", error)
+                _log.warning("lost the connection that listens for notifications: %s", first_line(error))
             self._has_peers = True
             if not self._listening:
                 await asyncio.sleep(_RECONNECT_SECONDS)

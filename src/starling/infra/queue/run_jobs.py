@@ -16,7 +16,13 @@ from procrastinate.manager import JobManager
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from starling.infra.postgres.engine import address_of, beside_address, check_alive, options_before_address
+from starling.infra.postgres.engine import (
+    address_of,
+    beside_address,
+    check_alive,
+    first_line,
+    options_before_address,
+)
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import BoundedConnection
@@ -95,7 +101,7 @@ class RunJobs:
             )
         except ProcrastinateException as error:
             _end_if_cancelled(error)
-            _log.warning("the queue could not be reached and is restarted: %s", error)
+            _log.warning("the queue could not be reached and is restarted: %s", first_line(error.__cause__ or error))
 
     def fetch_skipped(self) -> None:
         """Fetch now, if a job was left for want of a slot."""
