@@ -28,12 +28,12 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_release_has_wheel_source_bill_of_materials_and_their_checksums(release: Path) -> None:
+def test_release_has_wheel_source_locks_bill_of_materials_and_their_checksums(release: Path) -> None:
     checked = run("sha256sum", "--check", "SHA256SUMS", folder=release).splitlines()
     bill = json.loads((release / "sbom.json").read_text("utf-8"))
 
     endings = sorted(name.removesuffix(": OK").rpartition("-")[2].rpartition(".")[2] for name in checked)
-    assert endings == ["gz", "json", "whl"]
+    assert endings == ["gz", "json", "lock", "lock", "whl"]
     assert {file.name for file in release.iterdir()} == {"SHA256SUMS", *(line.removesuffix(": OK") for line in checked)}
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "starling-swarm")
     assert {part["purl"]: hashes(part) for part in bill["components"]} == locked("requirements-runtime.lock")
