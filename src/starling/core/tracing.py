@@ -14,10 +14,8 @@ type Attributes = Mapping[str, object]
 """Strings, numbers, booleans and lists of strings by name; None is omitted.
 
 `input` and `output` are content: any JSON, shortened, and omitted if tracing of content is off. `tags` is a list of
-strings by which traces can be searched; spans that are opened inside a span later have its tags, too, and a run's
+strings by which traces can be searched; the spans inside a span have the tags that it was opened with, too, and a run's
 segment has those of all its spans. Attributes named in `SEARCHED` are metadata of the observation.
-
-They are read later, in another thread: what they refer to is not changed afterwards.
 """
 
 SEARCHED: Final = frozenset(
@@ -34,7 +32,7 @@ SEARCHED: Final = frozenset(
 """Attributes by which observations can be filtered, as metadata beside their tags."""
 
 type Describe = Callable[[], Attributes]
-"""Creates attributes; called only if the span is recorded."""
+"""Creates attributes if the span is recorded: later, and in another thread. So what it refers to is never changed."""
 
 
 VERDICT_SCORE: Final = "verdict"

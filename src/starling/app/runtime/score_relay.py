@@ -16,7 +16,6 @@ from starling.infra import deferred
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.feedback import FEEDBACK_CHANNEL
 from starling.infra.postgres.runs.unsent_scores import DELIVERY_DAYS, UnsentScoreRepository, UnsentScores
-from starling.infra.tracing.content import content_text
 from starling.infra.tracing.destination import langfuse_of
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class ScoreRelay:
                 "",
                 score.name,
                 score.value,
-                content_text(score.comment) if self._with_comments else "",
+                score.comment if self._with_comments else "",
                 score.moment,
                 score.source,
             )

@@ -1,4 +1,4 @@
-"""A thread that sends what was collected in the second before."""
+"""A thread that sends what was collected in the two seconds before."""
 
 import logging
 import threading
@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-_GATHER_SECONDS: Final = 1.0
+_GATHER_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
 class BatchThread[T]:
     """Passes items in order to `send`, in batches of at most `batch`. It sleeps while there is nothing to send.
 
-    At most `limit` items wait; adding one never blocks, and wakes the thread only if it is the first of its second.
+    At most `limit` items wait. Adding one never blocks, and wakes the thread only if it is the first of two seconds.
     """
 
     def __init__(self, name: str, send: Callable[[list[T]], None], *, limit: int, batch: int) -> None:
@@ -43,13 +43,14 @@ class BatchThread[T]:
         while not self._closing.is_set():
             self._filled.wait()
             self._closing.wait(_GATHER_SECONDS)
-            self._filled.clear()  # before the batches are taken: what is added meanwhile sets it again
-            self._send_all()
-        self._send_all()  # what came while the last batch was sent
+            self._filled.clear()  # before they are counted: what is added from now on sets it again
+            self._send_first(len(self._items))
+        self._send_first(len(self._items))  # what came while the last batch was sent
 
-    def _send_all(self) -> None:
-        while self._items:
-            batch = [self._items.popleft() for _ in range(min(self._batch, len(self._items)))]
+    def _send_first(self, count: int) -> None:
+        """Send so many of the items that wait. Later ones wait for others, so that they aren't sent one by one."""
+        for begin in range(0, count, self._batch):
+            batch = [self._items.popleft() for _ in range(min(self._batch, count - begin))]
             try:
                 self._send(batch)
             except Exception:  # noqa: BLE001 - the thread's edge: what follows is sent

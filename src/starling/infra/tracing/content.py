@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
+import orjson
+
 from starling.core.json import storable_text
 from starling.core.secrets.look_alikes import mask_keys, may_have_keys
 
@@ -21,10 +23,22 @@ def content_text(value: object) -> str:
     """
     if isinstance(value, str):
         return storable_text(_cut(mask_keys(value), _TEXT_CHARS))
+    text = _short_json(value)
+    if text and not may_have_keys(text):
+        return text
     text = _ENCODER.encode(_shorten(value, _cut_text))
     if may_have_keys(text):  # one look at the whole, since most have none
         text = _ENCODER.encode(_shorten(value, _masked_text))
     return storable_text(_cut(text, _ALL_CHARS))
+
+
+def _short_json(value: object) -> str:
+    """Return a value as JSON if there is nothing to shorten; else, and for what orjson can't write, an empty string."""
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        return ""
+    return text if len(text) <= _TEXT_CHARS else ""
 
 
 def _shorten(value: object, text_of: Callable[[str], str], depth: int = _DEPTH) -> object:

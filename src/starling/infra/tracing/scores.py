@@ -3,17 +3,17 @@
 import hashlib
 import logging
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import httpx
 from tenacity.wait import wait_base
 
 from starling.infra import deferred
 from starling.infra.tracing.batches import BatchThread
+from starling.infra.tracing.content import content_text
 from starling.infra.tracing.delivery import PAUSE, attempts
 from starling.infra.tracing.destination import Destination
 
@@ -27,9 +27,10 @@ _REFUSED: Final = {400, 413, 422}  # the others are about the key, the address o
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """A score of one span, or of the whole trace without a span. A text as `value` makes it a category.
+
+    The comment is shortened, and what looks like a key in it masked, when the score is sent.
 
     Ids are hexadecimal, as for Langfuse. A score of the same place and `source` replaces an earlier one, if it has the
     same moment, too.
@@ -78,7 +79,7 @@ class ScoreClient:
         Raises ScoresRefusedError if it would refuse some of them again, ScoreError after all other failures.
         """
         try:
-            answer = attempts(self._pause, self._wait)(self._create, [_request(score) for score in scores])
+            answer = attempts(self._pause, self._wait)(self._create, tuple(map(_request, scores)))
         except (httpx.HTTPError, deferred.langfuse_api().core.ApiError) as error:
             refused = getattr(error, "status_code", None) in _REFUSED
             raise (ScoresRefusedError if refused else ScoreError)(_reason(error)) from error
@@ -100,8 +101,11 @@ class ScoreClient:
             base_url=self.address, headers=self._headers, httpx_client=self._http
         )
 
-    def _create(self, requests: "list[CreateScoreRequest]") -> object:
-        return self._api.scores.create(request=requests, request_options={"max_retries": 0})
+    def _create(self, scores: Sequence[object]) -> object:
+        """Pass scores on as a tuple, which the client sends as it is: it would look for names to replace in a list."""
+        return self._api.scores.create(
+            request=cast("list[CreateScoreRequest]", scores), request_options={"max_retries": 0}
+        )
 
     def _wait(self, seconds: float) -> None:
         self._closing.wait(seconds)
@@ -139,7 +143,7 @@ class ScoreSender:
         self._unavailable = True
 
 
-def _request(score: Score) -> "CreateScoreRequest":
+def _request(score: Score) -> Mapping[str, object]:
     """Return a score as the API takes it, without fields that would be null.
 
     It is the JSON of the client's type, which the client sends as it is, as it does for the package's own scores:
@@ -152,10 +156,10 @@ def _request(score: Score) -> "CreateScoreRequest":
         "name": score.name,
         "value": score.value,
         "dataType": "CATEGORICAL" if isinstance(score.value, str) else "NUMERIC",
-        "comment": score.comment,
+        "comment": content_text(score.comment),
         "timestamp": score.moment.isoformat(),
     }
-    return cast("CreateScoreRequest", {name: value for name, value in given.items() if value not in ("", None)})
+    return {name: value for name, value in given.items() if value != ""}
 
 
 def _reason(error: Exception) -> str:

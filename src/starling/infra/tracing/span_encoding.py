@@ -1,5 +1,7 @@
 """Ended spans in the encoding of OTLP, with attribute names of OpenTelemetry and Langfuse."""
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
@@ -12,7 +14,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 from starling.core.json import is_64_bit, storable_text
 from starling.core.tracing import SEARCHED, Attributes
 from starling.infra.tracing.content import content_text
-from starling.infra.tracing.spans import LEVEL, OpenSpan, SpanEvent, SpanLink
+from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan, SpanEvent, SpanLink
 
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
 _WARNINGS: Final = "starling.warnings"  # messages of errors, which may quote content
@@ -21,24 +23,39 @@ _TYPE: Final = "langfuse.observation.type"
 _MESSAGE: Final = "langfuse.observation.status_message"
 _SHARED: Final = ("langfuse.session.id", "langfuse.trace.name", "tenant", "correlation_id", "epoch")
 _VERSION: Final = "langfuse.version"  # by which dashboards tell what a team's observations cost
-_METADATA: Final = {name: f"langfuse.observation.metadata.{name}" for name in SEARCHED}
 _LOCAL: Final = otlp.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _REMOTE: Final = _LOCAL | otlp.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 _SCOPE: Final = InstrumentationScope(name="starling")
+_OUTERMOST: Final = Opening({}, (), None)
+_TAG_CHARS, _TAGS_PER_TRACE = 200, 100
+_SPANS_AT_A_TIME, _PAUSE_SECONDS = 8, 0.000_05  # without pauses, the event loop waits for 5 ms whenever it goes on
 _SHORT: Final = 100  # characters of values that other spans are likely to have, too
 
-_PLAIN: Final = frozenset({str, bool, int, float})
+_HASHABLE: Final = frozenset({str, bool, int, float})
 
 type _Value = str | tuple[str, ...]
 
+_log = logging.getLogger(__name__)
+
 
 def export_request(spans: Sequence[OpenSpan], resource: Mapping[str, object], *, with_content: bool) -> bytes:
-    """Return the body of a request to `/v1/traces`."""
+    """Return the body of a request to `/v1/traces`. Spans that can't be encoded are left out, with one warning."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add(resource=Resource(attributes=_pairs(resource)))
     of_scope = of_resource.scope_spans.add(scope=_SCOPE)
-    for span in spans:
-        _write(span, of_scope.spans.add(), with_content=with_content)
+    left_out: list[str] = []
+    for number, span in enumerate(spans, start=1):
+        if number % _SPANS_AT_A_TIME == 0:
+            time.sleep(_PAUSE_SECONDS)
+        try:
+            _write(span, of_scope.spans.add(), with_content=with_content)
+        except Exception as error:  # noqa: BLE001 - descriptions and values are of any kind; the other spans are sent
+            del of_scope.spans[-1]
+            left_out.append(f"{span.name}: {type(error).__name__}: {error}")
+    if left_out:
+        _log.warning(
+            "%d of %d spans can't be encoded and are dropped; the first is %s", len(left_out), len(spans), left_out[0]
+        )
     return request.SerializeToString()
 
 
@@ -49,7 +66,15 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     may be concatenated, which merges them.
     """
     attributes = _attributes(span, with_content=with_content)
-    to.MergeFromString(b"".join([_attribute(name, value) for name, value in attributes.items()]))
+    content = [(shown, attributes.pop(name, None)) for name, shown in _CONTENT.items()]
+    encoded = [_attribute(name, value) for name, value in attributes.items() if value is not None]
+    if span.parent is not None:
+        encoded.append(_shared(span.root))
+    to.MergeFromString(b"".join(encoded))
+    if with_content:
+        for name, value in content:
+            if value is not None:
+                to.attributes.add(key=name).value.string_value = content_text(value)
     to.trace_id = bytes.fromhex(span.trace_id)
     to.span_id = _id(span.span_id)
     if span.parent:
@@ -58,43 +83,71 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     to.kind = otlp.Span.SPAN_KIND_INTERNAL
     to.start_time_unix_nano, to.end_time_unix_nano = span.begun, span.ended
     to.flags = _LOCAL
-    to.events.extend([_event(event) for event in span.events])
-    to.links.extend([_link(span, link) for link in span.links])
+    if span.events:
+        to.events.extend([_event(event) for event in span.events])
+    if span.links:
+        to.links.extend([_link(span, link) for link in span.links])
     if span.failure is not None:
         to.status.code = otlp.Status.STATUS_CODE_ERROR
         to.status.message = cast("str", attributes[_MESSAGE])
 
 
 def _attributes(span: OpenSpan, *, with_content: bool) -> dict[str, object]:
-    """Return the attributes of a span, with content, metadata and tags under the names of Langfuse."""
-    found: dict[str, object] = {_TYPE: span.kind.value}
-    if span.parent is not None:
-        run = span.root.described[0]
-        found.update([(name, run[name]) for name in _SHARED])
-    for described in span.described:
-        found.update([(name, value) for name, value in described.items() if value is not None])
-    content = [(name, found.pop(name)) for name in _CONTENT if name in found]
-    warnings = cast("Sequence[str]", found.pop(_WARNINGS, ()))
-    if with_content:
-        found.update([(_CONTENT[name], content_text(value)) for name, value in content])
-        if warnings:
-            found[_WARNINGS] = tuple(map(content_text, warnings))
-    found.update([(_METADATA[name], found[name]) for name in found.keys() & SEARCHED])
-    if span.team_version is not None:
-        found[_VERSION] = span.team_version
-    found[_TAGS] = span.tags if span.parent else tuple(span.trace_tags)
+    """Return the attributes of a span itself, under the names of Langfuse but for `input` and `output`."""
+    opening = _opening(span)
+    found, tags = dict(opening.attributes), opening.tags
+    for describe in span.described[1:]:
+        described = describe()
+        found.update(described)
+        tags = _with_tags(tags, described)
     found.pop("tags", None)
+    found[_TYPE], found[_TAGS] = span.kind.value, _add_to_trace(span, tags)
+    if warnings := cast("Sequence[str] | None", found.get(_WARNINGS)):
+        found[_WARNINGS] = tuple(map(content_text, warnings)) if with_content else None
+    found[_VERSION] = opening.team_version
     if span.failure is not None:
         found[LEVEL] = "ERROR"
         found[_MESSAGE] = content_text(span.failure) if with_content else ""
     return found
 
 
+def _opening(span: OpenSpan) -> Opening:
+    """Return what a span was opened with, and keep it: the spans in it, which are encoded first, need it, too."""
+    if span.opening is None:
+        outer = _opening(span.parent) if span.parent else _OUTERMOST
+        attributes = span.described[0]()
+        team_version = attributes.get("team_version") or outer.team_version
+        span.opening = Opening(attributes, _with_tags(outer.tags, attributes), team_version)
+    return span.opening
+
+
+def _with_tags(tags: tuple[str, ...], attributes: Attributes) -> tuple[str, ...]:
+    if "tags" not in attributes:
+        return tags
+    added = [storable_text(tag[:_TAG_CHARS]) for tag in cast("Sequence[str]", attributes["tags"])]
+    return tuple(dict.fromkeys((*tags, *added)))
+
+
+def _add_to_trace(span: OpenSpan, tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Count tags for the whole trace. Return those that a span is sent with: the root has those of all."""
+    of_trace = span.root.trace_tags
+    of_trace.update(dict.fromkeys(tags))
+    return tuple(of_trace)[:_TAGS_PER_TRACE] if span.parent is None else tags
+
+
+def _shared(root: OpenSpan) -> bytes:
+    """Return the encoding of a span with the attributes that all spans of a run share."""
+    if not root.shared:
+        run = _opening(root).attributes
+        root.shared = b"".join([_one_attribute(name, run[name]) for name in _SHARED])
+    return root.shared
+
+
 def _attribute(name: str, value: object) -> bytes:
     """Return the encoding of a span with one attribute."""
     if type(value) is str and len(value) > _SHORT:
         return _one_attribute(name, value)
-    return _cached_attribute(name, value if type(value) in _PLAIN else _plain(value))
+    return _cached_attribute(name, value if type(value) in _HASHABLE else _plain(value))
 
 
 def _plain(value: object) -> _Value:
@@ -105,7 +158,10 @@ def _plain(value: object) -> _Value:
 
 
 def _one_attribute(name: str, value: object) -> bytes:
-    return otlp.Span(attributes=[KeyValue(key=name, value=_any_value(value))]).SerializeToString()
+    """Return the encoding, with the attribute as metadata of the observation if observations can be filtered by it."""
+    names = (name, f"langfuse.observation.metadata.{name}") if name in SEARCHED else (name,)
+    encoded = _any_value(value)
+    return otlp.Span(attributes=[KeyValue(key=name, value=encoded) for name in names]).SerializeToString()
 
 
 _cached_attribute = lru_cache(4_096, typed=True)(_one_attribute)
@@ -132,7 +188,9 @@ def _pairs(attributes: Attributes) -> list[KeyValue]:
 
 
 def _event(event: SpanEvent) -> otlp.Span.Event:
-    return otlp.Span.Event(name=event.name, time_unix_nano=event.moment, attributes=_pairs(event.attributes))
+    """Return an event; its texts, one of which may be the comment of a score, are content."""
+    shown = {name: content_text(value) if isinstance(value, str) else value for name, value in event.attributes.items()}
+    return otlp.Span.Event(name=event.name, time_unix_nano=event.moment, attributes=_pairs(shown))
 
 
 def _link(span: OpenSpan, link: SpanLink) -> otlp.Span.Link:

@@ -5,21 +5,19 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
 from random import getrandbits
 from time import time_ns
 from types import TracebackType
-from typing import Final, NamedTuple, Self, cast
+from typing import Final, NamedTuple, Self
 
 from starling.core.errors import SuspendedError
-from starling.core.json import storable_text
 from starling.core.runs import Run
 from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
-from starling.infra.tracing.content import content_text
 from starling.infra.tracing.scores import Score
 
 SEGMENT: Final = "run.segment"
 LEVEL: Final = "langfuse.observation.level"
-_TAG_CHARS, _TAGS_PER_TRACE = 200, 100
 
 
 class SpanEvent(NamedTuple):
@@ -37,13 +35,22 @@ class SpanLink(NamedTuple):
     attributes: Attributes
 
 
+class Opening(NamedTuple):
+    """What a span was opened with. The spans in it have its tags and its team's version, too."""
+
+    attributes: Attributes
+    tags: tuple[str, ...]
+    team_version: object
+
+
 type SendScore = Callable[[Score], object]
 
 
 class OpenSpan:
     """A span while it is open, and what is known of it once it has ended. Times are nanoseconds since 1970.
 
-    It does as little as it can, since runs wait for it: `span_encoding` makes attributes of `described` later.
+    It does as little as it can, since runs wait for it: `span_encoding` calls what is in `described` later, and keeps
+    in `opening`, and in the root's `trace_tags` and `shared`, what it needs for further spans.
     """
 
     __slots__ = (
@@ -57,31 +64,33 @@ class OpenSpan:
         "kind",
         "links",
         "name",
+        "opening",
         "parent",
         "root",
+        "shared",
         "span_id",
-        "tags",
-        "team_version",
         "trace_id",
         "trace_tags",
     )
 
-    def __init__(self, to: "SpanTracer", name: str, kind: SpanKind, span_id: int, parent: "OpenSpan | None") -> None:
+    def __init__(
+        self, to: "SpanTracer", name: str, kind: SpanKind, describe: Describe, span_id: int, parent: "OpenSpan | None"
+    ) -> None:
         self._to = to
         self.name, self.kind, self.span_id, self.parent = name, kind, span_id, parent
-        self.described: list[Attributes] = []
-        self.events: list[SpanEvent] = []
+        self.described = [describe]
+        self.events: Sequence[SpanEvent] = ()
         self.links: Sequence[SpanLink] = ()
         self.failure: str | None = None
-        self.team_version: object = None  # of the team whose work this is
-        self.tags: tuple[str, ...] = ()
+        self.opening: Opening | None = None
         self._outer: OpenSpan | None = None
         self.ended = 0
         if parent is None:
-            self.root, self.trace_id, self.trace_tags = self, "", dict[str, None]()
+            self.root, self.trace_id = self, ""
+            self.trace_tags: dict[str, None] = {}
+            self.shared = b""  # the encoding of attributes that all spans of the trace have
         else:
-            self.root, self.trace_id, self.trace_tags = parent.root, parent.trace_id, parent.trace_tags
-            self.team_version, self.tags = parent.team_version, parent.tags
+            self.root, self.trace_id = parent.root, parent.trace_id
         self.begun = time_ns()
 
     def __enter__(self) -> Self:
@@ -102,33 +111,22 @@ class OpenSpan:
 
     def _leave(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            self.described.append({"starling.interrupted": True, LEVEL: "WARNING"})
+            self.set(lambda: {"starling.interrupted": True, LEVEL: "WARNING"})
         elif isinstance(error, SuspendedError):
             # not a failure: the next claim of the run continues here
-            self.described.append({"starling.waiting": True})
+            self.set(lambda: {"starling.waiting": True})
         else:
-            self.described.append({"error.type": getattr(error, "code", type(error).__qualname__)})
+            kind = getattr(error, "code", type(error).__qualname__)
+            self.set(lambda: {"error.type": kind})
             self.fail(str(error))
 
     def set(self, describe: Describe) -> None:
-        """Add attributes. Their tags count for the spans that are opened in this one from now on, and for the trace."""
-        attributes = describe()
-        self.described.append(attributes)
-        if "tags" in attributes:
-            self._add_tags(cast("Sequence[str]", attributes["tags"]))
-        if attributes.get("team_version") is not None:
-            self.team_version = attributes["team_version"]
+        """Add attributes."""
+        self.described.append(describe)
 
     def fail(self, reason: str) -> None:
         """Mark the span as failed. The reason may quote inputs and outputs, so it counts as content."""
         self.failure = reason
-
-    def _add_tags(self, tags: Sequence[str]) -> None:
-        short = [storable_text(tag[:_TAG_CHARS]) for tag in tags]
-        self.tags = tuple(dict.fromkeys((*self.tags, *short)))
-        for tag in short:
-            if len(self.trace_tags) < _TAGS_PER_TRACE:
-                self.trace_tags[tag] = None
 
 
 _CURRENT: ContextVar[OpenSpan | None] = ContextVar("starling_span", default=None)
@@ -146,19 +144,17 @@ class SpanTracer:
         self._with_content = with_content
 
     def segment(self, run: Run) -> OpenSpan:
-        segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, _segment_id(run, run.fence), None)
+        describe, span_id = partial(_segment_attributes, run), _segment_id(run, run.fence)
+        segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, describe, span_id, None)
         segment.trace_id = run.trace_id
         segment.links = _previous_segment_link(run)
-        segment.set(lambda: _segment_attributes(run))
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
         current = _CURRENT.get()
         if current is None:
             return NOOP_SPAN
-        child = OpenSpan(self, name, kind, getrandbits(64) or 1, current)
-        child.set(describe)
-        return child
+        return OpenSpan(self, name, kind, describe, getrandbits(64) or 1, current)
 
     def span_id(self) -> str:
         latest = _LATEST.get() if _CURRENT.get() else None
@@ -168,7 +164,7 @@ class SpanTracer:
         current = _CURRENT.get()
         if current is None or (of_trace and self._send_score is not None):
             return
-        comment = content_text(comment) if self._with_content else ""
+        comment = comment if self._with_content else ""
         moment = time_ns()
         if self._send_score is not None:
             at = datetime.fromtimestamp(moment / 1e9, UTC)
@@ -180,7 +176,7 @@ class SpanTracer:
             result: value,
             "gen_ai.evaluation.explanation": comment,
         }
-        current.events.append(SpanEvent("gen_ai.evaluation.result", said, moment))
+        current.events = (*current.events, SpanEvent("gen_ai.evaluation.result", said, moment))
 
 
 def _segment_id(run: Run, fence: int) -> int:

@@ -28,6 +28,25 @@ def test_items_are_sent_while_it_is_open() -> None:
     thread.close()
 
 
+def test_items_that_come_while_a_batch_is_sent_are_sent_with_later_ones() -> None:
+    sent: list[list[int]] = []
+    first = threading.Event()
+
+    def send(batch: list[int]) -> None:
+        sent.append(batch)
+        if batch == [0]:
+            thread.add(1)
+            first.set()
+
+    thread = BatchThread[int]("test", send, limit=10, batch=10)
+    thread.add(0)
+    assert first.wait(60)
+    thread.add(2)
+    thread.close()
+
+    assert sent == [[0], [1, 2]]
+
+
 def test_items_beyond_the_limit_are_refused() -> None:
     sent: list[list[int]] = []
     thread = BatchThread[int]("test", sent.append, limit=2, batch=10)

@@ -18,6 +18,13 @@ KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 RESOURCE = {"service.name": "starling"}
 
 
+class Unprintable:
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise TypeError("It has no text.")
+
+
 def sent(spans: list[OpenSpan], *, with_content: bool = True) -> list[Span]:
     request = ExportTraceServiceRequest.FromString(export_request(spans, RESOURCE, with_content=with_content))
     (of_resource,) = request.resource_spans
@@ -131,3 +138,19 @@ def test_span_that_an_exception_leaves_says_what_it_was(
     (segment,) = sent(kept)
     assert segment.status.code == status
     assert attributes.items() <= decoded_attributes(segment.attributes).items()
+
+
+def test_span_that_cannot_be_encoded_is_left_out_of_its_batch(caplog: pytest.LogCaptureFixture) -> None:
+    kept: list[OpenSpan] = []
+    tracer = SpanTracer(kept.append, None, with_content=True)
+
+    with tracer.segment(CLAIMED_RUN):
+        with tracer.span("broken", SpanKind.TOOL, lambda: {"starling.value": Unprintable()}):
+            pass
+        with tracer.span("recall", SpanKind.RETRIEVER, dict):
+            pass
+
+    assert [span.name for span in sent(kept)] == ["recall", "run.segment"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 of 3 spans can't be encoded and are dropped; the first is broken: TypeError: It has no text."
+    ]

@@ -15,6 +15,7 @@ from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.events.stream import AnyEvent, StoredEvent
 from starling.core.ids import new_id
+from starling.core.json import Json
 from starling.core.runs import Run, RunResult, Step
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.infra.fast_json import storable_json, storable_with_json
@@ -122,7 +123,7 @@ class JournalEntry:
 @dataclass(slots=True)
 class _Batch:
     events: list[AnyEvent] = field(default_factory=list["AnyEvent"])
-    steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
+    steps: list[tuple[str, Step, str]] = field(default_factory=list[tuple[str, Step, str]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     sources: list[ClauseSource] = field(default_factory=list["ClauseSource"])
     dropped_at_end: list[ClauseSource] = field(default_factory=list["ClauseSource"])
@@ -181,9 +182,7 @@ class RunWriter:
 
     def step(self, step: Step) -> None:
         """Add a step to the next batch, with the span that it was made in."""
-        if span_id := self._span_id():
-            step = step.model_copy(update={"metadata": {**step.metadata, "span_id": span_id}})
-        self._pending.steps.append((new_id(), step))
+        self._pending.steps.append((new_id(), step, self._span_id()))
 
     def record(self, entry: JournalEntry) -> None:
         """Add a journal entry to the next batch, together with the events emitted before the flush."""
@@ -325,7 +324,7 @@ class RunWriter:
             "flushes": self._flushes,
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
-            "steps": _json([mask_keys_in({"id": key, **step.model_dump()}) for key, step in batch.steps]),
+            "steps": _json([_step_row(*step) for step in batch.steps]),
             "journal": _json([entry.row() for entry in batch.journal]),
         }
         rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
@@ -345,6 +344,14 @@ class RunWriter:
 def _stored(seq: int, event: AnyEvent) -> StoredEvent:
     data, text = storable_with_json(mask_keys_in(event.model_dump(mode="json")))
     return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
+
+
+def _step_row(key: str, step: Step, span_id: str) -> Json:
+    """Return a step as it is stored: with the id of its span, if there is one, and without what looks like a key."""
+    row: dict[str, Any] = {"id": key, **step.model_dump()}
+    if span_id:
+        row["metadata"]["span_id"] = span_id
+    return mask_keys_in(row)
 
 
 def _json(value: object) -> Jsonb:
