@@ -31,6 +31,7 @@ def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
             log = lines(platform)
 
     started = json.loads(asked.stdout.splitlines()[0])
+    (claimed,) = [line for line in log if line["event"] == "run claimed"]
     (ended,) = [line for line in log if line["event"] == "run ended"]
     (request,) = [line for line in log if line["event"] == "request" and line["method"] == "POST"]
     assert asked.returncode == 0, asked.stderr
@@ -38,6 +39,7 @@ def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
         started["run_id"], "default", started["trace_id"], started["correlation_id"],
     ]  # fmt: skip
     assert ended["status"] == "succeeded"
+    assert (claimed["run_id"], claimed["claim"], claimed["crashes"]) == (started["run_id"], 1, 0)
     assert (request["path"], request["status"], request["tenant"]) == ("/v1/agent/run", 200, "default")
     assert request["run_id"] == started["run_id"]
     assert any("no-such-command" in line["event"] and line["level"] == "warning" for line in log)

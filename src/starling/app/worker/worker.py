@@ -184,6 +184,9 @@ class Worker:
         begun = perf_counter()
         park = claim.run.crashes >= self._limits.crashes_per_run
         with run_log_context(claim.run):
+            _log.info(
+                "run claimed", extra={"worker": self.name, "claim": claim.run.fence, "crashes": claim.run.crashes}
+            )
             try:
                 status = await self._handled(claim, park=park)
             except (LeaseLostError, DatabaseUnavailableError) as error:
