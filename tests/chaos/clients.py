@@ -1,13 +1,17 @@
 """Clients that send requests, streamed or in the background, retry after every failure and read each run to its end."""
 
 import asyncio
+import random
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
 from tests.chaos.api_client import LOST, PAUSE_SECONDS, ApiClient
+from tests.chaos.approvers import Approver
 from tests.chaos.builds import BuildGenerator, BuildWish
-from tests.chaos.client_history import Accepted, Reading
+from tests.chaos.client_history import Accepted, ClientHistory, Reading
+from tests.chaos.cluster import TENANTS, Cluster
 from tests.chaos.workload import CLERKS, DESK, TILL, Call, PlannedRequest, RequestGenerator, Task
 from tests.support.sse import read_events
 
@@ -200,3 +204,17 @@ class Clients:
                 self.api.history.record_status(run_id, told["status"], asked)
             else:
                 await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def keep_busy(cluster: Cluster, history: ClientHistory, callers: int, stop: asyncio.Event) -> None:
+    """Send requests of both tenants and answer what their runs ask, until `stop` is set and all of them have ended."""
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(ApiClient.of(cluster, history, tenant, random.Random(tenant)))
+            for tenant in TENANTS
+        ]
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        answering = [group.create_task(Approver(api).answer()) for api in clients]
+        await asyncio.gather(*(Clients(api, callers).call(stop) for api in clients))
+        for task in answering:
+            task.cancel()

@@ -7,11 +7,11 @@ import random
 import secrets
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import psutil
@@ -55,6 +55,31 @@ _MODEL_SECONDS = 0.03
 _LEFT_SECONDS = 20.0
 
 
+class Postgres(Protocol):
+    """A server, also one of several that take each other's place."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def tcp_url(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def embedded(folder: Path) -> EmbeddedPostgres:
+    """Return the platform's own server."""
+    postgres = EmbeddedPostgres(folder / "database")
+    postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
+    return postgres
+
+
+def replicated(folder: Path) -> ReplicatedPostgres:
+    """Return a server with a synchronous replica."""
+    return ReplicatedPostgres(folder, ports=(_free_port(), _free_port()))
+
+
 @dataclass(slots=True)
 class TenantKey:
     """A key of a tenant; `going` says that it is revoked or about to be."""
@@ -69,7 +94,7 @@ class Cluster:
     """The running system. `keys` are those in use, `planted` the secrets that must not appear anywhere."""
 
     folder: Path
-    postgres: EmbeddedPostgres | ReplicatedPostgres
+    postgres: Postgres
     model: ModelServer
     collector: Collector
     apis: Sequence[ManagedService]
@@ -116,58 +141,50 @@ async def open_cluster(
     versions: Sequence[Version] = (THIS, THIS),
     *,
     started: int = 2,
-    replicated: bool = False,
+    postgres: Callable[[Path], AbstractContextManager[Postgres]] = embedded,
 ) -> AsyncGenerator[Cluster]:
     """Start everything in `folder`, which every user may enter; stop it at the end of the block.
 
     `team_runtime` executes the members of teams. There is an API and a worker of each of `versions`; only the first
-    `started` of each are started. The first version sets the database up. `replicated`: Postgres has a synchronous
-    replica.
+    `started` of each are started. The first version sets the database up. `postgres` makes
+    the server, which starts with its context.
     """
     planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers", "collector")}
     async with AsyncExitStack() as stack:
-        postgres = stack.enter_context(_postgres(folder, replicated=replicated))
-        await (upgrade(postgres.url) if versions[0] is THIS else versions[0].upgrade(postgres.url, folder))
-        with psycopg.connect(postgres.url, autocommit=True) as connection:
+        server = stack.enter_context(postgres(folder))
+        await (upgrade(server.url) if versions[0] is THIS else versions[0].upgrade(server.url, folder))
+        with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(_WITNESS.read_bytes())
-        keys = await _keys(postgres.url, *CLIENT_SCOPES)
+        keys = await _keys(server.url, *CLIENT_SCOPES)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
         ports = [_free_port() for _ in versions]
         common = _environment(folder, planted, model, collector)
         pairs = [
-            _services(folder, postgres, {**common, **version.variables}, port, number)
+            _services(folder, server, {**common, **version.variables}, port, number)
             for number, (version, port) in enumerate(zip(versions, ports, strict=True), 1)
         ]
         apis, workers = zip(*pairs, strict=True)
         cluster = Cluster(
             folder=folder,
-            postgres=postgres,
+            postgres=server,
             model=model,
             collector=collector,
             apis=apis,
             workers=workers,
             addresses=[f"http://127.0.0.1:{port}" for port in ports],
             keys=keys,
-            planted={**planted, **{f"key of {name}": key.secret for name, key in keys.items()}, **_password(postgres)},
+            planted={**planted, **{f"key of {name}": key.secret for name, key in keys.items()}, **_password(server)},
         )
         keeper = asyncio.get_running_loop().create_task(_open_gates(cluster.effects_file), name="gates")
         stack.callback(keeper.cancel)
         first = [service for pair in pairs[:started] for service in pair]
         await stack.enter_async_context(supervised(first))
         await all_ready(first)
-        for tenant, key in (await _keys(postgres.url, Scope.TEAMS, Scope.ADMIN)).items():
+        for tenant, key in (await _keys(server.url, Scope.TEAMS, Scope.ADMIN)).items():
             cluster.planted[f"key of the team administrator of {tenant}"] = key.secret
             await activate_teams(cluster.addresses[0], key.secret, team_runtime)
         yield cluster
-
-
-def _postgres(folder: Path, *, replicated: bool) -> EmbeddedPostgres | ReplicatedPostgres:
-    if replicated:
-        return ReplicatedPostgres(folder, ports=(_free_port(), _free_port()))
-    postgres = EmbeddedPostgres(folder / "database")
-    postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
-    return postgres
 
 
 async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
@@ -180,7 +197,7 @@ async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
     return {row.tenant: TenantKey(row.id, secret) for row, secret in made}
 
 
-def _password(postgres: EmbeddedPostgres | ReplicatedPostgres) -> Mapping[str, str]:
+def _password(postgres: Postgres) -> Mapping[str, str]:
     return {"password of Postgres": urlsplit(postgres.tcp_url).password or ""}
 
 
@@ -214,7 +231,7 @@ def _environment(
 
 
 def _services(
-    folder: Path, postgres: EmbeddedPostgres | ReplicatedPostgres, common: Mapping[str, str], port: int, number: int
+    folder: Path, postgres: Postgres, common: Mapping[str, str], port: int, number: int
 ) -> tuple[ManagedService, ManagedService]:
     """Return an API and a worker."""
 

@@ -15,7 +15,7 @@ from tests.chaos.api_client import ApiClient
 from tests.chaos.approvers import Approver
 from tests.chaos.client_history import ClientHistory, Reading, Violation
 from tests.chaos.clients import Clients
-from tests.chaos.cluster import TENANTS, Cluster, open_cluster
+from tests.chaos.cluster import TENANTS, Cluster, embedded, open_cluster, replicated
 from tests.chaos.invariants import violations
 from tests.chaos.nemesis import Nemesis, schedule
 from tests.chaos.observations import Observations, collect
@@ -74,7 +74,8 @@ async def run_experiment(plan: ExperimentPlan, folder: Path) -> ExperimentResult
     """Run an experiment in `folder`, which every user may enter."""
     history = ClientHistory(guarantees=TimingGuarantees(prune_age=plan.prune_age))
     watch = Stopwatch()
-    async with open_cluster(folder, plan.team_runtime, replicated=plan.replicated) as cluster:
+    server = replicated if plan.replicated else embedded
+    async with open_cluster(folder, plan.team_runtime, postgres=server) as cluster:
         watch.lap("start")
         admin = Administrator.of(cluster, history)
         nemesis = Nemesis(cluster, admin, history.guarantees, plan.verbose)

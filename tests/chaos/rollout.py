@@ -4,18 +4,14 @@ Pair 1 of the cluster, an API and a worker, is of the former version, pair 2 of 
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.chaos.api_client import ApiClient
-from tests.chaos.approvers import Approver
 from tests.chaos.client_history import ClientHistory
-from tests.chaos.clients import Clients
-from tests.chaos.cluster import TENANTS, Cluster, open_cluster
+from tests.chaos.clients import keep_busy
+from tests.chaos.cluster import Cluster, open_cluster
 from tests.chaos.observations import Observations, Row, collect, grouped
 from tests.chaos.processes import ManagedService, all_ready, supervised
 from tests.support.gateway_harness import wait_for
@@ -58,7 +54,7 @@ async def roll_out(old: Version, folder: Path, *, callers: int, returns: int = 1
     async with open_cluster(folder, "native", (old, THIS), started=1) as cluster, asyncio.TaskGroup() as group:
         (_, new_api), (old_worker, new_worker) = cluster.apis, cluster.workers
         stop = asyncio.Event()
-        load = group.create_task(_load(cluster, history, callers, stop))
+        load = group.create_task(keep_busy(cluster, history, callers, stop))
         await _until(cluster, lambda found: len(found) > callers)
         await THIS.upgrade(cluster.postgres.url, folder)
         async with supervised((new_api, new_worker)):
@@ -109,17 +105,3 @@ async def _until(cluster: Cluster, happened: Callable[[Sequence[Course]], bool])
             if happened(courses(await changes.fetchall())):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _load(cluster: Cluster, history: ClientHistory, callers: int, stop: asyncio.Event) -> None:
-    """Send requests of both tenants and answer what their runs ask, until `stop` is set and all of them have ended."""
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(ApiClient.of(cluster, history, tenant, random.Random(tenant)))
-            for tenant in TENANTS
-        ]
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        answering = [group.create_task(Approver(api).answer()) for api in clients]
-        await asyncio.gather(*(Clients(api, callers).call(stop) for api in clients))
-        for task in answering:
-            task.cancel()

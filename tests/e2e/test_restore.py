@@ -3,94 +3,17 @@
 The commands and settings are those of `docs/guides/postgres.md`.
 """
 
-import shlex
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from starling.infra.postgres.embedded.os_user import service_account
 from starling.infra.postgres.schema import upgrade
 from tests.chaos.workload import Call
-from tests.support.documented_commands import blocks
+from tests.support.backups import Take, dump, moment, source_of
 from tests.support.planned_runs import PlannedRuns, assert_whole, first_call, planned_runs
-from tests.support.postgres_servers import PostgresServer, run_program, running
+from tests.support.postgres_servers import running
 
 pytestmark = pytest.mark.timeout(180)
-
-_GUIDE = "docs/guides/postgres.md"
-_FOLDER = "/var/backups/starling"
-_MOMENT = "2026-11-20 11:12:01+00"
-_HOST, _NEW_HOST = "user:password@host:5432", "user:password@new-host:5432"
-
-
-@dataclass(frozen=True, slots=True)
-class Backups:
-    """A server, its backups in a folder, and the server that they are restored to."""
-
-    folder: Path
-    source: PostgresServer
-    restored: PostgresServer
-
-    def documented(self, words: str) -> str:
-        """Return the block of the guide that contains some words, with the addresses and the folder of this test."""
-        (text,) = (block.text for block in blocks(_GUIDE) if words in block.text)
-        for server, host in ((self.source, _HOST), (self.restored, _NEW_HOST)):
-            text = text.replace(f"postgresql://{host}", server.url("").rstrip("/"))
-        return text.replace(_FOLDER, str(self.folder)).replace("starling.dump", str(self.folder / "starling.dump"))
-
-    def settings(self, words: str) -> dict[str, str]:
-        lines = self.documented(words).splitlines()
-        return {name: value.strip("'") for name, _, value in (line.partition(" = ") for line in lines)}
-
-    def run(self, words: str) -> None:
-        """Run the documented command."""
-        program, *arguments = shlex.split(self.documented(words))
-        run_program(program, *arguments)
-
-
-async def source_of(folder: Path) -> Backups:
-    """Start a server that archives its log, with a database for the platform."""
-    service_account().make_folder(folder / "backups")
-    service_account().make_folder(folder / "backups" / "wal")
-    backups = Backups(folder / "backups", PostgresServer(folder / "source"), PostgresServer(folder / "restored"))
-    source = PostgresServer(folder / "source", port=backups.source.port, settings=backups.settings("archive_mode"))
-    source.initialise().start()
-    source.execute("CREATE DATABASE starling")
-    await upgrade(source.url())
-    return Backups(backups.folder, source, backups.restored)
-
-
-def dump(backups: Backups) -> Callable[[], None]:
-    """Dump the database; return what restores it."""
-    backups.run("pg_dump")
-
-    def restore() -> None:
-        backups.restored.initialise().start()
-        backups.restored.execute("CREATE DATABASE starling")
-        backups.run("pg_restore")
-
-    return restore
-
-
-def moment(backups: Backups) -> Callable[[], None]:
-    """Return what restores the server as it is now, from a base backup and its archived log."""
-    now = str(backups.source.value("SELECT clock_timestamp()"))
-
-    def restore() -> None:
-        restored = backups.restored
-        restored.password = backups.source.password
-        service_account().make_folder(restored.data)
-        subprocess.run(["cp", "-a", f"{backups.folder}/base/.", restored.data], check=True)
-        settings = backups.documented("recovery_target_time").replace(_MOMENT, now)
-        (restored.data / "postgresql.auto.conf").write_text(settings)
-        (restored.data / "recovery.signal").touch()
-        restored.start()
-        restored.wait_until("SELECT NOT pg_is_in_recovery()")
-
-    return restore
 
 
 async def until_ended(runs: PlannedRuns, run_id: str) -> str:
@@ -98,11 +21,10 @@ async def until_ended(runs: PlannedRuns, run_id: str) -> str:
 
 
 @pytest.mark.parametrize("take", [dump, moment])
-async def test_restored_platform_ends_the_runs_of_the_backup(
-    open_folder: Path, take: Callable[[Backups], Callable[[], None]]
-) -> None:
-    backups = await source_of(open_folder)
+async def test_restored_platform_ends_the_runs_of_the_backup(open_folder: Path, take: Take) -> None:
+    backups = source_of(open_folder)
     with running(backups.source, backups.restored):
+        await upgrade(backups.source.url())
         if take is moment:
             backups.run("pg_basebackup")
         async with planned_runs(open_folder, backups.source.url(), workers=1) as first:
