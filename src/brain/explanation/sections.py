@@ -24,6 +24,7 @@ from brain.explanation.shape import (
     Wait,
 )
 from brain.explanation.texts import counted, duration, moment, shortened
+from starling.core.task_paths import is_within, without_numbers
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 MOST: Final = 300
@@ -31,6 +32,7 @@ MOST: Final = 300
 
 _REQUEST_CHARS: Final = 4_000
 _TEXT_CHARS: Final = 600
+_BECAME: Final = {"approved": "was approved", "failed": "failed", "running": "has not ended"}
 _QUEUE_SECONDS: Final = 1.0  # a shorter wait is not told
 
 
@@ -73,16 +75,23 @@ def _planned_task(history: History, star: str, task: Mapping[str, Any]) -> Plann
             "agent": task["agent"],
             "task": shortened(task["task"], _TEXT_CHARS),
             "depends_on": task["depends_on"],
-            "status": history.tasks[place].status,
+            "status": _status(history, history.tasks[place]),
         }
     )
+
+
+def _status(history: History, task: Task) -> str:
+    """Return the status of a task: `waiting` where it runs and nobody has answered its question yet."""
+    open_at = [without_numbers(item.path) for item in history.rows.interrupts if item.state == "open"]
+    is_waiting = task.status == "running" and any(is_within(path, task.place) for path in open_at)
+    return "waiting" if is_waiting else task.status
 
 
 def _planned_text(history: History) -> str:
     main = [plan for plan in history.plans if not plan.star]
     if not main:
         return "No plan is kept." if history.rows.run.trimmed else "Nothing was planned."
-    states = Counter(task.status for task in history.main_tasks)
+    states = Counter(_status(history, task) for task in history.main_tasks)
     became = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     inner = len(history.plans) - len(main)
     teams = f" Teams made {counted(inner, 'plan')} of their own." if inner else ""
@@ -209,8 +218,8 @@ def _tries(history: History) -> Iterator[Retry]:
             yield Retry(kind="task", task=task.place, count=len(task.tries), text=text, refs=_refs(refs))
         for one in task.tries:
             if len(one.attempts) > 1:
-                count, state = len(one.attempts), one.end.status if one.end else "not ended"
-                text = f"Agent {one.agent} made {count} attempts at task {one.path}, which is {state}."
+                count, state = len(one.attempts), _BECAME[one.end.status if one.end else "running"]
+                text = f"Agent {one.agent} made {count} attempts at task {one.path}, which {state}."
                 refs = [event(attempt.seq) for attempt in one.attempts]
                 yield Retry(kind="attempt", task=task.place, count=count, text=text, refs=_refs(refs))
 
@@ -278,12 +287,13 @@ def _wait(history: History, item: StoredInterrupt, now: datetime) -> Wait:
     end = item.answered_at or (now if item.state == "open" else item.expires_at)
     seconds = max(0.0, (end - begin).total_seconds())
     became = {
-        "open": f"which nobody has given yet; it expires at {moment(item.expires_at)}",
-        "resolved": f"until {item.answered_by or 'somebody'} answered",
-        "cancelled": "until the question was declined" if item.answered_by else "until the run was ended",
-        "expired": f"and nobody answered until {moment(item.expires_at)}",
+        "open": f"; nobody has given it yet, and it expires at {moment(item.expires_at)}",
+        "resolved": f", until {item.answered_by or 'somebody'} answered",
+        "cancelled": ", until the question was declined" if item.answered_by else ", until the run was ended",
+        "expired": f", and nobody answered until {moment(item.expires_at)}",
     }[item.state]
-    text = f"The run waited {duration(seconds)} for {waited_for(item)} ({item.path}), {became}."
+    has = "has waited" if item.state == "open" else "waited"
+    text = f"The run {has} {duration(seconds)} for {waited_for(item)} ({item.path}){became}."
     refs = [event(history.asked[item.id])] if item.id in history.asked else []
     return Wait(kind=item.kind, state=item.state, seconds=round(seconds, 3), text=text, refs=_refs(refs))
 

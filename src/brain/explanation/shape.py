@@ -112,7 +112,7 @@ class PlannedTask(_Part):
     agent: str
     task: str
     depends_on: list[str]
-    status: Literal["pending", "running", "approved", "failed"]
+    status: Literal["pending", "running", "waiting", "approved", "failed"]
 
 
 class PlanVersion(_Part):

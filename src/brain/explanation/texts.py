@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)*")
 _WITH_POINT: Final = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _WITH_COMMA: Final = re.compile(r"-?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?")
 _MOST_NUMBERS: Final = 60
-_INNER_QUOTES: Final = str.maketrans("“”„‟", "‘’‘’")
+_MARKS: Final[Sequence[Mapping[str, str]]] = ({"“": "‘", "”": "’"}, {})  # of a quotation in one, and of one in that
 
 
 def shortened(text: str, limit: int) -> str:
@@ -40,8 +40,15 @@ def shortened(text: str, limit: int) -> str:
 
 
 def quoted(text: str, limit: int) -> str:
-    """Return a text as a quotation of at most `limit` characters; quotation marks in it become single ones."""
-    return f"“{shortened(text, limit).translate(_INNER_QUOTES)}”"
+    """Return a text as a quotation of at most `limit` characters; a quotation in it has single marks, and so on."""
+    shown, depth = list[str](), 0
+    for character in shortened(text, limit):
+        if character == "”":
+            depth = max(0, depth - 1)
+        shown.append(_MARKS[depth % 2].get(character, character))
+        if character == "“":
+            depth += 1
+    return f"“{''.join(shown)}”"
 
 
 def counted(number: int, what: str) -> str:

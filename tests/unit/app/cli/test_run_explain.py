@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.run.explain import explanation_parts, no_cause
+from starling.app.cli.run.explain import explanation_parts, headline, no_cause, where_to_look
 
 
 def explanation(status: str = "succeeded", *pruned: str, **parts: Any) -> dict[str, Any]:
@@ -42,3 +42,36 @@ def test_parts_have_their_references_and_long_ones_end_with_how_many_more_there_
     assert list(found) == ["Asked", "Planned", "Failed", "Cost"]
     assert found["Failed"][0] == "Failure 1. [event 1]"
     assert found["Failed"][20:] == ["… and 2 more (`--json` has them all)"]
+
+
+def test_first_line_says_how_much_of_the_request_was_not_answered() -> None:
+    missing = [{"text": "Nobody knew."}] * 2
+
+    lines = [headline({**explanation(degraded=parts), "run_id": "a1"}) for parts in ([], missing[:1], missing)]
+
+    assert lines == [
+        "Run a1: succeeded",
+        "Run a1: succeeded, 1 part not answered",
+        "Run a1: succeeded, 2 parts not answered",
+    ]
+
+
+def test_cause_comes_with_the_commands_that_show_its_rows_as_far_as_they_are_kept() -> None:
+    refs = [{"kind": kind, "id": number} for kind, number in (("call", "t1.0.0"), ("event", "9"), ("event", "6"))]
+    cause = {"code": "degraded_server", "refs": refs}
+
+    kept, pruned = (where_to_look(explanation("failed", *what, cause=cause), "a1") for what in ((), ("events",)))
+
+    now = "`starling server list` says how each server is now."
+    rows = "`starling run tail a1 --json --after 5` begins with event 6."
+    assert kept == f"Look at it with `starling run show a1 --tree`; {rows} {now}"
+    assert pruned == f"Look at it with `starling run show a1`. {now}"
+
+
+def test_what_a_run_still_waits_for_comes_first() -> None:
+    waits: list[dict[str, Any]] = [{"text": f"{state}.", "refs": [], "state": state} for state in ("resolved", "open")]
+
+    found = dict(explanation_parts(explanation("waiting", waited=waits)))
+
+    assert list(found) == ["Waits for", "Asked", "Planned", "Waited for", "Cost"]
+    assert (found["Waits for"], found["Waited for"]) == (["open."], ["resolved."])

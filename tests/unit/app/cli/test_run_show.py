@@ -28,6 +28,14 @@ def test_skills_of_tasks_are_named() -> None:
     ]
 
 
+def test_steps_have_the_numbers_that_explanations_name() -> None:
+    steps = [{"type": "llm_call", "description": "asked m"}, {"type": "tool_call", "description": "time.now:\nten"}]
+
+    assert run_parts({**DOCUMENT, "steps": steps}, "last") == [
+        ("Steps", ["  1  llm_call   asked m", "  2  tool_call  time.now: ten"]),
+    ]
+
+
 def test_logs_of_servers_are_shown_with_the_call_that_they_belong_to() -> None:
     log = {"call_id": "t1.0.0", "name": "db.query", "level": "warning", "logger": "db", "message": "slow\ntoday"}
 

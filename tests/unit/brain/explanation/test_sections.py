@@ -46,6 +46,18 @@ def test_plan_is_told_with_its_reason_and_what_became_of_its_tasks() -> None:
     assert "One after another" in found.text
 
 
+def test_task_whose_question_nobody_has_answered_is_waiting() -> None:
+    story = two_tasks()
+    story.start("t1")
+    story.ask("approval", "open", "t1", call={"name": "shop.order", "call_id": "t1.0.0"})
+
+    found = story.explained("waiting")
+
+    assert [task.status for task in found.planned.versions[0].tasks] == ["waiting", "pending"]
+    assert "2 tasks (1 pending, 1 waiting)" in found.planned.text
+    assert "has waited 1.0 s for the approval of shop.order (t1); nobody has given it yet" in found.waited[0].text
+
+
 def test_verdict_is_told_with_the_calls_that_it_rested_on() -> None:
     story = two_tasks()
     story.start("t1")

@@ -2,7 +2,20 @@
 
 import pytest
 
-from brain.explanation.texts import unsupported_numbers
+from brain.explanation.texts import quoted, unsupported_numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("It's Ann's.", "“It's Ann's.”"),
+        ("It wrote: “no “Limaa””.", "“It wrote: ‘no “Limaa”’.”"),
+        ("five”, “six”", "“five’, ‘six’”"),
+        ('{"error":\n"busy"}', '“{"error": "busy"}”'),
+    ],
+)
+def test_quotation_inside_of_a_quotation_has_the_other_marks(text: str, shown: str) -> None:
+    assert quoted(text, 99) == shown
 
 
 @pytest.mark.parametrize(

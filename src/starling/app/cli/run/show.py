@@ -64,7 +64,13 @@ def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
     result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
-        ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        (
+            "Steps",
+            [
+                f"{number:>3}  {step['type']:<10} {_shortened(step['description'])}"
+                for number, step in enumerate(document["steps"], start=1)
+            ],
+        ),
         (
             "Logs",
             [f"{log['call_id']:<8} {log['name']} {_shortened(log_text(log))}" for log in document.get("logs", ())],
