@@ -36,7 +36,8 @@ def commit_of(package: Path) -> str:
     checkout = package.parents[1]
     if not (checkout / ".git").exists():
         return UNKNOWN
-    command = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
+    repository = (f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}")  # also where a hook has set GIT_DIR
+    command = ["git", *repository, "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
     except (OSError, subprocess.SubprocessError):

@@ -41,6 +41,19 @@ def test_checkout_names_its_commit_and_whether_files_differ(package: Path) -> No
     assert commit_of(package) == f"{clean}+changes"
 
 
+def test_checkout_names_its_own_commit_within_a_hook_of_another_repository(
+    package: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    for folder in (package.parents[1], other):
+        git(folder, "init", "-q")
+        git(folder, *_AUTHOR, "commit", "-q", "--allow-empty", "-m", folder.name)
+    own = git(package, "rev-parse", "--short=12", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+
+    assert commit_of(package) == own
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_commit_is_unknown_without_a_file_and_a_readable_checkout(package: Path, broken: bool) -> None:
     if broken:
