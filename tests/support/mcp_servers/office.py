@@ -280,7 +280,7 @@ async def main() -> None:
     running: list[FastMCP] = []
     for argument in sys.argv[1:]:
         name, _, port = argument.partition("=")
-        server = FastMCP(name, log_level="ERROR", port=int(port))
+        server = FastMCP(name, log_level="CRITICAL", port=int(port))
         _SERVERS[name.partition("_")[0]](server)
         running.append(server)
     await asyncio.gather(*(server.run_streamable_http_async() for server in running))

@@ -11,7 +11,7 @@ _FILE, _PORT = Path(sys.argv[1]), int(sys.argv[2])
 _ARRIVED = asyncio.Event()
 _waiting: list[int] = []
 
-server = FastMCP("recording", log_level="ERROR", port=_PORT)
+server = FastMCP("recording", log_level="CRITICAL", port=_PORT)
 
 
 def _record(text: str) -> None:

@@ -14,7 +14,7 @@ _FILE, _PORT = Path(sys.argv[1]), int(sys.argv[2])
 _arrived: Counter[str] = Counter()
 _gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
-server = FastMCP("workbench", instructions="A bench with simple tools.", log_level="ERROR", port=_PORT)
+server = FastMCP("workbench", instructions="A bench with simple tools.", log_level="CRITICAL", port=_PORT)
 
 
 def _note(text: str) -> None:
