@@ -16,6 +16,7 @@ import gc
 import importlib
 import io
 import json
+import logging
 import os
 import pkgutil
 import selectors
@@ -41,6 +42,7 @@ _STREAMS: Final = 3  # stdin, stdout, stderr
 _NUMBER: Final = struct.Struct("!i")
 _PACKAGES: Final = ("starling", "brain", "architect", "mcp_gateway")
 _NOT_IMPORTED: Final = ("brain.agents.crew.", "mcp_gateway.servers.")
+_EXIT_CODES: Final[list[int]] = []  # in a command that has come to its end
 _LATE_LIBRARIES: Final = ("alembic.command", "alembic.config", "httpcore", "typer.rich_utils")
 
 
@@ -307,7 +309,29 @@ def _import_platform() -> None:
     gc.freeze()
 
 
+def _run(command: Callable[[], None]) -> None:
+    try:
+        command()
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            _EXIT_CODES.append(ended.code or 0)
+        raise
+
+
+def _exit_at_once() -> None:
+    """End this process, if it is a command that has come to its end.
+
+    Taking apart what it has imported would copy all of the server's memory, which takes longer than most commands.
+    """
+    if _EXIT_CODES:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_EXIT_CODES[0])
+
+
 if __name__ == "__main__":
+    atexit.register(_exit_at_once)  # the first, which is called last: threads have ended by then
     _import_platform()
     if command := _Forks(sys.argv[1]).serve():
-        command()
+        _run(command)
