@@ -7,15 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import aiohttp
-import pytest
 
 from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import Event, read_events
-
-pytestmark = pytest.mark.timeout(180)
 
 READERS = 5
 TEXT = " ".join(f"word{number}" for number in range(50))

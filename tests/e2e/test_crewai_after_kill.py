@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.support.effect_recorder import EffectRecorder
 from tests.support.model_documents import decision_json, task, verdict_json
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform_process import PlatformProcess
-
-pytestmark = pytest.mark.timeout(180)
 
 BUYER: Mapping[str, Any] = {
     "id": "buyer",

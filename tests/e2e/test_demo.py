@@ -18,8 +18,6 @@ from tests.support.command_line import new_workspace
 _ROOT = Path(__file__).parents[2]
 _DEMO = _ROOT / "examples/demo"
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def _demo(cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}

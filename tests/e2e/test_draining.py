@@ -17,8 +17,6 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import CALLER, ScriptedModel, decision, task, verdict
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:

@@ -7,15 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform_process import PlatformProcess
 from tests.support.sse import Event
-
-pytestmark = pytest.mark.timeout(180)
 
 type Call = tuple[str, dict[str, Any]]
 

@@ -19,8 +19,6 @@ _DATABASE = "postgresql://user:password@host:5432/starling"
 _RESTORED = "postgresql://user:password@new-host:5432/starling"
 _TRACES = "docs/guides/reading-a-trace.md"
 
-pytestmark = pytest.mark.timeout(300)  # most commands are a process that imports everything
-
 
 @pytest.fixture(scope="module")
 def shop() -> Generator[str]:

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.platform_process import PlatformProcess
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def script(**arguments: str) -> Script:

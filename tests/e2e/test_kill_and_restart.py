@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform_process import PlatformProcess
 from tests.support.sse import Event
-
-pytestmark = pytest.mark.timeout(180)
 
 RECORDING = Path(__file__).parents[1] / "support/mcp_servers/recording.py"
 DECISION: dict[str, Any] = {

@@ -23,7 +23,7 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.sse import Event, read_events
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TURNS = 45  # that the agent takes, one call in each
 PACE = 0.08  # seconds at least that a turn takes: all of them last longer than a switch needs

@@ -24,8 +24,6 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import CALLER, ScriptedModel, calls, decision, task, verdict
 
-pytestmark = pytest.mark.timeout(120)
-
 INSTRUCTIONS = divided(program_text("qa"))[0]
 
 

@@ -27,7 +27,6 @@ def workspace(database_url: str, server: LangfuseServer) -> Generator[CliWorkspa
         yield workspace
 
 
-@pytest.mark.timeout(180)  # each command is a process
 def test_new_version_in_langfuse_is_shown_planned_and_taken_by_a_reload(
     workspace: CliWorkspace, server: LangfuseServer
 ) -> None:

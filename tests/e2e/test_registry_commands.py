@@ -24,7 +24,6 @@ def planned(workspace: CliWorkspace, file: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.timeout(180)  # each command is a process that imports everything
 def test_registry_commands_plan_reload_list_and_roll_back(workspace: CliWorkspace) -> None:
     file = server_file(workspace, health=SYSTEM_HEALTH)
 
@@ -82,7 +81,6 @@ def test_plan_without_a_file_says_how_to_name_one_and_keeps_the_servers(workspac
     assert "(--mcp-config): servers stay as they are." in done.stderr
 
 
-@pytest.mark.timeout(180)
 async def test_platform_follows_its_server_file_and_other_processes(workspace: CliWorkspace) -> None:
     file = server_file(workspace, health=SYSTEM_HEALTH)
 

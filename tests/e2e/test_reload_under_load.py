@@ -30,8 +30,6 @@ from tests.support.platform import Workbench, calls, decision, running_workbench
 from tests.support.soak import rounds
 from tests.support.sse import Event, ask
 
-pytestmark = pytest.mark.timeout(300)  # twenty seconds where nothing else runs
-
 STEADY, LEAVING = "mcp_agent_steady", "mcp_agent_leaving"
 KNOWN = re.compile(r"^starling_known_epoch(|_timestamp_seconds) (\S+)$", re.MULTILINE)
 REMOVED_BY = 5  # the reload that takes `leaving` away

@@ -67,7 +67,6 @@ def shop(database_url: str) -> Generator[Shop]:
         yield shop
 
 
-@pytest.mark.timeout(180)  # each command is a process that imports everything
 def test_without_a_tool_differences_are_shown_and_with_one_it_is_approved(shop: Shop) -> None:
     approve = ("server", "approve", "shop")
 
@@ -86,7 +85,6 @@ def test_without_a_tool_differences_are_shown_and_with_one_it_is_approved(shop: 
     assert shop.waiting().keys() == {"find"}
 
 
-@pytest.mark.timeout(180)
 def test_all_tools_that_wait_are_approved_and_then_none_waits(shop: Shop) -> None:
     approve = ("server", "approve", "shop")
 
@@ -106,7 +104,6 @@ def test_all_tools_that_wait_are_approved_and_then_none_waits(shop: Shop) -> Non
     assert shop.waiting() == {}
 
 
-@pytest.mark.timeout(180)
 def test_unknown_server_and_tool_and_a_refused_answer_approve_nothing(shop: Shop) -> None:
     server = shop.workspace.starling("server", "approve", "nowhere", "--all", "--yes")
     tool = shop.workspace.starling("server", "approve", "shop", "nothing", "--yes")
@@ -118,7 +115,6 @@ def test_unknown_server_and_tool_and_a_refused_answer_approve_nothing(shop: Shop
     assert shop.waiting().keys() == {"order", "find"}
 
 
-@pytest.mark.timeout(180)
 def test_yes_on_a_terminal_approves(shop: Shop) -> None:
     code, shown = _answered(shop, "y")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.support.effect_recorder import EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
@@ -17,8 +16,6 @@ from tests.support.platform import calls, decision, task, verdict
 from tests.support.platform_process import PlatformProcess
 from tests.support.reference_servers import ReferenceServers
 from tests.support.sse import Event, read_events
-
-pytestmark = pytest.mark.timeout(240)
 
 GOAL = "Build me a team that watches this machine's health and writes the findings into a report file."
 DESIGN = {

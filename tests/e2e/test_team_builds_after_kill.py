@@ -30,8 +30,6 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.sse import Event, read_events
 
-pytestmark = pytest.mark.timeout(120)
-
 GOAL = {"goal": "Build a team that puts things.", "name": "putters"}
 DESIGN = {
     "name": "putters",

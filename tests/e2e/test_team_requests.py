@@ -3,16 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.platform_process import PlatformProcess
 from tests.support.reference_servers import ReferenceServers
 from tests.support.sse import Event
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def member(name: str, **fields: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from types import FrameType
 from typing import IO, Any, Final, Self
 
 _ROOT: Final = Path(__file__).parents[2]
-_START_SECONDS: Final = 60
+_START_SECONDS: Final = 240
 _REQUEST_BYTES: Final = 1 << 20
 _STREAMS: Final = 3  # stdin, stdout, stderr
 _NUMBER: Final = struct.Struct("!i")

@@ -37,6 +37,7 @@ from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
 
 CALLER = Principal(DEFAULT_TENANT, "", frozenset(Scope))
+_LEASE_SECONDS = 600  # no worker renews it
 BENCH, SHOP = "mcp_agent_bench", "mcp_agent_shop"  # the same tools; those of the shop count as unsafe
 
 
@@ -198,9 +199,11 @@ class Platform:
         return (await self.services.acceptance.accept(CALLER, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
-        limits = self.settings.limits
         claim = await self.services.leases.claim(
-            key, worker="test", lease_seconds=limits.lease_seconds, run_seconds=run_seconds or limits.run_seconds
+            key,
+            worker="test",
+            lease_seconds=_LEASE_SECONDS,
+            run_seconds=run_seconds or self.settings.limits.run_seconds,
         )
         assert claim is not None
         return claim

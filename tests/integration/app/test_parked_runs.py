@@ -95,7 +95,6 @@ async def crashes(platform: Platform, key: RunKey) -> int:
         return (await connection.execute(_CRASHES, {"run": key.id})).scalar_one()
 
 
-@pytest.mark.timeout(180)
 async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
     platform: Platform, effects: EffectRecorder, killed: Path, database_url: str
 ) -> None:

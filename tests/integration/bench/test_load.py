@@ -24,8 +24,6 @@ from tests.support.command_line import new_workspace
 from tests.support.gateway_harness import wait_for
 from tests.support.http_server import start, stop
 
-pytestmark = pytest.mark.timeout(120)
-
 _PROBLEM = '{"status": 429, "code": "rate_limited"}'
 _FAILED = (
     'event: error\ndata: {"type": "error", "code": "llm_server_error"}\n\n'

@@ -40,7 +40,7 @@ def another(database_url: str, model: ModelServer, langfuse_server: LangfuseServ
     reached = langfuse_server.settings
 
     def opened(**settings: Any) -> AbstractAsyncContextManager[Platform]:
-        return open_platform(database_url, model, {}, tmp_path, tracing={**reached, **settings}, lease_seconds=600)
+        return open_platform(database_url, model, {}, tmp_path, tracing={**reached, **settings})
 
     return opened
 

@@ -43,7 +43,7 @@ def keeps_its_promise(operation: Any, mode: GenerationMode, examples: int) -> No
     @settings(BOUNDED, max_examples=examples)
     @given(operation.as_strategy(generation_mode=mode))
     def answers(case: Any) -> None:
-        case.call_and_validate(checks=CHECKS, timeout=20)
+        case.call_and_validate(checks=CHECKS, timeout=60)
 
     answers()
 
@@ -53,7 +53,7 @@ def keeps_its_promise(operation: Any, mode: GenerationMode, examples: int) -> No
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @rounds(4, soak=25, name="examples")
 async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: GenerationMode, examples: int) -> None:
-    schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json")
+    schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json", timeout=60)
     every = [found.ok() for found in schema.get_all_operations() if found.ok().path not in STARTING]
     chosen = [operation for operation in every if mode is GenerationMode.POSITIVE or operation.body]
 

@@ -37,8 +37,6 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import read_events
 
-pytestmark = pytest.mark.timeout(120)
-
 REQUEST = {"input": "Write it.", "thread_id": "another"}
 TEXT = " ".join(f"word{number}" for number in range(40))
 ASKED: tuple[tuple[str, str, Any], ...] = (  # what can't be answered without Postgres
