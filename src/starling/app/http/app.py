@@ -1,6 +1,8 @@
 """The FastAPI application."""
 
-from fastapi import FastAPI
+from collections.abc import Callable
+
+from fastapi import APIRouter, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from starling.app.container.services import Services
@@ -24,7 +26,7 @@ def make_app(services: Services, version: str, access: AccessControl) -> FastAPI
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
-    _add_routes(app, services)
+    _add_routes(app, services, app.include_router)
     if access.keyless:  # this machine needs none, while no key is active
         describe_keys_as_optional(app)
     app.add_middleware(BodyLimitMiddleware, most=largest_body(services.acceptance.limits.input_chars))
@@ -36,14 +38,15 @@ def make_app(services: Services, version: str, access: AccessControl) -> FastAPI
 def make_app_for(services: Services, principal: Principal) -> FastAPI:
     """Return the routes alone, for calls within the process: every request is that of `principal`."""
     app = FastAPI(openapi_url=None)
-    _add_routes(app, services)
+    # as they are: including them would build them a second time, which takes longer than most requests
+    _add_routes(app, services, lambda router: app.router.routes.extend(router.routes))
     app.add_middleware(PrincipalMiddleware, principal=principal)
     return app
 
 
-def _add_routes(app: FastAPI, services: Services) -> None:
+def _add_routes(app: FastAPI, services: Services, add: Callable[[APIRouter], None]) -> None:
     """Add the routes of health, and what adds the others when they are imported."""
-    app.state.api, app.state.routes = AppState(services), RouteLoader(app)
-    app.include_router(health.router)
+    app.state.api, app.state.routes = AppState(services), RouteLoader(add)
+    add(health.router)
     problems.install(app)
     app.add_middleware(HoldForRoutes, routes=app.state.routes)

@@ -1,9 +1,10 @@
 """Routes that are added to a running application: `/ready` answers before the others are imported."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, cast
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from starling.app.http import deferred
@@ -12,11 +13,11 @@ _THERE_AT_ONCE: Final = frozenset({"/health", "/ready"})
 
 
 class RouteLoader:
-    """Adds the routes of the API to an application, once."""
+    """Imports the routes of the API and has `add` add them to an application, once."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, add: Callable[[APIRouter], None]) -> None:
         self.loaded = False
-        self._app = app
+        self._add = add
         self._loading = asyncio.Lock()
 
     async def load(self) -> None:
@@ -26,7 +27,7 @@ class RouteLoader:
                 return
             api_routes = await asyncio.to_thread(deferred.api_routes)
             for router in api_routes.ROUTERS:
-                self._app.include_router(router)
+                self._add(router)
             self.loaded = True
 
 
