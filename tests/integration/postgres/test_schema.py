@@ -18,8 +18,9 @@ from psycopg.rows import dict_row
 from sqlalchemy import Connection, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import DatabaseUnsuitableError
-from starling.infra.postgres.engine import connected, open_engine
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
+from starling.infra.postgres import schema
+from starling.infra.postgres.engine import ConnectionLimits, connected, open_engine
 from starling.infra.postgres.schema import (
     COMPATIBLE_FROM,
     check,
@@ -157,6 +158,17 @@ async def test_upgrade_waits_for_that_of_a_later_version_and_says_whether_its_sc
 
     assert outcome in str(found)
     assert isinstance(found, str | DatabaseUnsuitableError)
+
+
+async def test_upgrade_that_gets_no_lock_says_who_may_have_it(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "_MIGRATION_LIMITS", ConnectionLimits(size=1, lock_seconds=0.1))
+    async with connected(empty_database_url) as other, other.transaction():
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(b"starling"),))
+
+        with pytest.raises(DatabaseUnavailableError, match=r"lock for 0\.1 s.*Another `starling db upgrade`"):
+            await upgrade(empty_database_url)
 
 
 async def test_second_upgrade_changes_nothing(database_url: str) -> None:

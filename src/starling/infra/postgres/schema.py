@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, errors
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from starling.core.errors import DatabaseUnsuitableError
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.infra import deferred
 from starling.infra.postgres.engine import ConnectionLimits, connected, driver, first_line, open_engine, translated
 from starling.infra.postgres.version_requirements import check_versions
@@ -132,6 +132,13 @@ async def _migrate(url: str) -> SchemaState:
                     await connection.execute(text(_NOTE))
                     found = await _state(session)
                 return found
+    except DatabaseUnavailableError as error:
+        if not isinstance(getattr(error.__cause__, "orig", None), errors.LockNotAvailable):
+            raise
+        raise DatabaseUnavailableError(
+            f"The schema was not upgraded: others held a lock for {_MIGRATION_LIMITS.lock_seconds:g} s.",
+            "Another `starling db upgrade` or an open transaction has it: run this again when that has ended.",
+        ) from error
     except DBAPIError as error:
         if not isinstance(error.orig, errors.InsufficientPrivilege):
             raise
