@@ -175,8 +175,9 @@ class _Reading:
 
 
 async def _run(connection: AsyncConnection, key: RunKey) -> tuple[RunRow, datetime]:
-    names = ("status", "epoch", "input", "config", "created_at", "started_at", "deadline", "ended_at", "crashes")
-    columns = [runs.c[name] for name in (*names, "cancel_requested", "seq", "trimmed", "result", "principal")]
+    names = ("status", "epoch", "input", "config", "created_at", "started_at", "deadline", "ended_at")
+    names = (*names, "crashes", "isolation", "cancel_requested", "trimmed", "result")
+    columns = [runs.c[name] for name in (*names, "fence", "seq", "principal")]
     query = select(*columns, func.now().label("now")).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
     row = (await connection.execute(query)).mappings().one_or_none()
     if row is None:
@@ -188,10 +189,8 @@ async def _run(connection: AsyncConnection, key: RunKey) -> tuple[RunRow, dateti
         status=RunStatus(row["status"]),
         key_id=str(principal.get("key_id") or ""),
         grant=Grant.from_json(principal.get("grant")),
-        cancel_requested=row["cancel_requested"],
+        claims=row["fence"],
         last_event=row["seq"],
-        trimmed=row["trimmed"],
-        result=row["result"],
     )
     return run, row["now"]
 

@@ -17,7 +17,10 @@ TEXT_CHARS = 4_000
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run. `last_event` is the number of its last event; events up to number `trimmed` were pruned."""
+    """A run. `last_event` is the number of its last event; events up to number `trimmed` were pruned.
+
+    `claims` counts the workers that took it, one after another; `isolation` and `crashes` tell how many were lost.
+    """
 
     id: str
     status: RunStatus
@@ -31,6 +34,8 @@ class RunRow:
     deadline: datetime | None = None
     ended_at: datetime | None = None
     crashes: int = 0
+    claims: int = 0
+    isolation: str | None = None
     cancel_requested: bool = False
     last_event: int = 0
     trimmed: int = 0

@@ -34,6 +34,7 @@ _REQUEST_CHARS: Final = 4_000
 _TEXT_CHARS: Final = 600
 _BECAME: Final = {"approved": "was approved", "failed": "failed", "running": "has not ended"}
 _QUEUE_SECONDS: Final = 1.0  # a shorter wait is not told
+_LOSSES: Final = {None: 0, "lost": 1, "due": 2, "alone": 2}  # of the isolation of a run; later ones are its crashes
 
 
 def asked(history: History) -> Asked:
@@ -207,7 +208,7 @@ def passed_over_errors(history: History) -> list[PassedOver]:
 
 def retried(history: History) -> list[Retry]:
     """Return what was done again."""
-    return [*_tries(history), *_repeated_calls(history), *_model_retries(history), *_crashes(history)][:MOST]
+    return [*_tries(history), *_repeated_calls(history), *_model_retries(history), *_takeovers(history)][:MOST]
 
 
 def _tries(history: History) -> Iterator[Retry]:
@@ -248,10 +249,18 @@ def _model_retries(history: History) -> Iterator[Retry]:
         yield Retry(kind="model", task=None, count=len(steps), text=text, refs=_refs(refs))
 
 
-def _crashes(history: History) -> Iterator[Retry]:
-    if crashes := history.rows.run.crashes:
-        text = f"The worker of the run ended, or lost it, {counted(crashes, 'time')} in the middle of it."
-        yield Retry(kind="run", task=None, count=crashes, text=text, refs=[])
+def _takeovers(history: History) -> Iterator[Retry]:
+    """Return how often another worker continued the run, as far as its row tells: at least so often."""
+    run = history.rows.run
+    resumed = sum(item.state in {"resolved", "expired"} for item in history.rows.interrupts)
+    lost, happened = _LOSSES[run.isolation] + run.crashes, "ended, or lost it,"
+    if not lost:
+        lost, happened = max(0, run.claims - 1 - resumed), "stopped"
+    if lost:
+        text = (
+            f"The worker of the run {happened} {counted(lost, 'time')} in the middle of it, and another one continued."
+        )
+        yield Retry(kind="run", task=None, count=lost, text=text, refs=[])
 
 
 def degraded(history: History) -> list[DegradedNote]:

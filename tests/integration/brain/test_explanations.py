@@ -96,6 +96,20 @@ async def test_tree_of_a_run_has_its_attempts_calls_models_and_verdicts(
     assert tree.root.tokens == sum(one.tokens or 0 for one in tree.root.children)
 
 
+async def test_run_that_another_worker_continued_says_so_without_a_cause(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(reply="Good morning."))
+    key = await platform.accept("Good morning.")
+
+    async with platform.executing(key):
+        pass
+    found = await explained(platform, await platform.finish(key))
+
+    assert found.cause is None
+    assert [(one.kind, one.count) for one in found.retried] == [("run", 1)]
+
+
 async def test_run_that_waits_for_approval_says_so_and_has_its_cancellation_as_its_only_cause(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from brain.explanation.explain import explain
 from tests.support.run_rows import BEGAN, RUN, RunStory, planned
@@ -104,6 +107,28 @@ def test_attempts_tries_calls_models_and_workers_that_came_again_are_told() -> N
         ("model", 1),
         ("run", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"claims": 1}, None),
+        ({"claims": 2}, None),
+        ({"claims": 3}, (1, "stopped 1 time ")),
+        ({"claims": 3, "isolation": "lost"}, (1, "ended, or lost it, 1 time ")),
+        ({"claims": 5, "isolation": "due", "crashes": 1}, (3, "ended, or lost it, 3 times ")),
+    ],
+    ids=["one worker", "resumed after its answer", "handed over", "worker lost", "lost alone, too"],
+)
+def test_other_workers_that_continued_a_run_are_told(run: dict[str, Any], told: tuple[int, str] | None) -> None:
+    story = two_tasks()
+    story.run = replace(RUN, **run)
+    story.ask("approval", "resolved", "t1", answered_at=BEGAN + timedelta(minutes=5), answered_by="Ann")
+
+    found = story.explained().retried
+
+    assert [one.count for one in found] == ([told[0]] if told else [])
+    assert not told or told[1] in found[0].text
 
 
 def test_waits_are_told_with_their_length_and_their_end() -> None:
