@@ -1,7 +1,9 @@
 """The embedded server: one owner, gone with it, its data kept."""
 
+import asyncio
 import os
 import shutil
+import signal
 import socket
 import stat
 import sys
@@ -18,6 +20,7 @@ from starling.infra.postgres.embedded.binaries import binaries_for, find_binarie
 from starling.infra.postgres.embedded.cluster import locate
 from starling.infra.postgres.embedded.os_user import root_home, service_account
 from starling.infra.postgres.embedded.postmaster import free_port, spawn, wait_ready
+from starling.infra.postgres.embedded.restart_loop import restarting
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from tests.integration.postgres.conftest import owner_of
 
@@ -115,6 +118,23 @@ def test_files_with_secrets_are_readable_by_the_owner_only(own_server: EmbeddedP
 
     for name in ("password", "runtime.json", "log", "lock"):
         assert stat.S_IMODE((open_folder / "postgres" / name).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the system tells of the end", "the end is looked for"])
+async def test_server_that_ends_is_started_again(
+    own_server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    if not told:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    _write(own_server.url)
+    killed = own_server.pid
+
+    async with restarting(own_server), asyncio.timeout(60):
+        os.kill(killed, signal.SIGKILL)
+        while own_server.pid == killed:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.02)
+
+    assert _read(own_server.url) == 42
 
 
 def test_killed_server_starts_again(own_server: EmbeddedPostgres) -> None:

@@ -21,6 +21,7 @@ class RevocationWatcher:
     def __init__(self, keys: KeyService) -> None:
         self._keys = keys
         self._serving: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
+        self._in_use = asyncio.Event()
 
     @asynccontextmanager
     async def of(self, key_id: str) -> AsyncGenerator[None]:
@@ -30,6 +31,7 @@ class RevocationWatcher:
             async with lifetime:
                 serving = self._serving[key_id]
                 serving.add(lifetime)
+                self._in_use.set()
                 try:
                     yield
                 finally:
@@ -42,16 +44,18 @@ class RevocationWatcher:
     async def watch(self) -> None:
         """Check the keys in use every two seconds, until cancelled."""
         while True:
+            await self._in_use.wait()
             await asyncio.sleep(_CHECK_SECONDS)
             self._serving = defaultdict(set, {key: serving for key, serving in self._serving.items() if serving})
+            if not self._serving:
+                self._in_use.clear()
+                continue
             try:
                 await self._end_revoked()
             except DatabaseUnavailableError as error:
                 _log.warning("the keys in use can't be checked: %s", error)
 
     async def _end_revoked(self) -> None:
-        if not self._serving:
-            return
         in_use = frozenset(self._serving)
         for key_id in in_use - await self._keys.active(in_use):
             for lifetime in self._serving.pop(key_id):

@@ -41,6 +41,7 @@ class Heartbeat:
         self._on_cancel = on_cancel
         self._leases: dict[LeaseKey, _Lease] = {}
         self._runs: Sequence[Run] = ()  # the snapshot that the renewal thread reads
+        self._has_leases = asyncio.Event()
 
     def add(self, run: Run, since: float, on_lost: Callable[[], object]) -> None:
         """Renew the lease of a claimed run from now on; `on_lost` is called in the event loop when it is lost.
@@ -105,6 +106,7 @@ class Heartbeat:
 
     async def _stop_expired(self) -> None:
         while True:
+            await self._has_leases.wait()
             await asyncio.sleep(self._seconds / _EXPIRY_CHECKS_PER_LEASE)
             lapsed = lease_time() - self._seconds * _TRUSTED_SHARE
             for lease in list(self._leases.values()):
@@ -119,3 +121,7 @@ class Heartbeat:
 
     def _publish_runs(self) -> None:
         self._runs = tuple(lease.run for lease in self._leases.values())
+        if self._runs:
+            self._has_leases.set()
+        else:
+            self._has_leases.clear()

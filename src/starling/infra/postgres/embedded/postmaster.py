@@ -34,6 +34,7 @@ _SETTINGS = {
     "max_wal_senders": "0",
     "max_parallel_maintenance_workers": "0",  # an index build would need more shared memory than a container has
     "log_checkpoints": "off",
+    "bgwriter_delay": "1s",  # it would wake up five times a second
     "unix_socket_permissions": "0700",
 }
 # Committed data survive a killed server, but not a power failure.

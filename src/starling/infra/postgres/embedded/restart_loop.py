@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 
-_CHECK_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5  # where the system doesn't tell that a process ended
 _log = logging.getLogger(__name__)
 
 
@@ -31,7 +32,7 @@ async def restarting(server: EmbeddedPostgres) -> AsyncGenerator[asyncio.Task[No
 async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
     url = server.url
     while True:
-        await asyncio.sleep(_CHECK_SECONDS)
+        await _ended_or_checked(server.pid)
         if server.is_running:
             continue
         _log.warning("the embedded Postgres ended; restarting it")
@@ -42,6 +43,22 @@ async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
             _log.warning("the embedded Postgres doesn't start: %s", error)
         else:
             _check_same(url, server.url)
+
+
+async def _ended_or_checked(pid: int) -> None:
+    """Return when a process has ended. Where there are no descriptors of processes, return after half a second."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        await asyncio.sleep(_CHECK_SECONDS)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _check_same(before: str, now: str) -> None:
