@@ -22,8 +22,10 @@ def read_objects(folder: Path) -> list[Object]:
 
 
 def pods(objects: Sequence[Object]) -> Iterator[tuple[str, Object]]:
-    """Yield the name of each workload and its pod template."""
+    """Yield the name of each workload and its pod template, and each pod of its own."""
     for item in objects:
+        if item["kind"] == "Pod":
+            yield item["metadata"]["name"], item
         if "template" in item.get("spec", {}):
             yield item["metadata"]["name"], item["spec"]["template"]
 

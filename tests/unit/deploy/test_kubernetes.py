@@ -30,7 +30,8 @@ FOLDER = DEPLOY / "kubernetes"
 OBJECTS = read_objects(FOLDER)
 SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "secret.example.yaml").read_text("utf-8"))
 SCALING = read_objects(FOLDER / "autoscaling")
-ALL = [*OBJECTS, SECRET]
+ADMIN: dict[str, Any] = yaml.safe_load((FOLDER / "admin.yaml").read_text("utf-8"))
+ALL = [*OBJECTS, SECRET, ADMIN]
 PODS = dict(pods(OBJECTS))
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
@@ -81,7 +82,7 @@ def _closed(schema: Any) -> Any:
 
 def test_everything_in_the_folder_is_part_of_the_kustomization() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-    files = {file.name for file in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml"}
+    files = {file.name for file in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml", "admin.yaml"}
     images = {container["image"] for pod in PODS.values() for container in pod["spec"]["containers"]}
 
     assert files == set(kustomization["resources"])
@@ -145,7 +146,7 @@ def test_kubectl_builds_the_same_objects() -> None:
     assert names(yaml.safe_load_all(done.stdout)) == names(OBJECTS)
 
 
-@pytest.mark.parametrize("pod", PODS.values(), ids=list(PODS))
+@pytest.mark.parametrize("pod", [*PODS.values(), ADMIN], ids=[*PODS, "starling-admin"])
 def test_pod_is_restricted(pod: dict[str, Any]) -> None:
     uid, gid = image_user()
     security = pod["spec"]["securityContext"]
