@@ -137,9 +137,13 @@ async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tm
 
 
 async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path) -> None:
-    async with platform(database_url, tmp_path, ScriptedModel()) as opened:
+    servers = {"good": server("well")}
+    async with (
+        ModelServer(ScriptedModel()) as model,
+        open_platform(database_url, model, servers, tmp_path) as opened,
+    ):
         repository = opened.services.servers
-        row = next(one for one in await repository.servers() if one.state == "ready")
+        [row] = await repository.servers()
         pin = Pin(None, "offered", "quarantined", "It is new.")
         await repository.change((), [ListedServer(row, {}, {"steal": pin})])
 
