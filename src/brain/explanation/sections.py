@@ -286,8 +286,10 @@ def _queued(history: History, now: datetime) -> Iterator[Wait]:
     until = run.started_at or run.ended_at or now
     seconds = (until - run.created_at).total_seconds()
     if seconds >= _QUEUE_SECONDS:
-        state = "over" if run.started_at or run.ended_at else "open"
-        text = f"The run waited {duration(seconds)} in the queue before a worker began it."
+        is_open = not run.started_at and not run.ended_at
+        became = " before a worker began it" if run.started_at else ", and no worker began it"
+        text = f"The run {'has waited' if is_open else 'waited'} {duration(seconds)} in the queue{became}."
+        state = "open" if is_open else "over"
         yield Wait(kind="queue", state=state, seconds=round(seconds, 3), text=text, refs=[])
 
 

@@ -150,6 +150,15 @@ def test_waits_are_told_with_their_length_and_their_end() -> None:
     assert "Ann" in found[1].text
 
 
+def test_run_that_no_worker_has_begun_is_said_to_wait_in_the_queue() -> None:
+    story = RunStory()
+    story.run = replace(RUN, started_at=None)
+
+    (found,) = explain(story.rows("queued"), BEGAN + timedelta(seconds=90)).waited
+
+    assert (found.state, found.text) == ("open", "The run has waited 1 min 30 s in the queue, and no worker began it.")
+
+
 def test_tokens_are_told_by_agent() -> None:
     story = two_tasks()
     story.plan(planned("t1", "looker", "Look"), star="t2")
