@@ -5,7 +5,6 @@ import json
 import os
 import random
 import secrets
-import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
@@ -30,7 +29,7 @@ from starling.infra.postgres.schema import upgrade
 from tests.chaos.processes import ManagedService, all_ready, supervised
 from tests.chaos.teams import activate_teams
 from tests.chaos.workload import EFFECTS, HOSTILE, answer
-from tests.support.gateway_harness import SERVERS
+from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 from tests.support.postgres_servers import ReplicatedPostgres
@@ -41,7 +40,6 @@ EFFECT_SERVERS = ("till", "vault")  # servers whose effects are counted; unsafe 
 LEASE_SECONDS = 2.0
 CLIENT_SCOPES = frozenset({Scope.RUN, Scope.TEAMS, Scope.ADMIN})  # so that activations of teams are approved, too
 _WITNESS = Path(__file__).with_name("change_log.sql")
-_PORTS = range(20_000, 30_000)  # below the ephemeral ports, so that no client takes one while its server is down
 _LIMITS = {
     "lease_seconds": LEASE_SECONDS,
     "run_seconds": 120,
@@ -71,13 +69,13 @@ class Postgres(Protocol):
 def embedded(folder: Path) -> EmbeddedPostgres:
     """Return the platform's own server."""
     postgres = EmbeddedPostgres(folder / "database")
-    postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
+    postgres._port = free_port()  # pyright: ignore[reportPrivateUsage]
     return postgres
 
 
 def replicated(folder: Path) -> ReplicatedPostgres:
     """Return a server with a synchronous replica."""
-    return ReplicatedPostgres(folder, ports=(_free_port(), _free_port()))
+    return ReplicatedPostgres(folder, ports=(free_port(), free_port()))
 
 
 @dataclass(slots=True)
@@ -158,7 +156,7 @@ async def open_cluster(
         keys = await _keys(server.url, *CLIENT_SCOPES)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
-        ports = [_free_port() for _ in versions]
+        ports = [free_port() for _ in versions]
         common = _environment(folder, planted, model, collector)
         pairs = [
             _services(folder, server, {**common, **version.variables}, port, number)
@@ -276,14 +274,3 @@ async def _open_gates(record: Path) -> None:
                 gate = record.with_name(f"{json.loads(line)['what']}.gate")
                 loop.call_later(rng.uniform(0.0, 1.0), gate.touch)
             await asyncio.sleep(0.02)
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -20,6 +19,7 @@ from starling.infra.postgres.embedded.cluster import ROLE, Cluster, initialise, 
 from starling.infra.postgres.embedded.os_user import service_account
 from starling.infra.postgres.embedded.parent_death import die_with_parent
 from starling.infra.postgres.embedded.postmaster import HOST
+from tests.support.gateway_harness import free_port
 
 DATABASE: Final = "starling"
 _SECONDS: Final = 60.0
@@ -37,13 +37,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "wal_receiver_timeout": "5s",
     "wal_retrieve_retry_interval": "100ms",
 }
-
-
-def free_port() -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
