@@ -264,16 +264,16 @@ def _takeovers(history: History) -> Iterator[Retry]:
 
 
 def degraded(history: History) -> list[DegradedNote]:
-    """Return the parts of the answer that are missing."""
+    """Return the parts of the answer that are missing, each with its failed task, or with a reason of its own."""
     parts = (history.rows.run.result or {}).get("degraded") or ()
-    return [
-        DegradedNote(
-            part=str(part["part"]),
-            reason=str(part["reason"]),
-            text=f"{said(part['part'], 160)} was not answered: {said(part['reason'], 400)}.",
-        )
-        for part in parts[:MOST]
-    ]
+    failed = {task.text: task.place for task in reversed(history.failed_tasks())}
+    return [_degraded(part, failed.get(part["part"])) for part in parts[:MOST]]
+
+
+def _degraded(part: Mapping[str, Any], task: str | None) -> DegradedNote:
+    why = f", because task {task} failed" if task else f": {said(part['reason'], 400)}"
+    text = f"{said(part['part'], 160)} was not answered{why}."
+    return DegradedNote(part=str(part["part"]), reason=str(part["reason"]), text=text)
 
 
 def waited(history: History, now: datetime) -> list[Wait]:

@@ -36,6 +36,21 @@ def test_failed_task_and_the_task_that_it_kept_from_running_are_told() -> None:
     assert "it needed t1, which failed" in found[1].text
 
 
+def test_missing_part_of_the_answer_is_told_by_its_failed_task_or_by_its_own_reason() -> None:
+    story = two_tasks()
+    story.start("t1")
+    story.end("t1", "shop did not answer.", "timeout")
+    parts = [("Find the price", "shop did not answer."), ("Fly", "No agent can fly.")]
+
+    found = story.explained(degraded=[{"part": part, "reason": reason} for part, reason in parts]).degraded
+
+    assert [one.reason for one in found] == [reason for _, reason in parts]
+    assert [one.text for one in found] == [
+        "“Find the price” was not answered, because task t1 failed.",
+        "“Fly” was not answered: “No agent can fly”.",
+    ]
+
+
 def test_plan_is_told_with_its_reason_and_what_became_of_its_tasks() -> None:
     story = two_tasks()
     story.done("t1", "shop.price", {}, "80 EUR")
