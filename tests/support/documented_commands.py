@@ -37,7 +37,7 @@ _PROGRAM = re.compile(
     r"|starling|make|curl|ollama|docker|kubectl|systemctl|pip|uv|python3?|git|export|psql|npm|cd|kill) \S"
     r"|--?\w"
 )
-_IN_TEXT = re.compile(r"(?:\.venv/bin/\S+|\bstarling|\bcurl|\bscripts/\S+) [^|>;&\n]*")
+_IN_TEXT = re.compile(r"(?:\.venv/bin/\S+|\bstarling|\bcurl|\bscripts/\S+) [^|>;&`\n]*")
 _ENDS = {"|", "||", "&&", ";", ">", ">>", "<", "&"}
 
 

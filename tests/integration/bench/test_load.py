@@ -143,13 +143,22 @@ async def test_looking_at_a_database_is_no_processor_time_of_it(
     assert after - before < used / 2
 
 
+def _take_interrupts() -> None:
+    """Undo what a shell does to a job in the background: it ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @asynccontextmanager
 async def _loading(address: str, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Give the process of a long load test once it sends its load."""
     options = ("--url", address, "--input", "good", "--callers", "1", "--seconds", "100", *arguments)
     command = (sys.executable, "-m", "bench.load", *options)
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=HERE.parent, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command,
+        cwd=HERE.parent,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        preexec_fn=_take_interrupts,
     )
     try:
         assert process.stdout is not None
