@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import python, running
-from bench.platform_process import Place, Platform, answered, free_port, up
+from bench.platform_process import Place, Platform, admin_session, answered, free_port, up
 
 NAMES = ("up.ready_ms_300", "up.memory_mb_300", "registry.reload_ms_300")
 SERVERS = 300
@@ -60,18 +60,18 @@ async def _measured(place: Place, url: str, count: int) -> _Measured:
         async with up(own) as (platform, milliseconds):
             ready.append(milliseconds)
             memory.append(platform.memory())
-            reloads += [await _reload(platform, url, count, turn) for turn in range(_REPETITIONS)]
+            reloads += [await _reload(own, platform, url, count, turn) for turn in range(_REPETITIONS)]
         (folder / "mcp.json").write_bytes(orjson.dumps(_document(url, count, _REPETITIONS - 1)))
     return _Measured(median(ready), max(memory), median(reloads))
 
 
-async def _reload(platform: Platform, url: str, count: int, turn: int) -> float:
+async def _reload(place: Place, platform: Platform, url: str, count: int, turn: int) -> float:
     """Return the milliseconds of a reload that changes one server."""
     begun = perf_counter()
     document = _document(url, count, turn)
     async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{platform.url}/v1/registry/reload", json=document) as response,
+        admin_session(platform, place) as session,
+        session.post("/v1/registry/reload", json=document) as response,
     ):
         if response.status != 200:
             raise RuntimeError(f"the reload was refused: {await response.text()}")

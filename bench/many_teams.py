@@ -6,7 +6,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
-import aiohttp
 import orjson
 
 from architect.compiler import compile_team
@@ -16,7 +15,7 @@ from bench import figures
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import server_rows
-from bench.platform_process import Place, Platform, up
+from bench.platform_process import Place, Platform, admin_session, up
 from bench.prompt_length import add_servers, catalogue, recorded
 from brain.registry.manifest import Manifest
 from brain.registry.repository import EpochRepository
@@ -57,8 +56,8 @@ async def _reload(place: Place, platform: Platform, turn: int) -> float:
     document = _changed(place.folder / "mcp.json", turn)
     begun = perf_counter()
     async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{platform.url}/v1/registry/reload", json=document) as response,
+        admin_session(platform, place) as session,
+        session.post("/v1/registry/reload", json=document) as response,
     ):
         if response.status != 200:
             raise RuntimeError(f"the reload was refused: {await response.text()}")

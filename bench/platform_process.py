@@ -18,6 +18,7 @@ import psycopg
 from bench.line_process import ProcessEndedError, line_of, python, running
 from bench.resource_use import cpu_ms, postgres_cpu_ms
 from starling.infra.postgres.embedded.server import attach
+from tests.support.local_access import admin_headers
 
 REQUEST = 'What is the tide level in the harbour "Callao", and on which shelf is the book "Moby Dick"?'
 STARLING = "from starling.app.cli import main; main()"
@@ -128,6 +129,11 @@ class Platform:
         row = self._connection.execute(_NEXT_XID).fetchone()
         assert row is not None
         return row[0]
+
+
+def admin_session(platform: Platform, place: Place) -> aiohttp.ClientSession:
+    """Return a session for the paths of a platform's API, with the rights of its machine's admin."""
+    return aiohttp.ClientSession(platform.url, headers=admin_headers(place.data))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import orjson
 
 from bench.figures import Figure
 from bench.harness import BenchSetup
-from bench.platform_process import up
+from bench.platform_process import admin_session, up
 
 NAMES: Final = ("architect.build_ms",)
 GOAL: Final = "A team that watches the disk and the memory of this machine."
@@ -29,7 +29,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     place = setup.place("builds", STARLING_MODEL="offline:rules")
     (place.folder / "mcp.json").write_bytes(orjson.dumps({"mcpServers": {"system_health": _SERVER}}))
     builds, requests = list[float](), list[float]()
-    async with up(place) as (platform, _), aiohttp.ClientSession(platform.url) as api:
+    async with up(place) as (platform, _), admin_session(platform, place) as api:
         await _finished(api, "/v1/runs", {"input": REQUEST, "thread_id": "warm"})  # the server starts with it
         for number in range(_BUILDS):
             name = f"watchers_{number}"
