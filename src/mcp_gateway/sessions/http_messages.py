@@ -34,6 +34,7 @@ class InboxClient(httpx.AsyncClient):
         self._inbox = inbox
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        await request.aread()  # one that follows a redirect is made of a stream
         asked = _message_of(request)
         if asked is not None:
             self._inbox.pending.sent(asked)

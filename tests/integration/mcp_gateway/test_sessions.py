@@ -7,6 +7,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from mcp_gateway.configuration.servers import server_of
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.tool_calls import Observation
@@ -115,6 +116,16 @@ async def test_stopped_http_server_is_unavailable_until_it_runs_again(harness: G
 
     assert [outcome.status for outcome in (before, gone, after)] == ["succeeded", "failed", "succeeded"]
     assert gone.code == "server_unavailable"
+
+
+async def test_http_server_whose_address_is_redirected_is_listed_and_called(harness: GatewayHarness) -> None:
+    port = free_port()
+    with running_http(harness.record, port):
+        async with harness.gateway() as gateway:
+            listing = await listed(gateway, server_of({"url": f"http://127.0.0.1:{port}/mcp/"}))
+            outcome = await call(gateway, listing, "pid")
+
+    assert (listing.state, outcome.status) == ("ready", "succeeded")
 
 
 async def test_call_that_a_restarted_http_server_refused_is_made_in_a_new_session(harness: GatewayHarness) -> None:
