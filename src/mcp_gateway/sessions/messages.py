@@ -55,8 +55,8 @@ class PendingRequests:
         self._ids: deque[int | str] = deque(maxlen=_PENDING)
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Take note of a message that was sent."""
-        if isinstance(message.root, JSONRPCRequest):
+        """Take note of a message that was sent, perhaps again after a redirect."""
+        if isinstance(message.root, JSONRPCRequest) and message.root.id not in self._ids:
             self._ids.append(message.root.id)
 
     def answered(self, message: JSONRPCMessage) -> None:

@@ -49,6 +49,13 @@ def test_answered_request_gets_no_further_answer() -> None:
     assert found.answered_by(b'{"jsonrpc":"2.0","id":7,"result":') is None
 
 
+def test_request_that_was_sent_again_after_a_redirect_is_answered_once() -> None:
+    found = pending(7, 7)
+    found.answered(JSONRPCMessage.model_validate({"jsonrpc": "2.0", "id": 7, "result": {}}))
+
+    assert not found.has(7)
+
+
 @pytest.mark.parametrize("line", [b"loading 3", b"1e309", b"{}", b'{"level":"info","message":"up"}', b"\xff", b"[]"])
 def test_line_of_a_log_is_no_message(line: bytes) -> None:
     assert not looks_like_message(line)
