@@ -27,7 +27,7 @@ from brain.interrupts.requests import Interrupts
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
-from starling.app.runtime.gc_tuning import freeze_startup_objects
+from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.telemetry.instrumentation import MeasuredTools
 from starling.app.telemetry.metrics import Metrics
 from starling.core.clock import Deadline, SystemClock

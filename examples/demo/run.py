@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from starling.app.access.local_token import read_token
 from starling.app.cli.platform.api_client import ApiClient
 from starling.app.cli.platform.api_requests import ApiRequests
 from starling.app.cli.platform.api_source import ApiSource
@@ -24,7 +25,6 @@ from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
 from starling.app.cli.terminal.output import diagnostics, print_line, progress, results, write
 from starling.app.cli.terminal.prompts import Answer, FixedAnswers
 from starling.app.cli.terminal.run_display import RunDisplay
-from starling.app.runtime.local_token import read_token
 from starling.core.errors import StarlingError
 
 HERE = Path(__file__).resolve().parent

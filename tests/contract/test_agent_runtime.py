@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from brain.interrupts.budget import OUT_OF_TIME
-from brain.recorder import RunRecorder
-from brain.tracing import TracedGateway, TracedModels
+from brain.run.recorder import RunRecorder
+from brain.run.tracing import TracedGateway, TracedModels
 from starling.core.agents import RuntimeName
 from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRole, ModelToolCall

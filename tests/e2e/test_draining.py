@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import pytest
 
+from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.model_script import Answer

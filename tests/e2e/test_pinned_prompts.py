@@ -11,9 +11,9 @@ import pytest
 
 from brain.prompts import program_text
 from brain.prompts.templates import divided
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer

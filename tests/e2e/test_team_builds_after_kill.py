@@ -14,12 +14,12 @@ import pytest
 from psycopg import AsyncConnection
 from pydantic import SecretStr
 
+from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from tests.support.command_line import Service, new_workspace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from starling.app.runtime.build_info import build_info
+from starling.app.telemetry.build_info import build_info
 from tests.support.command_line import Service, new_workspace
 from tests.support.documented_commands import ROOT
 

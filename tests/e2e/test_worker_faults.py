@@ -14,9 +14,9 @@ from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey

@@ -41,7 +41,7 @@ _REQUEST_BYTES: Final = 1 << 20
 _STREAMS: Final = 3  # stdin, stdout, stderr
 _NUMBER: Final = struct.Struct("!i")
 _PACKAGES: Final = ("starling", "brain", "architect", "mcp_gateway")
-_NOT_IMPORTED: Final = ("brain.agents.crew.", "mcp_gateway.servers.")
+_NOT_IMPORTED: Final = ("brain.agents.runtimes.crew.", "mcp_gateway.servers.")
 _EXIT_CODES: Final[list[int]] = []  # in a command that has come to its end
 _LATE_LIBRARIES: Final = ("alembic.command", "alembic.config", "httpcore", "typer.rich_utils")
 

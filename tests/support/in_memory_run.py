@@ -15,11 +15,11 @@ from brain.durability.ledger import Ledger
 from brain.governance import Allowance, TableGovernance
 from brain.interrupts.budget import Meter, RunBudget
 from brain.interrupts.requests import Interrupts
-from brain.journaled_model import JournaledModel
-from brain.recorder import RunRecorder
 from brain.registry.cards import BUILTINS, AgentCard, Roster
 from brain.retrieval.search import AgentSearch
-from brain.run_context import RunContext
+from brain.run.context import RunContext
+from brain.run.journaled_model import JournaledModel
+from brain.run.recorder import RunRecorder
 from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from starling.app.runtime.local_token import PREFIX, read_token
+from starling.app.access.local_token import PREFIX, read_token
 
 TOKEN: Final = f"{PREFIX}of-tests"
 AS_ADMIN: Final = {"Authorization": f"Bearer {TOKEN}"}

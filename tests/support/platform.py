@@ -17,12 +17,12 @@ from typing import Any
 
 from sqlalchemy import insert
 
+from brain.execution.run_executor import Brain
 from brain.registry.teams.service import with_team
-from brain.run_executor import Brain
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.events.stream import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunConfig, RunResult

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from brain.agents.artifact_tool import ArtifactTool
-from brain.agents.crew.executor import CrewAIRuntime
-from brain.agents.native_runtime import NativeRuntime
-from brain.agents.pipeline import Pipeline
-from brain.agents.reflection import Reviewer
-from brain.agents.text_runtime import TextRuntime
-from brain.agents.tool_calling import ToolAccess
+from brain.agents.runtimes.crew.executor import CrewAIRuntime
+from brain.agents.runtimes.native import NativeRuntime
+from brain.agents.runtimes.text import TextRuntime
+from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.tool_calling import ToolAccess
+from brain.agents.turn.pipeline import Pipeline
+from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona, RuntimeName

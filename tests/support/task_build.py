@@ -2,8 +2,8 @@
 
 from typing import Never
 
-from brain.agents.build_run import TaskBuildRun
-from brain.agents.runtime import TaskExecution
+from brain.agents.runtimes.build_run import TaskBuildRun
+from brain.agents.turn.agent_runtime import TaskExecution
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from starling.core.clock import SystemClock

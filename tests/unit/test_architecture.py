@@ -21,7 +21,7 @@ _FORBIDDEN = [  # importing module, imported module, beginning of the rule
     ("starling.core.extra", "aiohttp", "starling.core imports no framework"),
     ("brain.extra", "mcp", "Only mcp_gateway imports mcp"),
     ("mcp_gateway.extra", "langgraph", "Only brain imports langgraph"),
-    ("brain.agents.extra", "crewai", "Only brain.agents.crew.runtime imports crewai"),
+    ("brain.agents.extra", "crewai", "Only brain.agents.runtimes.crew.runtime imports crewai"),
     ("brain.extra", "langchain", "Only infra.llm and infra.embeddings import langchain"),
     ("brain.extra", "starling.app", "Imports go in one direction"),
     ("starling.app.extra", "procrastinate", "Only infra.queue imports procrastinate"),
@@ -49,7 +49,7 @@ _FORBIDDEN = [  # importing module, imported module, beginning of the rule
         "psycopg",
         "Only infra.postgres, infra.queue and the checkpointer import psycopg",
     ),
-    ("brain.planning.extra", "brain.journaled_model", "Planning imports no database, graph or node"),
+    ("brain.planning.extra", "brain.run.journaled_model", "Planning imports no database, graph or node"),
     ("brain.planning.extra", "brain.nodes.qa", "Planning imports no database, graph or node"),
     ("brain.nodes.two", "brain.nodes.one", "Graph nodes don't import each other"),
     ("starling.app.http.routes.two", "starling.app.http.routes.one", "Routes don't import each other"),
@@ -113,7 +113,7 @@ def test_forbidden_import_breaks_its_rule(broken: Mapping[str, str], module: str
 
 
 def test_cycle_of_modules_breaks_its_rule(harness: Path) -> None:
-    write(harness, "brain.state", "import brain.graph")
+    write(harness, "brain.state", "import brain.execution.graph")
 
     outcome = lint(harness)
 

@@ -1,1 +1,1 @@
-"""What does a task: runtimes, the pipeline around them, and the review of their results."""
+"""What does a task: a turn of an agent, the tools that it calls, and the runtimes of all kinds of agents."""

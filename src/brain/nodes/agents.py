@@ -6,7 +6,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from brain.interrupts.requests import interrupt_on_suspension
-from brain.run_context import RunContext
+from brain.run.context import RunContext
 from brain.state import Dispatch, TaskOutcome, Update
 from starling.core.task_paths import team_task_path
 

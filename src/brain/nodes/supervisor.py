@@ -30,7 +30,8 @@ from brain.planning.plan_validation import (
 )
 from brain.planning.shortlist import Shortlister
 from brain.prompts import Xml
-from brain.run_context import RunContext
+from brain.run.context import RunContext
+from brain.run.structured_output import ask_for_document
 from brain.state import (
     GraphState,
     Routing,
@@ -42,7 +43,6 @@ from brain.state import (
     merge_tasks,
     ready_tasks,
 )
-from brain.structured_output import ask_for_document
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,

@@ -13,10 +13,10 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.access.keys import KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings.schema import Settings

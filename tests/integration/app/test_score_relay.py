@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import wait_none
 
-from starling.app.runtime.score_relay import ScoreRelay
+from starling.app.telemetry.score_relay import ScoreRelay
 from starling.core.ids import trace_id_of
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository

@@ -13,9 +13,9 @@ from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.service import with_servers
 from starling.app.access.keys import KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
 from starling.core.principal import Grant, Principal, Scope

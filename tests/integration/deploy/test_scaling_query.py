@@ -3,9 +3,9 @@
 import psycopg
 import yaml
 
+from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from tests.support.documented_commands import ROOT
 from tests.support.platform import CALLER

@@ -13,13 +13,13 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings

@@ -16,13 +16,13 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.events.run_events import Done, Failure, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.http import uvicorn_server
 from starling.app.http.app import make_app
@@ -19,7 +20,6 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import read_events

@@ -17,6 +17,7 @@ from sqlalchemy import func, select, update
 
 from mcp_gateway.configuration.servers import server_of
 from starling.app.access.keys import KeyService, KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
@@ -24,7 +25,6 @@ from starling.app.http.listener import bind
 from starling.app.http.loopback_policy import refuse_open_binding
 from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.build_info import build_info
+from starling.app.telemetry.build_info import build_info
 from tests.integration.http.conftest import LiveApi
 from tests.integration.http.test_event_streams import Quiet, a_quiet_api
 from tests.support.platform import CALLER

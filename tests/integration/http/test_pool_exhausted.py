@@ -16,13 +16,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from starling.app.access.keys import KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.principal import Scope

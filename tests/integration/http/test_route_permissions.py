@@ -19,12 +19,12 @@ from pydantic import SecretStr
 from sqlalchemy import Table, select
 
 from starling.app.access.keys import KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
 from starling.app.http.route_loading import load_routes
 from starling.app.runs.acceptance import RunRequest
-from starling.app.runtime.database import Database
 from starling.core.artifacts import ArtifactOrigin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings

@@ -12,12 +12,12 @@ from pydantic import SecretStr
 
 from architect.team_store import BuiltTeam
 from starling.app.access.keys import KeySpec
+from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.database import Database
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings

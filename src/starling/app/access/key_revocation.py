@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starling.app.access.keys import KeyService
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
 
 _CHECK_SECONDS = 2.0

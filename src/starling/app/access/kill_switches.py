@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Literal
 
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall

@@ -10,8 +10,8 @@ from starling.app.cli.terminal.durations import parse_duration
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.container.admin import open_admin
-from starling.app.runtime.database import find_database
-from starling.app.runtime.retention import STATEMENT_SECONDS
+from starling.app.container.database import find_database
+from starling.app.runs.retention import STATEMENT_SECONDS
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.retention import RetentionReport, Selection

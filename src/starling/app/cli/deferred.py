@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from starling.app.cli.platform.api_requests import Api
     from starling.app.cli.platform.reconnection import Relocate
     from starling.app.cli.platform.run_source import RunSource
-    from starling.app.runtime.build_info import BuildInfo
+    from starling.app.telemetry.build_info import BuildInfo
     from starling.core.settings.schema import Settings
 
 
@@ -32,7 +32,7 @@ def up_services():
 
 def build_info() -> "BuildInfo":
     """Return the version and the commit of Starling. Imports importlib.metadata and subprocess; may run git."""
-    from starling.app.runtime.build_info import build_info
+    from starling.app.telemetry.build_info import build_info
 
     return build_info()
 
@@ -102,3 +102,10 @@ def team_schema() -> Mapping[str, Any]:
     from starling.core.teams import spec as teams
 
     return teams.team_schema()
+
+
+def yaml_file():
+    """Return the module that reads YAML. Imports PyYAML."""
+    from starling.app.cli.platform import yaml_file
+
+    return yaml_file

@@ -10,10 +10,10 @@ from starling.app.cli import deferred
 from starling.app.cli.platform.api_requests import with_query
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.run_source import Document
+from starling.app.cli.platform.settings_file import MCP_FILE, is_here
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, progress, write
 from starling.app.cli.terminal.wordings import place
-from starling.app.runtime.settings_file import MCP_FILE, is_here
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"

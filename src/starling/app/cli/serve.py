@@ -10,9 +10,14 @@ import typer
 from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
+from starling.app.access.local_token import local_token
+from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.cli.platform.command_settings import service_settings_of
+from starling.app.cli.process_privacy import forbid_inspection
 from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.container.database import Database, find_database
+from starling.app.container.database_wait import wait_for_database
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
@@ -20,12 +25,7 @@ from starling.app.http.listener import bind
 from starling.app.http.published_address import published_address
 from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.database import Database, find_database
-from starling.app.runtime.database_wait import wait_for_database
-from starling.app.runtime.gc_tuning import freeze_startup_objects
-from starling.app.runtime.local_token import local_token
-from starling.app.runtime.process_privacy import forbid_inspection
+from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
 from starling.infra.deferred import run_jobs
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from starling.app.access.local_token import read_token
+from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform.api_requests import ApiRequests
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.terminal.output import print_json, print_line
-from starling.app.runtime.local_token import read_token
-from starling.app.runtime.port_file import RunningPlatform, find_platform
 from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
 

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from starling.app.cli import deferred
+from starling.app.cli.gc_tuning import pause_collection
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
+from starling.app.cli.process_privacy import forbid_inspection
 from starling.app.cli.start_times import StartTimes
 from starling.app.cli.stop_signals import treat_sigterm_as_success
+from starling.app.container.configuration_check import check_configuration
+from starling.app.container.database import open_database
 from starling.app.http.listener import bind
-from starling.app.runtime.configuration_check import check_configuration
-from starling.app.runtime.database import open_database
-from starling.app.runtime.gc_tuning import pause_collection
-from starling.app.runtime.process_privacy import forbid_inspection
 
 app = typer.Typer(add_completion=False)
 

@@ -9,10 +9,14 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
+from starling.app.access.local_token import local_token
+from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
 from starling.app.cli.start_times import StartTimes
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
+from starling.app.container.database import Database
+from starling.app.container.database_wait import wait_for_database
 from starling.app.container.services import open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.http.app import make_app
@@ -21,13 +25,9 @@ from starling.app.http.dependencies import drain
 from starling.app.http.published_address import published_address
 from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.database import Database
-from starling.app.runtime.database_wait import wait_for_database
-from starling.app.runtime.gc_tuning import freeze_startup_objects
-from starling.app.runtime.local_token import local_token
 from starling.app.telemetry.deferred import log_format
 from starling.app.worker.worker import running_worker
+from starling.core.background_tasks import in_background
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.restart_loop import restarting

@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 from uvicorn.loops.auto import auto_loop_factory
 
+from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.cli.platform.command_settings import service_settings_of
+from starling.app.cli.process_privacy import forbid_inspection
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.container.configuration_check import check_configuration
+from starling.app.container.database import Database, find_database
+from starling.app.container.database_wait import wait_for_database
 from starling.app.container.services import open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.http.worker_health import serve_worker_health
-from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.configuration_check import check_configuration
-from starling.app.runtime.database import Database, find_database
-from starling.app.runtime.database_wait import wait_for_database
-from starling.app.runtime.gc_tuning import freeze_startup_objects
-from starling.app.runtime.process_privacy import forbid_inspection
+from starling.core.background_tasks import in_background
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 

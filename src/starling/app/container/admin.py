@@ -17,13 +17,13 @@ from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
+from starling.app.container.database import find_database
 from starling.app.container.deferred import DeferredAgentRanker, DeferredCatalogs, DeferredRetrieval
+from starling.app.container.private_files import private_files
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
 from starling.app.runs.records import RunRecords
-from starling.app.runtime.database import find_database
-from starling.app.runtime.private_files import private_files
-from starling.app.runtime.retention import RetentionService
+from starling.app.runs.retention import RetentionService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Settings, environment

@@ -17,11 +17,11 @@ from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim
 
 if TYPE_CHECKING:
+    from brain.execution.run_executor import Brain
     from brain.registry.cards import AgentCard
     from brain.registry.prompts.selection import PromptSelection
     from brain.registry.service import Registry
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
-    from brain.run_executor import Brain
     from starling.app.container.catalogs import Catalogs
     from starling.app.container.retrieval import Retrieval
 

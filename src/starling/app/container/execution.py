@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from architect.building import Builder
 from architect.design.designer import Designer
-from brain.collaborators import Collaborators
 from brain.conversation.repository import ConversationRepository
+from brain.execution.collaborators import Collaborators
+from brain.execution.run_executor import Brain
 from brain.governance import TableGovernance
 from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator
-from brain.run_executor import Brain
 from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredTools
 from starling.core.clock import SystemClock
 from starling.infra.postgres.engine import Engine

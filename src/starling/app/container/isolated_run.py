@@ -19,12 +19,12 @@ from typing import Any
 from rich.console import Console
 
 from mcp_gateway.registration.repository import ServerRepository
+from starling.app.container.database import Database
 from starling.app.container.deferred import DeferredBrain, execution
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_run_parts
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
-from starling.app.runtime.database import Database
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.telemetry.log_context import run_log_context
 from starling.app.telemetry.logs import configure_logs

@@ -15,13 +15,13 @@ from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container import deferred
 from starling.app.container.admin import AdminServices, build_admin, build_prompts
+from starling.app.container.database import Database
 from starling.app.container.deferred import Deferred
+from starling.app.container.private_files import private_files
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
-from starling.app.runtime.database import Database
-from starling.app.runtime.private_files import private_files
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.settings.schema import Limits, Settings, environment, secret_variables
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine

@@ -14,23 +14,23 @@ from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
+from starling.app.access.local_token import read_token
+from starling.app.container.database import Database
 from starling.app.container.deferred import DeferredBrain, execution, file_watcher, isolated_run
+from starling.app.container.private_files import private_files
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.service import RegistryService
 from starling.app.runs.cancellation import CancellationListener
-from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.database import Database
-from starling.app.runtime.local_token import read_token
-from starling.app.runtime.outbox_relay import relay_outbox
-from starling.app.runtime.private_files import private_files
-from starling.app.runtime.score_relay import relay_scores
 from starling.app.telemetry.instrumentation import MeasuredRuns
+from starling.app.telemetry.outbox_relay import relay_outbox
+from starling.app.telemetry.score_relay import relay_scores
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.isolation import IsolatedRuns
 from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
+from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.secrets.known import settings_secrets
 from starling.core.settings.schema import Settings, environment

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from starling.app.container.database import find_database
 from starling.app.doctor.finding import Finding, ok
-from starling.app.runtime.database import find_database
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from starling.app.container.database import find_database
 from starling.app.doctor.finding import Finding, ok, problem
-from starling.app.runtime.database import find_database
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import connected

@@ -11,8 +11,8 @@ from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.sessions.isolation import ServerIsolation
 from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY
 from starling.app.container.admin import open_admin
+from starling.app.container.private_files import private_files
 from starling.app.doctor.finding import Finding, ok, problem
-from starling.app.runtime.private_files import private_files
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 

@@ -16,10 +16,10 @@ from starlette.types import Scope as Connection
 
 from starling.app.access.key_revocation import RevocationWatcher, watch_revocations
 from starling.app.access.keys import KeyService
+from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
-from starling.app.runtime.local_token import PREFIX
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
+from starling.app.access.port_file import RunningPlatform, local_address, published
 from starling.app.http.loopback_policy import is_loopback
-from starling.app.runtime.port_file import RunningPlatform, local_address, published
 from starling.core.settings.client import database_name
 from starling.core.settings.schema import Settings
 

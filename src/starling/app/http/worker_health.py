@@ -7,6 +7,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
+from starling.app.access.local_token import local_token
 from starling.app.container.services import Services
 from starling.app.http import problems
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
@@ -14,7 +15,6 @@ from starling.app.http.dependencies import AppState, drain
 from starling.app.http.listener import bind
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import serving
-from starling.app.runtime.local_token import local_token
 from starling.core.settings.schema import Settings
 
 

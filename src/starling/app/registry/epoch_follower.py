@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from brain.registry.repository import CHANNEL, EpochRepository
 from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import RunResult

@@ -9,7 +9,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it
 
 from mcp_gateway.configuration.servers import parse_config
 from starling.app.registry.service import RegistryService
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.infra.postgres.audit import Actor
 

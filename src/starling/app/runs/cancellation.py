@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brain.lifecycle.active_runs import ActiveRuns
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.infra.postgres.notifications import NotificationHub

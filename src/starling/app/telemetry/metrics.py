@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from starling.app.runtime.build_info import build_info
+from starling.app.telemetry.build_info import build_info
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from starling.app.runtime.background_tasks import in_background
 from starling.app.telemetry.log_context import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
+from starling.core.background_tasks import in_background
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.ids import process_name

@@ -11,6 +11,8 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
+from starling.app.access.local_token import local_token
+from starling.app.access.port_file import RunningPlatform, published
 from starling.app.cli.platform.api_client import ApiClient
 from starling.app.cli.platform.api_requests import ApiRequests, NoPlatformError
 from starling.app.cli.platform.api_source import ApiSource
@@ -19,8 +21,6 @@ from starling.app.cli.platform.database_api import DatabaseApi
 from starling.app.cli.platform.database_source import DatabaseSource
 from starling.app.cli.platform.reconnection import ReconnectingApi
 from starling.app.cli.platform.run_source import RunSource
-from starling.app.runtime.local_token import local_token
-from starling.app.runtime.port_file import RunningPlatform, published
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.settings.client import database_name
 from tests.support.logging_state import restored_logging

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from starling.app.runtime.port_file import RunningPlatform, published
+from starling.app.access.port_file import RunningPlatform, published
 
 _HEAVY = {
     *("sqlalchemy", "psycopg", "procrastinate", "langgraph", "langchain", "langchain_core", "mcp", "fastmcp"),

@@ -4,7 +4,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
 from brain.nodes.agents import Agents
-from brain.run_context import RunContext
+from brain.run.context import RunContext
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.errors import SuspendedError
 from tests.support.in_memory_run import make_execution

@@ -16,7 +16,7 @@ from brain.planning.plan_validation import UNREACHED
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
-from brain.run_context import RunContext
+from brain.run.context import RunContext
 from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder, Vector

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
+from starling.app.cli.platform.settings_file import DEFAULT, MCP_FILE, is_here, read_settings_file
 from starling.app.cli.terminal.output import diagnostics
-from starling.app.runtime.settings_file import DEFAULT, MCP_FILE, is_here, read_settings_file
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings.schema import Settings, load_settings
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from starling.app.access.local_token import read_token
+from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli import deferred
 from starling.app.cli.platform.api_requests import Api, ApiRequests, NoPlatformError
 from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, same_address
 from starling.app.cli.platform.run_source import RunSource
-from starling.app.runtime.local_token import read_token
-from starling.app.runtime.port_file import RunningPlatform, find_platform
-from starling.app.runtime.settings_file import read_settings_file
+from starling.app.cli.platform.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings

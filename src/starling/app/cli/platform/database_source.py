@@ -7,7 +7,7 @@ from starling.app.cli.platform.api_source import ApiDocuments
 from starling.app.cli.platform.run_source import IDLE_SECONDS, RunWatcher, StreamedEvent
 from starling.app.cli.signals import run_until_stopped
 from starling.app.container.admin import AdminServices, open_admin
-from starling.app.runtime.background_tasks import in_background
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey

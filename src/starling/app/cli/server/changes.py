@@ -14,9 +14,9 @@ from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed, documents_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.container.database import find_database
+from starling.app.container.private_files import private_files
 from starling.app.container.services import open_services
-from starling.app.runtime.database import find_database
-from starling.app.runtime.private_files import private_files
 from starling.core.errors import InvalidRequestError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect

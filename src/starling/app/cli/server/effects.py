@@ -13,6 +13,7 @@ from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.effective_config import effective
 from mcp_gateway.registration.repository import ServerRow
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import (
@@ -25,9 +26,8 @@ from starling.app.cli.terminal.output import (
     write_table,
 )
 from starling.app.container.admin import open_admin
+from starling.app.container.database import find_database
 from starling.app.container.services import open_services
-from starling.app.runtime.database import find_database
-from starling.app.runtime.settings_file import MCP_FILE
 from starling.core.errors import ConfigurationError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.settings.schema import Settings

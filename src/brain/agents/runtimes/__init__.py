@@ -1,0 +1,1 @@
+"""The runtimes: one for each kind of agent."""

@@ -1,0 +1,48 @@
+"""The import of CrewAI, which only workers need, and only for the agents that ask for it."""
+
+import gc
+import sys
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from threading import Lock
+
+from brain.agents.runtimes.crew.environment import set_environment
+
+_IMPORTING = Lock()
+
+
+def crewai_runtime():
+    """Return the module of CrewAI. Imports it: 3 s of processor time, 250 MB. For a thread, not for an event loop."""
+    with _IMPORTING:
+        with _prepared():
+            from brain.agents.runtimes.crew import runtime as crewai_runtime
+        crewai_runtime.remove_listeners()
+
+    return crewai_runtime
+
+
+@contextmanager
+def _prepared() -> Generator[None]:
+    """Keep what CrewAI writes when it is imported in a folder that is deleted then.
+
+    What it creates stays, so garbage collection is to spare it: a walk through all of it stops every thread for 0.2 s.
+    """
+    if "crewai" in sys.modules:
+        yield
+        return
+    collects, warn = gc.isenabled(), warnings.warn
+    gc.disable()
+    try:
+        with TemporaryDirectory(prefix="starling-crewai-") as folder:
+            set_environment(folder)
+            from brain.agents.runtimes.crew import folders as crewai_folders
+
+            crewai_folders.use(folder)
+            yield
+    finally:
+        gc.freeze()
+        warnings.warn = warn  # it puts its own in place of this
+        if collects:
+            gc.enable()

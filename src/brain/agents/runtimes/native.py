@@ -1,0 +1,86 @@
+"""The native runtime: an async loop of model answers and tool calls, replayed from the journal after a crash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brain.agents.tools.resource_tool import reading_tools
+from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
+from brain.agents.tools.tool_finder import offered
+from brain.agents.tools.toolbox import Toolbox
+from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
+from brain.agents.turn.prompt_building import prompt_of
+from brain.run.journaled_model import ModelAnswer
+from starling.core.errors import LLMInvalidResponse
+from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
+from starling.core.tools import CONTINUE, FIND_TOOLS
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRuntime:
+    """Function calling: the calls of one answer run in parallel, and their results are the attempt's output."""
+
+    access: ToolAccess
+
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt, of as many turns as the limit of iterations.
+
+        Another turn follows where the model calls `continue` or `find_tools`, or where calls were left out because of
+        a limit. What `find_tools` returns is no result.
+        """
+        if self.access.tool_finder is not None:
+            await self.access.tool_finder.choose(execution)
+        toolbox = Toolbox.of(execution.card.tools, reserved=() if execution.shown is None else (FIND_TOOLS,))
+        uses: list[ToolUse] = []
+        for _ in range(execution.context.allowance.tool_iterations):
+            position = execution.position
+            request = _request(execution, toolbox)
+            answer = await execution.context.model.ask(execution.path, position, request)
+            execution.position += 1
+            calls = answer.reply.tool_calls
+            returned = answer.reply.returned_reasoning
+            execution.messages.append(Message("assistant", answer.reply.content, calls, reasoning=returned))
+            wanted = [call for call in calls if call.name != CONTINUE]
+            if not wanted:
+                execution.messages += _tool_messages(calls, [])
+                return _output_in_words(answer, uses)
+            batch = await ToolCallBatch.announced(
+                self.access, execution, toolbox, position, wanted, replayed=answer.replayed
+            )
+            answered = await batch.use_all()
+            made = batch.results(answered)
+            uses += made
+            execution.keep(made)
+            execution.messages += _tool_messages(calls, answered)
+            if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
+                break
+        return AttemptOutput(joined_results(uses), tuple(uses))
+
+
+def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
+    """Return the next request; `read_artifact` and `read_resource` are offered where there is something to read."""
+    allowance, tools, card = execution.context.allowance, offered(toolbox, execution), execution.card
+    return ModelRequest(
+        role=allowance.role(card.role if card.kind == "member" else ModelRole.ROUTER),
+        messages=tuple(execution.messages),
+        tools=(*tools, *reading_tools(execution, toolbox)),
+        max_tokens=allowance.max_tokens,
+        prompt=prompt_of(execution).used,
+        model=card.model,
+        tool_names=toolbox.other_names,
+    )
+
+
+def _output_in_words(answer: ModelAnswer, uses: Sequence[ToolUse]) -> AttemptOutput:
+    """Return the output of an answer without calls: earlier calls' results, else the agent is unable to do the task."""
+    if uses:
+        return AttemptOutput(joined_results(uses), tuple(uses))
+    text = answer.reply.content.strip()
+    if not text:
+        raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
+    return AttemptOutput(text, unable=True)
+
+
+def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
+    """Return a message for each call, in order, `continue` included: ids are not unique with every endpoint."""
+    texts = iter([use.outcome.text for use in made])
+    return [Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls]

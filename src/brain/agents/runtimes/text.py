@@ -1,0 +1,43 @@
+"""The runtime of agents without tools: their text is their result."""
+
+from dataclasses import dataclass
+
+from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
+from brain.agents.turn.prompt_building import prompt_of
+from brain.run.journaled_model import ModelAnswer
+from brain.run.stream_buffer import StreamBuffer
+from starling.core.llm import Message, ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TextRuntime:
+    """One answer in words, streamed to the user where the task is the whole plan."""
+
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt: ask the model once."""
+        allowance = execution.context.allowance
+        request = ModelRequest(
+            role=allowance.role(execution.card.role),
+            messages=tuple(execution.messages),
+            max_tokens=allowance.max_tokens,
+            prompt=prompt_of(execution).used,
+            model=execution.card.model,
+        )
+        if execution.dispatch["whole_plan"]:
+            answer = await _stream(execution, request)
+        else:
+            answer = await execution.context.model.ask(execution.path, execution.position, request)
+        execution.position += 1
+        execution.messages.append(Message("assistant", answer.reply.content))
+        return AttemptOutput(answer.reply.content.strip())
+
+
+async def _stream(execution: TaskExecution, request: ModelRequest) -> ModelAnswer:
+    context = execution.context
+    message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
+    with StreamBuffer(context.recorder, message_id) as buffer:
+        async for item in context.model.ask_streaming(execution.path, execution.position, request):
+            if isinstance(item, ModelAnswer):
+                return item
+            buffer.write(item.text, restart=item.restart)
+    raise AssertionError("a stream always ends with its answer")

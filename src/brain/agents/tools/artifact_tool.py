@@ -1,0 +1,142 @@
+"""The built-in tool `read_artifact`: reads more of long results, of the task's own calls and of those it depends on."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from brain.agents.turn.agent_runtime import TaskExecution
+from brain.state import ArtifactRecord
+from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
+from starling.core.errors import DatabaseUnavailableError, NotFoundError
+from starling.core.json import JsonObject
+from starling.core.llm import ToolSpec
+from starling.core.settings.schema import Limits
+from starling.core.tool_calls import Observation
+from starling.core.tools import ToolOutcome
+from starling.core.tracing import SpanKind, Tracer
+
+READ_ARTIFACT_SPEC: Final = ToolSpec(
+    READ_ARTIFACT,
+    "Read on in a result that was cut off and kept as an artifact, or find where a text stands in it.",
+    {
+        "type": "object",
+        "properties": {
+            "artifact": {"type": "string", "description": "Its id, or the beginning of it; needless if there is one."},
+            "offset": {"type": "integer", "minimum": 0, "description": "The character to begin with; 0 by default."},
+            "length": {"type": "integer", "minimum": 1, "description": "How many characters; as many as fit without."},
+            "find": {"type": "string", "description": "A text to look for from `offset` on, instead of reading."},
+        },
+        "required": [],
+    },
+)
+_FRAME_CHARS = 200  # for the note around a part
+_CONTEXT_CHARS = 80  # on each side of a match
+_SHORTEST_PREFIX = 8  # of an id
+
+
+class _ReadRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    artifact: str = ""
+    offset: int = Field(default=0, ge=0)
+    length: int | None = Field(default=None, ge=1)
+    find: str = Field(default="", max_length=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactTool:
+    """Answers calls of `read_artifact` within the limits of a tool call."""
+
+    artifacts: ArtifactStore
+    limits: Limits
+    tracer: Tracer
+
+    async def call(self, execution: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
+        """Return the part that is asked for, or the places of a text. Failures are outcomes."""
+        if arguments is None:
+            return ToolOutcome(Observation.NOT_SENT, "The arguments weren't a JSON object.", code="invalid_arguments")
+        run, budget = execution.context.run, execution.context.budget
+        room = max(_FRAME_CHARS, self.limits.tool_result_chars - _FRAME_CHARS)
+        reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, room)
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": READ_ARTIFACT, "input": arguments}
+        with self.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: attributes) as span:
+            try:
+                async with asyncio.timeout(budget.deadline.cap(self.limits.tool_call_seconds)):
+                    outcome = await reader.read(arguments)
+            except TimeoutError:
+                outcome = ToolOutcome(Observation.TIMED_OUT, "Reading took too long.", code="timeout")
+            span.set(lambda: {"starling.status": outcome.status, "output": outcome.text})
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads in the artifacts that one task may see; an answer has at most `room` characters."""
+
+    artifacts: ArtifactStore
+    tenant: str
+    run_id: str
+    visible: Mapping[str, ArtifactRecord]
+    room: int
+
+    async def read(self, arguments: JsonObject) -> ToolOutcome:
+        try:
+            request = _ReadRequest.model_validate(arguments)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            return ToolOutcome(
+                Observation.NOT_SENT, f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments"
+            )
+        record = self._record(request.artifact)
+        if record is None:
+            return ToolOutcome(Observation.NOT_SENT, self._unknown(request.artifact), code="invalid_arguments")
+        try:
+            text = await (self._matches(record, request) if request.find else self._part(record, request))
+        except NotFoundError as error:
+            return ToolOutcome(Observation.TOOL_ERROR, str(error), code="removed")
+        except DatabaseUnavailableError as error:
+            return ToolOutcome(Observation.TOOL_ERROR, f"It can't be read now. {error.message}", code="tool_error")
+        return ToolOutcome(Observation.COMPLETED, text)
+
+    def _record(self, name: str) -> ArtifactRecord | None:
+        if name in self.visible:
+            return self.visible[name]
+        fits = [record for key, record in self.visible.items() if key.startswith(name)]
+        return fits[0] if len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX) else None
+
+    def _unknown(self, name: str) -> str:
+        known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
+        return f"{name!r} names none of the artifacts here. They are: {known}."
+
+    async def _part(self, record: ArtifactRecord, request: _ReadRequest) -> str:
+        length, total = min(request.length or self.room, self.room), record["characters"]
+        part = await self.artifacts.part(self.tenant, self.run_id, record["id"], request.offset, length)
+        if not part:
+            return f"[artifact {record['id']} has only {total:,} characters: nothing begins at {request.offset}]"
+        end = request.offset + len(part)
+        more = f"; more from offset {end}" if end < total else "; that is its end"
+        return f"{part}\n[characters {request.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
+
+    async def _matches(self, record: ArtifactRecord, request: _ReadRequest) -> str:
+        content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
+        lines, used = list[str](), 0
+        for at, line in _matching_lines(content.text, request.find, request.offset):
+            used += len(line) + 1
+            if lines and used > self.room:
+                return "\n".join([*lines, f"[more from offset {at} on]"])
+            lines.append(line[: self.room])
+        if lines:
+            return "\n".join([*lines, f"[that is all in artifact {record['id']}]"])
+        return f"[{request.find[:_CONTEXT_CHARS]!r} isn't in artifact {record['id']} from offset {request.offset} on]"
+
+
+def _matching_lines(text: str, wanted: str, offset: int) -> Iterator[tuple[int, str]]:
+    """Yield the offset of each match from `offset` on, in either case, and a line that shows it in its context."""
+    for match in re.compile(re.escape(wanted), re.IGNORECASE).finditer(text, offset):
+        start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
+        yield match.start(), f"{match.start()}: {json.dumps(text[start:end], ensure_ascii=False)}"

@@ -1,0 +1,181 @@
+"""The calls that a model answer asks for: which of them are made, and why the others are not."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from brain.agents.tools.resource_tool import offers_resources
+from brain.agents.tools.toolbox import Toolbox
+from brain.agents.turn.agent_runtime import TaskExecution
+from starling.core.artifacts import READ_ARTIFACT
+from starling.core.json import canonical
+from starling.core.llm import ModelToolCall
+from starling.core.model_output.tool_arguments import what_is_wrong
+from starling.core.settings.schema import Limits
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolDefinition, ToolOutcome
+
+_ANSWER_TEXT = (
+    "Not called: an answer may ask for at most {limits.tool_calls_per_answer} tool calls, and this one asked for "
+    "{asked} (limits.tool_calls_per_answer). Ask for the others in your next answer."
+)
+_TASK_TEXT = (
+    "Not called: a task may make at most {limits.tool_calls_per_task} tool calls, and this one has made them "
+    "(limits.tool_calls_per_task)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A call as the model asked for it. `call` is None where it isn't one of a server's tool.
+
+    Then `fault` is the reason why it can't be made; without a fault it is of a built-in tool. `repeats` is the index of
+    an equal call of the same answer, which is made in place of this one.
+    """
+
+    asked: ModelToolCall
+    name: str
+    id: str
+    index: int
+    call: ToolCall | None
+    fault: ToolOutcome | None = None
+    repeats: int | None = None
+
+    @property
+    def changing(self) -> ToolCall | None:
+        """The call if its tool may change something."""
+        return self.call if self.call is not None and self.call.tool.effect is not Effect.READ else None
+
+    @property
+    def effectful(self) -> ToolCall | None:
+        """The call if it may change something, and so has a row in the ledger. Those of a trial are not made."""
+        return self.changing if self.call is not None and self.call.trial is None else None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the call is made, or answered from this process."""
+        return self.fault is None and self.repeats is None
+
+    @property
+    def refused(self) -> bool:
+        """Whether a limit keeps the call from being made."""
+        return self.fault is not None and self.fault.code == OVER_LIMIT
+
+
+def requested_calls(
+    execution: TaskExecution, toolbox: Toolbox, position: int, asked: Sequence[ModelToolCall]
+) -> list[RequestedCall]:
+    """Return the calls of an answer in its order; equal calls that may change something are made once.
+
+    A call that an earlier version recorded as one of its own stays so.
+    """
+    first: dict[tuple[str, str], int] = {}
+    requested: list[RequestedCall] = []
+    for index, one in enumerate(asked):
+        item = _requested(execution, toolbox, (position, index), one)
+        if (call := item.changing) is not None and not execution.context.ledger.knows(call):
+            earlier = first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
+            item = item if earlier == index else replace(item, call=None, repeats=earlier)
+        elif call is not None:
+            first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
+        requested.append(item)
+    return requested
+
+
+def repetitions(requested: Iterable[RequestedCall]) -> Counter[int]:
+    """Return how often the call at each index was asked for, for those asked for more than once."""
+    counts = Counter(item.repeats for item in requested if item.repeats is not None)
+    return Counter({index: count + 1 for index, count in counts.items()})
+
+
+def within_limits(
+    execution: TaskExecution, position: int, requested: Sequence[RequestedCall], limits: Limits, *, replayed: bool
+) -> list[RequestedCall]:
+    """Return the calls with a fault for each that is over a limit: those of an answer, and those of its task.
+
+    Where the calls were announced by an earlier process, its decision stays: the journal has the first refused call.
+    """
+    if replayed:
+        first, fault = _recorded_refusal(execution, position, len(requested))
+    else:
+        first, fault = _refusal(execution, requested, limits)
+    if fault is None:
+        return list(requested)
+    kept = {item.index for item in requested[:first]}
+    return [
+        item if item.index < first or item.repeats in kept else replace(item, call=None, fault=fault, repeats=None)
+        for item in requested
+    ]
+
+
+def _recorded_refusal(execution: TaskExecution, position: int, count: int) -> tuple[int, ToolOutcome | None]:
+    for index in range(count):
+        stored = execution.context.journal.find(execution.path, "tool", position, index)
+        if stored is not None and stored.get("code") == OVER_LIMIT:
+            return index, ToolOutcome.from_json(stored)
+    return count, None
+
+
+def _refusal(
+    execution: TaskExecution, requested: Sequence[RequestedCall], limits: Limits
+) -> tuple[int, ToolOutcome | None]:
+    """Return the index of the first call over a limit and why it is not made."""
+    own = [item for item in requested if item.repeats is None]
+    left = max(0, limits.tool_calls_per_task - execution.calls_before - execution.calls)
+    over_answer = own[limits.tool_calls_per_answer :]
+    over_task = [item for item in own if item.fault is None][left:]
+    if not over_answer and not over_task:
+        return len(requested), None
+    first = min(items[0].index for items in (over_answer, over_task) if items)
+    of_task = bool(over_task) and over_task[0].index == first
+    return first, _fault(
+        (_TASK_TEXT if of_task else _ANSWER_TEXT).format(limits=limits, asked=len(requested)), OVER_LIMIT
+    )
+
+
+def _requested(
+    execution: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall
+) -> RequestedCall:
+    tool = toolbox.tool(asked.name)
+    call_id = f"{execution.path}.{place[0]}.{place[1]}"
+    if asked.name == READ_ARTIFACT and execution.artifacts:
+        return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
+    if asked.name == FIND_TOOLS and execution.shown is not None:
+        return RequestedCall(asked, FIND_TOOLS, call_id, place[1], None)
+    if asked.name == READ_RESOURCE and offers_resources(execution, toolbox):
+        return RequestedCall(asked, READ_RESOURCE, call_id, place[1], None)
+    if tool is None:
+        fault = _fault(toolbox.unknown(asked.name), "not_allowed")
+        return RequestedCall(asked, asked.name, call_id, place[1], None, fault)
+    if asked.arguments is None:
+        fault = _fault(what_is_wrong(asked.raw_arguments), "invalid_arguments")
+        return RequestedCall(asked, tool.full_name, call_id, place[1], None, fault)
+    return RequestedCall(asked, tool.full_name, call_id, place[1], _call(execution, tool, asked, call_id, place))
+
+
+def _fault(text: str, code: str) -> ToolOutcome:
+    return ToolOutcome(Observation.NOT_SENT, text, code=code)
+
+
+def _call(
+    execution: TaskExecution, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]
+) -> ToolCall:
+    run = execution.context.run
+    call = ToolCall(
+        id=call_id,
+        run_id=run.id,
+        path=execution.path,
+        tool=tool,
+        arguments=asked.arguments or {},
+        grant=run.grant,
+        tenant=run.tenant,
+        agent=execution.card.name,
+        caller=run.caller,
+        position=place[0],
+        index=place[1],
+        teams=execution.context.teams,
+        approval=execution.card.approval,
+        trial=execution.context.trial,
+        thread_id=run.thread_id,
+    )
+    return execution.context.ledger.with_keys(call)

@@ -1,0 +1,152 @@
+"""The port of agent runtimes: one attempt at a task at a time, all of it journalled."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from brain.registry.cards import AgentCard
+from brain.run.context import RunContext
+from brain.skills.skill import RecalledSkill
+from brain.state import ArtifactRecord, Dispatch, TaskOutcome
+from starling.core.agents import RuntimeName
+from starling.core.json import JsonObject, canonical
+from starling.core.llm import Message
+from starling.core.tools import ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A finished tool call and its outcome. `name` is the full name, or the one that the model made up.
+
+    `repeated`: equal to an earlier one of the same answer, so the result of the attempt omits it.
+    """
+
+    name: str
+    arguments: JsonObject
+    outcome: ToolOutcome
+    repeated: bool = False
+
+    @property
+    def artifacts(self) -> list[ArtifactRecord]:
+        """The artifact that holds the whole result, if that was too long."""
+        key, characters = self.outcome.artifact, self.outcome.characters
+        return [ArtifactRecord(id=key, name=self.name, characters=characters)] if key else []
+
+
+def joined_results(uses: Sequence[ToolUse]) -> str:
+    """Return one result as it is, several each under its call."""
+    if len(uses) == 1:
+        return uses[0].outcome.text
+    return "\n\n".join(f"{use.name} {canonical(use.arguments)}:\n{use.outcome.text}" for use in uses)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResult:
+    """The approved outcome of a task of a team's own, and what its member was asked."""
+
+    task: str
+    outcome: TaskOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutput:
+    """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
+
+    `inner` are the results of a team's members, which it was made of; `code` says why a team is unable.
+    """
+
+    output: str
+    uses: tuple[ToolUse, ...] = ()
+    unable: bool = False
+    inner: tuple[MemberResult, ...] = ()
+    code: str = ""
+
+
+@dataclass(slots=True)
+class TaskExecution:
+    """An agent's work on one task; it grows with each answer, over all attempts.
+
+    `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
+    approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
+    was refused because of a limit; `kept` the artifacts of results that were too long, by id; `links` the tool whose
+    result linked to a resource first, by the resource's address; `skills` those that its
+    first messages have; `result_uses` the calls that the approved result was made of; `attempts_begun_at` how many
+    calls were finished when each attempt began; `shown` the names of the tools
+    that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `inner` the
+    outcomes of a team's own tasks, over all attempts; `runtime` what executes it.
+    """
+
+    context: RunContext
+    card: AgentCard
+    dispatch: Dispatch
+    path: str
+    messages: list[Message] = field(default_factory=list[Message])
+    position: int = 0
+    refused: list[str] = field(default_factory=list[str])
+    uses: list[ToolUse] = field(default_factory=list[ToolUse])
+    calls: int = 0
+    limit_reached: bool = False
+    kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    skills: Sequence[RecalledSkill] = ()
+    result_uses: Sequence[ToolUse] = ()
+    attempts_begun_at: list[int] = field(default_factory=list[int])
+    shown: list[str] | None = None
+    rejected_for: Sequence[str] = ()
+    inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
+    runtime: RuntimeName = "native"
+
+    @property
+    def artifacts(self) -> Mapping[str, ArtifactRecord]:
+        """The artifacts that the task may read: of results that it depends on, and its own."""
+        needed = (record for result in self.dispatch["needed"] for record in result.get("artifacts", ()))
+        return {record["id"]: record for record in needed} | self.kept
+
+    @property
+    def uses_by_attempt(self) -> list[Sequence[ToolUse]]:
+        """The finished calls of each attempt."""
+        ends = [*self.attempts_begun_at[1:], len(self.uses)]
+        return [self.uses[begin:end] for begin, end in zip(self.attempts_begun_at, ends, strict=True)]
+
+    @property
+    def failed_calls(self) -> list[ToolUse]:
+        """The last call of each tool whose last call failed."""
+        last = {use.name: use for use in self.uses}
+        return [use for use in last.values() if use.outcome.status == "failed"]
+
+    def keep(self, uses: Sequence[ToolUse]) -> None:
+        """Add finished calls and their artifacts, in their order."""
+        self.uses += uses
+        self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
+        for use in uses:
+            for uri in use.outcome.resources:
+                self.links.setdefault(uri, use.name)
+
+    @property
+    def calls_before(self) -> int:
+        """How many calls earlier tries of the same task made."""
+        return self.dispatch.get("calls_before", 0)
+
+    def place(self, name: str) -> str:
+        """Return the path of something of the task itself; below a team's task are the tasks of its members."""
+        return f"{self.path}.{name}" if self.card.star else f"{self.path}/{name}"
+
+    @property
+    def task_id(self) -> str:
+        return self.dispatch["task"]["id"]
+
+    @property
+    def task(self) -> str:
+        return self.dispatch["task"]["task"]
+
+
+class AgentRuntime(Protocol):
+    """Executes attempts.
+
+    Raises ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError, and
+    SuspendedError while a person has to answer first.
+    """
+
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt with `execution.messages`; the model's answers and tool results are added to them."""
+        ...

@@ -1,0 +1,318 @@
+"""The pipeline of a task: prompt built, executed, reviewed, recorded; a rejected attempt is repeated with feedback."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from brain.agents.turn.agent_runtime import AgentRuntime, AttemptOutput, TaskExecution
+from brain.agents.turn.agent_runtime import ToolUse as FinishedCall
+from brain.agents.turn.prompt_building import begin, feedback
+from brain.agents.turn.reflection import Reviewer, ReviewResult
+from brain.agents.turn.remembering import finished_task, was_followed
+from brain.agents.turn.trial_calls import trial_calls
+from brain.interrupts.approvals import NOT_APPROVED
+from brain.interrupts.budget import OUT_OF_TIME
+from brain.planning.plan_validation import with_refusals
+from brain.run.context import RunContext
+from brain.run.stream_buffer import StreamBuffer
+from brain.skills.memory import SkillMemory
+from brain.skills.run_skills import Lesson
+from brain.state import Dispatch, SkillRecord, TaskOutcome, ToolUse
+from starling.core.errors import (
+    BudgetExhaustedError,
+    DeadlineExceededError,
+    JournalDivergedError,
+    ModelError,
+    OutcomeUnknownError,
+    RuntimeFailedError,
+    RuntimeUnavailableError,
+    StarlingError,
+)
+from starling.core.events.run_events import SkillUsed, TaskResult, TaskStart
+from starling.core.tracing import Attributes, SpanKind, Tracer
+
+_SUMMARY_CHARS = 280
+_QUOTED_CHARS = 400
+_HASH_CHARS = 12  # as versions of teams are listed
+_CREWAI_MISSING = (
+    "CrewAI isn't installed, so agents that ask for it are executed by the native runtime. Install "
+    "`starling-swarm[crewai]` on the workers."
+)
+_FAILURES = (
+    ModelError,
+    JournalDivergedError,
+    RuntimeFailedError,
+    RuntimeUnavailableError,
+    OutcomeUnknownError,
+    DeadlineExceededError,
+    BudgetExhaustedError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a task failed; `unknown` where it may be done nevertheless."""
+
+    text: str
+    code: str
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Takes one task from dispatch to outcome. A failure is an outcome, never a success.
+
+    Agents whose card asks for it use `crewai_runtime`, which is None where CrewAI isn't installed. Of the others,
+    agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
+    the conversation, and to skills of similar tasks where there is a memory of them. Trials leave that memory alone.
+    """
+
+    tool_runtime: AgentRuntime
+    text_runtime: AgentRuntime
+    reviewer: Reviewer
+    tracer: Tracer
+    history_messages: int
+    memory: SkillMemory | None = None
+    crewai_runtime: AgentRuntime | None = None
+    team_runtime: AgentRuntime | None = None  # None where agents can't be teams
+    architect_runtime: AgentRuntime | None = None  # None where no teams can be built
+
+    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+        """Return the outcome of the task, from the journal if it had ended before a crash."""
+        path = dispatch["path"]
+        recorded = context.journal.find(path, "result")
+        if recorded is not None:
+            return TaskOutcome(**recorded)
+        name = f"task {dispatch['task']['id']}"
+        with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(context, dispatch)) as span:
+            execution, outcome = await self._execute(context, dispatch)
+            lesson = await self._lesson(execution, outcome) if execution else Lesson()
+            if execution and context.trial:
+                outcome["calls"] = trial_calls(execution)
+            span.set(lambda: _outcome_attributes(outcome))
+            if outcome["status"] == "failed":
+                span.fail(outcome["reason"])
+        if context.close_inside is not None and outcome["status"] == "failed":  # perhaps before it was all resumed
+            await context.close_inside(path)
+        context.journal.record(path, "result", outcome)
+        context.recorder.emit(_result_event(outcome, path))
+        context.skills.add(lesson)
+        return outcome
+
+    async def _execute(
+        self, context: RunContext, dispatch: Dispatch
+    ) -> tuple[TaskExecution, TaskOutcome] | tuple[None, TaskOutcome]:
+        """Return the outcome, and the execution unless the agent wasn't there."""
+        path, name = dispatch["path"], dispatch["task"]["agent"]
+        card = context.roster.get(name)
+        if card is None:
+            return None, _failed(dispatch, _Reason(f"There is no agent {name!r}.", "agent_unavailable"))
+        if card.degraded and not context.journal.knows(path, "context"):  # a task that has begun is continued
+            return None, _failed(dispatch, _Reason(card.degraded, "agent_unavailable"))
+        execution = TaskExecution(context, card, dispatch, path)
+        why, attempt = _Reason("It was rejected without a reason.", "rejected"), 0
+        try:
+            for attempt in range(1, context.allowance.max_attempts + 1):
+                produced, review = await self._attempt(execution, attempt)
+                if review.approved:
+                    _emit_fixed_text(execution, produced, review)
+                    execution.result_uses = produced.uses
+                    return execution, _with_uncertain(context, _approved(execution, produced, review, attempt), path)
+                why = _rejection(execution, produced, review)
+                if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
+                    break  # a team that works again must not do what may be done
+                execution.rejected_for = review.reasons
+                execution.messages.append(feedback(review.reasons))
+        except _FAILURES as error:
+            context.recorder.warn(error.code, str(error), execution.task_id)
+            why = _Reason(_failure_reason(context, error), error.code, unknown=isinstance(error, OutcomeUnknownError))
+        failed = _with_uncertain(context, _failed_attempts(execution, why, attempt), path)
+        if execution.refused:
+            failed["refused"] = execution.refused
+        return execution, failed
+
+    async def _lesson(self, execution: TaskExecution, outcome: TaskOutcome) -> Lesson:
+        """Add the skills that the task had to its outcome; return what it adds to the memory of skills."""
+        memory = self._memory(execution)
+        if memory is None or not execution.card.tools or execution.card.star:
+            return Lesson()
+        done = finished_task(execution, outcome)
+        if execution.skills:
+            outcome["skills"] = [
+                SkillRecord(id=skill.id, task=skill.template, followed=was_followed(execution, done, skill))
+                for skill in execution.skills
+            ]
+        return await memory.lesson(done)
+
+    def _memory(self, execution: TaskExecution) -> SkillMemory | None:
+        return None if execution.context.trial else self.memory
+
+    async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
+        """Execute and review once; there is no review where the agent says that it can't do the task."""
+        _report_start(execution, attempt)
+        execution.attempts_begun_at.append(len(execution.uses))
+        if attempt == 1:
+            self._choose_runtime(execution)
+            await begin(execution, self.history_messages, self._memory(execution))
+        with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
+            produced = await self._runtime(execution).attempt(execution)
+            span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
+            if produced.unable:
+                return produced, ReviewResult(approved=False, output="", reasons=(produced.output,))
+            return produced, await self.reviewer.review(execution, produced, attempt)
+
+    def _choose_runtime(self, execution: TaskExecution) -> None:
+        """Set the runtime of a task: that of its card, or the one that began it. Raises RuntimeUnavailableError."""
+        recorded = execution.context.journal.find(execution.path, "context")
+        if recorded is not None:
+            execution.runtime = recorded.get("runtime", "native")
+            if execution.runtime == "crewai" and self.crewai_runtime is None:
+                raise RuntimeUnavailableError(execution.path, execution.runtime)
+        elif self.crewai_runtime is not None:
+            execution.runtime = execution.card.runtime
+        elif execution.card.runtime != "native":
+            execution.context.recorder.warn_once("crewai_missing", _CREWAI_MISSING)
+
+    def _runtime(self, execution: TaskExecution) -> AgentRuntime:
+        if execution.runtime == "crewai" and self.crewai_runtime is not None:
+            return self.crewai_runtime
+        card = execution.card
+        if card.star and self.team_runtime is not None:
+            return self.team_runtime
+        if card.is_architect and self.architect_runtime is not None:
+            return self.architect_runtime
+        has_no_tools = card.kind == "builtin" or (card.kind in ("custom", "member") and not card.tools)
+        return self.text_runtime if has_no_tools else self.tool_runtime
+
+
+def _rejection(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> _Reason:
+    """Return why an attempt is no result: the errors of its calls rather than what the agent wrote about them."""
+    failed = execution.failed_calls
+    text = " ".join(review.reasons)
+    if produced.unable and execution.card.is_prompted:  # others say themselves why they are unable
+        quoted = f"“{text[:_QUOTED_CHARS]}”"
+        said = f"No tool was called; the agent wrote: {quoted}" if not execution.uses else f"The agent wrote: {quoted}"
+        text = "" if failed else said
+    errors = [use for use in failed if use.outcome.code != NOT_APPROVED and use.outcome.text not in text]
+    whole = " ".join([text, *(f"{use.name} failed: {use.outcome.text[:_QUOTED_CHARS]}" for use in errors)])
+    code = failed[-1].outcome.code if failed else produced.code or ("unable" if produced.unable else "rejected")
+    return _Reason(whole.strip(), code or "tool_error")
+
+
+def _failure_reason(context: RunContext, error: StarlingError) -> str:
+    """Return why a task failed; any failure after the deadline is put down to it."""
+    late = context.budget.deadline.passed and not isinstance(error, DeadlineExceededError)
+    return f"{OUT_OF_TIME} {error}" if late else str(error)
+
+
+def _report_start(execution: TaskExecution, attempt: int) -> None:
+    """Emit once that an attempt begins; the first one's journal entry is its context."""
+    journal, task = execution.context.journal, execution.dispatch["task"]
+    if journal.knows(execution.path, "context", attempt - 1):
+        return
+    execution.context.recorder.emit(
+        TaskStart(task_id=task["id"], agent=task["agent"], path=execution.path, attempt=attempt)
+    )
+    if attempt > 1:
+        journal.record(execution.path, "context", {}, attempt - 1)
+
+
+def _emit_fixed_text(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> None:
+    """Replace a text that was streamed by the one that the review made of it."""
+    context = execution.context
+    if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
+        with StreamBuffer(context.recorder, f"{execution.path}.fixed.{context.run.fence}") as buffer:
+            buffer.write(review.output)
+
+
+def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
+    outcome = TaskOutcome(
+        task_id=execution.task_id,
+        agent=execution.card.name,
+        status="approved",
+        output=review.output,
+        reason="",
+        attempts=attempts,
+        tools=_tools(produced.uses) + _tools_inside([result.outcome for result in produced.inner]),
+    )
+    return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
+
+
+def _with_uncertain(context: RunContext, outcome: TaskOutcome, path: str) -> TaskOutcome:
+    """Add the calls that may have been done: a failed task that has some isn't tried again."""
+    if not (uncertain := context.ledger.uncertain(path)):
+        return outcome
+    found = cast("TaskOutcome", {**outcome, "uncertain": uncertain})
+    return {**found, "unknown": True} if outcome["status"] == "failed" else found
+
+
+def _failed_attempts(execution: TaskExecution, why: _Reason, attempts: int) -> TaskOutcome:
+    """Return the outcome of a task that was tried, with the reasons of refused calls first."""
+    reason = with_refusals(why.text, execution.refused).strip()
+    failed = _failed(execution.dispatch, replace(why, text=reason))
+    return {**failed, "attempts": attempts, "tools": _tools(execution.uses) + _tools_inside(execution.inner)}
+
+
+def _tools(uses: Sequence[FinishedCall]) -> list[ToolUse]:
+    return [{"tool": use.name, "status": use.outcome.status} for use in uses]
+
+
+def _tools_inside(outcomes: Sequence[TaskOutcome]) -> list[ToolUse]:
+    return [use for outcome in outcomes for use in outcome["tools"]]
+
+
+def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:
+    task = dispatch["task"]
+    outcome = TaskOutcome(
+        task_id=task["id"],
+        agent=task["agent"],
+        status="failed",
+        output="",
+        reason=why.text,
+        attempts=0,
+        tools=[],
+        code=why.code,
+    )
+    return {**outcome, "unknown": True} if why.unknown else outcome
+
+
+def _dispatch_attributes(context: RunContext, dispatch: Dispatch) -> Attributes:
+    task = dispatch["task"]
+    card = context.roster.get(task["agent"])
+    team = f"{card.star.name}@{card.star.hash[:_HASH_CHARS]}" if card and card.star else None
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": task["agent"],
+        "starling.task_id": task["id"],
+        "starling.path": dispatch["path"],
+        "agent_name": task["agent"],
+        "team_version": team,
+        "tags": [f"agent_name:{task['agent']}", *([f"team_version:{team}"] if team else [])],
+        "input": task["task"],
+    }
+
+
+def _outcome_attributes(outcome: TaskOutcome) -> Attributes:
+    tools = list(dict.fromkeys(use["tool"] for use in outcome["tools"]))
+    return {
+        "starling.status": outcome["status"],
+        "starling.attempts": outcome["attempts"],
+        "tool_usage": tools,
+        "tags": [f"tool_usage:{tool}" for tool in tools],
+        "output": outcome["output"] or outcome["reason"],
+    }
+
+
+def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
+    text = outcome["output"] or outcome["reason"]
+    return TaskResult(
+        task_id=outcome["task_id"],
+        agent=outcome["agent"],
+        path=path,
+        attempt=max(1, outcome["attempts"]),
+        status=outcome["status"],
+        summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
+        artifacts=[record["id"] for record in outcome.get("artifacts", ())],
+        skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
+        code=outcome.get("code"),
+    )

@@ -1,0 +1,139 @@
+"""Prompts of agents: the task and what it needs of the run, never the whole history."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brain.agents.turn.agent_runtime import TaskExecution
+from brain.conversation.rendering import POLICIES, last_messages
+from brain.prompts import Prompt, Xml, element, lines
+from brain.registry.cards import AgentCard
+from brain.skills.memory import SkillMemory
+from brain.skills.skill import RecalledSkill, recalled_from_json
+from starling.core.agents import LLMAgentConfig
+from starling.core.llm import Message
+
+_RESULT_CHARS = 6_000
+_SKILLS_NOTE = (
+    "Similar tasks were solved by the calls in <skill>. Where one fits, make its calls, with the values of its slots "
+    "taken from your own task; else leave it."
+)
+
+
+async def begin(execution: TaskExecution, history_messages: int, memory: SkillMemory | None) -> None:
+    """Set the first messages of a task and the skills in them; in a resumed run those that were recorded."""
+    journal = execution.context.journal
+    recorded = journal.find(execution.path, "context")
+    if recorded is not None:
+        execution.messages = [Message(**message) for message in recorded["messages"]]
+        execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
+        return
+    if memory is not None and execution.card.is_prompted:
+        await _recall(execution, memory)
+    execution.messages = list(_messages(execution, history_messages)) if execution.card.is_prompted else []
+    messages = [{"role": message.role, "content": message.content} for message in execution.messages]
+    skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
+    runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
+    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime})
+
+
+async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
+    context = execution.context
+    found = await memory.recall(context.run.tenant, execution.card, execution.task)
+    execution.skills = found.skills
+    if found.warning:
+        context.recorder.warn_once("embeddings_unavailable", found.warning)
+
+
+def prompt_of(execution: TaskExecution) -> Prompt:
+    """Return the prompt of an agent: that of its runtime, its own if it is built in, else that of its kind."""
+    card, prompts = execution.card, execution.context.prompts
+    if execution.runtime == "crewai":
+        return prompts["crewai"]
+    if card.kind in ("custom", "member"):
+        return prompts["custom_tools" if card.tools else "custom"]
+    return prompts[card.name if card.kind == "builtin" else "specialist"]
+
+
+def instruction(config: LLMAgentConfig) -> Xml:
+    """Return the instruction that a user gave a custom agent, unescaped: it is no data."""
+    return Xml(config.behavior_template or "Do what your task says.")
+
+
+def feedback(reasons: Sequence[str]) -> Message:
+    """Return the message that sends a rejected attempt back."""
+    return Message(
+        "user", f"{element('feedback', ' '.join(reasons))}\nThe result was rejected. Do the task again, differently."
+    )
+
+
+def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message, Message]:
+    sections: dict[str, str | None] = {
+        "user_request": execution.dispatch["input_request"],
+        "task_id": execution.task_id,
+        "task": execution.task,
+        "state_context": _state_context(execution, history_messages),
+    }
+    system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
+    if not execution.skills:
+        return system, user
+    return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(map(_skill, execution.skills))}")
+
+
+def _skill(skill: RecalledSkill) -> Xml:
+    """Return a skill as data: each call with its constants, and with an example for each slot."""
+    calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
+    return element("skill", Xml(element("similar_task", skill.template) + element("calls", calls)), id=skill.id[-8:])
+
+
+def _agent_sections(execution: TaskExecution) -> dict[str, str]:
+    """Return the sections of a prompt that describe the agent itself; CrewAI adds role and goal to its own."""
+    card = execution.card
+    if execution.runtime == "crewai":
+        known = card.persona.backstory if card.persona else None
+        return {"backstory": known or "", "behaviour": _instruction_of(card)}
+    if card.kind in ("custom", "member"):
+        return {"name": card.name, "behaviour": _behaviour(card)}
+    return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
+
+
+def _instruction_of(card: AgentCard) -> Xml:
+    return instruction(card.config) if card.config else Xml("Do what your task says.")
+
+
+def _behaviour(card: AgentCard) -> Xml:
+    """Return what a custom agent is and does: its persona as data, then its instruction."""
+    told = _instruction_of(card)
+    if card.persona is None:
+        return told
+    parts = card.persona.model_dump(exclude_none=True).items()
+    return Xml(f"You work as this persona:\n{lines(element(name, text) for name, text in parts)}\n\n{told}")
+
+
+def _state_context(execution: TaskExecution, history_messages: int) -> str | None:
+    """Return artifact keys, the last messages and the results that the task depends on as JSON, without empty parts.
+
+    None where all are empty.
+    """
+    dispatch, config = execution.dispatch, execution.card.config
+    shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
+    content: Mapping[str, Any] = {
+        "artifacts": [*sorted(dispatch["global_state"]), *_readable_artifacts(execution)],
+        "messages": shown(dispatch["messages"], history_messages),
+        "results": {
+            result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"] if result["output"]
+        },
+    }
+    given = {key: value for key, value in content.items() if value}
+    return json.dumps(given, ensure_ascii=False) if given else None
+
+
+def _readable_artifacts(execution: TaskExecution) -> list[dict[str, Any]]:
+    """Return the artifacts that an agent with tools may read, each with its task and tool."""
+    if not execution.card.tools:
+        return []
+    return [
+        {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
+        for result in execution.dispatch["needed"]
+        for record in result.get("artifacts", ())
+    ]

@@ -1,0 +1,183 @@
+"""The review of an attempt: by rules where they decide, else by a model's verdict."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse, joined_results
+from brain.agents.turn.prompt_building import instruction
+from brain.agents.turn.trial_calls import has_simulated_effects
+from brain.planning.decision import VERDICT, Verdict
+from brain.prompts import Prompt, Xml, element, lines
+from brain.run.structured_output import ask_for_document
+from starling.core.agents import LLMAgentConfig
+from starling.core.events.run_events import Reflection
+from starling.core.llm import Message, ModelRequest, ModelRole
+from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, Attributes, SpanKind, Tracer
+
+_RESULT_CHARS = 8_000
+_OUTPUT_CHARS = 12_000
+_POSITIONS_PER_REVIEW = 4  # in the journal: a verdict and its repair, and the same again for a fixed output
+
+type Status = Literal["APPROVED", "FIXED", "REJECTED"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewResult:
+    """The result of a review. `output` is the attempt's, or the fixed one that passed a review of its own."""
+
+    approved: bool
+    output: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewer:
+    """Reviews attempts."""
+
+    tracer: Tracer
+
+    async def review(self, execution: TaskExecution, produced: AttemptOutput, attempt: int) -> ReviewResult:
+        """Review one attempt and report the verdict. Raises ModelError where there is no verdict.
+
+        An attempt that the agent's policy leaves without a review is approved unless a rule rejects it.
+        """
+        if not _is_due(execution, produced):
+            return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
+        name = f"{execution.card.name}_reflection"
+        with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
+            status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
+            span.set(lambda: _attributes(status, result))
+            self._report(execution, attempt, status, result.reasons)
+            return result
+
+    async def _review(
+        self, execution: TaskExecution, produced: AttemptOutput, position: int
+    ) -> tuple[Status, ReviewResult]:
+        rejected = _rejected_by_rule(produced)
+        if rejected is not None:
+            return "REJECTED", rejected
+        verdict = await self._verdict(execution, produced, position)
+        if verdict.status == "FIXED":
+            result = await self._review_fix(execution, produced, verdict, position + 2)
+        else:
+            result = ReviewResult(verdict.status == "APPROVED", produced.output, tuple(verdict.reasons))
+        return verdict.status if result.approved else "REJECTED", result
+
+    async def _review_fix(
+        self, execution: TaskExecution, produced: AttemptOutput, verdict: Verdict, position: int
+    ) -> ReviewResult:
+        """Return the result for a fixed output: it counts only if it is there and a second verdict approves it."""
+        fixed = verdict.refined_output.strip()
+        if not fixed:
+            return ReviewResult(
+                approved=False, output="", reasons=("The output was called fixed, but no fix was given.",)
+            )
+        second = await self._verdict(execution, replace(produced, output=fixed), position)
+        approved = second.status == "APPROVED"
+        return ReviewResult(approved, fixed if approved else "", tuple((verdict if approved else second).reasons))
+
+    async def _verdict(self, execution: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
+        reviewer, allowance = execution.card.reviewer, execution.context.allowance
+        prompt = execution.context.prompts["reflection"]
+        messages = prompt.fill(
+            user_request=execution.dispatch["input_request"],
+            task_id=execution.task_id,
+            agent=execution.card.name,
+            task=execution.task,
+            tool_calls=lines([*map(_call_element, produced.uses), *map(_member_element, produced.inner)]),
+            output=produced.output[:_OUTPUT_CHARS],
+        )
+        request = ModelRequest(
+            role=allowance.role(ModelRole.REASONING),
+            messages=_with_instruction(messages, reviewer, execution.context.prompts["reviewer"])
+            if reviewer
+            else messages,
+            response=VERDICT,
+            max_tokens=allowance.max_tokens,
+            prompt=prompt.used,
+            model=reviewer.llm_model if reviewer else None,
+        )
+        return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
+
+    def _report(self, execution: TaskExecution, attempt: int, status: Status, reasons: Sequence[str]) -> None:
+        """Record the verdict and emit it, once."""
+        context, path = execution.context, execution.place("review")
+        if context.journal.knows(path, "result", attempt):
+            return
+        context.journal.record(path, "result", {"status": status}, attempt)
+        self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(reasons))
+        context.recorder.emit(
+            Reflection.model_validate(
+                {
+                    "task_id": execution.task_id,
+                    "attempt": attempt,
+                    "status": status,
+                    "reasons": list(reasons),
+                    "path": execution.path,
+                }
+            )
+        )
+
+
+def _with_instruction(messages: tuple[Message, ...], reviewer: LLMAgentConfig, prompt: Prompt) -> tuple[Message, ...]:
+    """Return the messages with the reviewing agent's own instruction below the system text."""
+    system, *rest = messages
+    own, _ = prompt.fill(name=reviewer.id, behaviour=instruction(reviewer))
+    return (Message("system", f"{system.content}\n\n{own.content}"), *rest)
+
+
+def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
+    """Whether a policy has an attempt reviewed: that of each of its calls' tools, else that of the agent.
+
+    `risky` are tasks with calls that may change something. The ledger knows those calls, also once the run is resumed
+    without the servers that they were made of.
+    """
+    own = {tool.full_name: tool.reflect for tool in execution.card.tools}
+    agents = execution.card.reflect
+    policies = {own.get(use.name) or agents for use in produced.uses} or {agents}
+    if "risky" not in policies or "always" in policies:
+        return "always" in policies
+    return execution.context.ledger.has_calls(execution.path) or has_simulated_effects(execution)
+
+
+def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
+    """Return the rejection of an output that is empty or comes from failed calls only."""
+    of_results = produced.uses and produced.output == joined_results(produced.uses)  # not in the agent's own words
+    without_text = of_results and not any(use.outcome.text.strip() for use in produced.uses)
+    if without_text or not produced.output.strip():
+        return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
+    if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):
+        reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
+        return ReviewResult(approved=False, output="", reasons=reasons)
+    return None
+
+
+def _call_element(use: ToolUse) -> Xml:
+    return element("call", _call(use), name=use.name, status=use.outcome.status, **_length_note(use))
+
+
+def _member_element(result: MemberResult) -> Xml:
+    """Return what a member of a team was asked and answered, which was reviewed by itself."""
+    asked = element("arguments", json.dumps({"task": result.task}, ensure_ascii=False))
+    answered = element("result", result.outcome["output"][:_RESULT_CHARS])
+    return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
+
+
+def _length_note(use: ToolUse) -> Mapping[str, str]:
+    """Return an attribute that says that a result was cut: the note at its end may be cut off here."""
+    return {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
+
+
+def _call(use: ToolUse) -> Xml:
+    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
+    return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
+
+
+def _attributes(status: Status, result: ReviewResult) -> Attributes:
+    return {
+        "reflection_status": status,
+        "tags": [f"reflection_status:{status}"],
+        "output": {"status": status, "reasons": result.reasons},
+    }

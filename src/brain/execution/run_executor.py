@@ -1,0 +1,298 @@
+"""The execution of claimed runs: to their end, or to the step at which they wait or their worker stops."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+from langgraph.errors import GraphDrained, GraphRecursionError
+
+from brain.agents.runtimes.architect import ArchitectRuntime
+from brain.agents.runtimes.crew import executor as crew_executor
+from brain.agents.runtimes.crew.executor import CrewAIRuntime
+from brain.agents.runtimes.native import NativeRuntime
+from brain.agents.runtimes.team import TeamRuntime
+from brain.agents.runtimes.team_trial import TeamTrial
+from brain.agents.runtimes.text import TextRuntime
+from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.tool_calling import ToolAccess
+from brain.agents.tools.tool_finder import ToolFinder
+from brain.agents.turn.pipeline import Pipeline
+from brain.agents.turn.reflection import Reviewer
+from brain.conversation.rendering import SHOWN, render
+from brain.durability.checkpointer import RunCheckpoints
+from brain.durability.journal import Journal
+from brain.durability.ledger import Ledger
+from brain.execution.collaborators import Collaborators
+from brain.execution.star_runner import StarRunner
+from brain.interrupts.budget import Meter, RunBudget, tightest_budget
+from brain.interrupts.requests import Interrupts
+from brain.lifecycle.active_runs import ActiveRun
+from brain.lifecycle.fallback_answer import state_at_timeout
+from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
+from brain.nodes.qa import Qa
+from brain.nodes.supervisor import Supervisor
+from brain.planning.shortlist import Shortlister
+from brain.registry.cards import ARCHITECT, Roster
+from brain.retrieval.search import AgentSearch
+from brain.run.context import RunContext
+from brain.run.journaled_model import JournaledModel
+from brain.run.recorder import RunRecorder
+from brain.run.tracing import TracedGateway, TracedModels
+from brain.skills.run_skills import RunSkills
+from brain.state import ConversationMessage, GraphState, initial_state
+from starling.core.clock import Deadline
+from starling.core.errors import (
+    DatabaseUnavailableError,
+    DeadlineExceededError,
+    LeaseLostError,
+    RunCancelledError,
+    StarlingError,
+    SuspendedError,
+)
+from starling.core.events.run_events import Failure, Warn
+from starling.core.principal import Scope
+from starling.core.runs import Run, RunResult
+from starling.core.teams.stars import MAIN_STAR
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolGateway
+from starling.core.tracing import NOOP_TRACER, Span, outcome_scores
+from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
+from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.writer import RunWriter
+
+_ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
+_log = logging.getLogger(__name__)
+
+
+class Brain:
+    """Executes claimed runs on the main star."""
+
+    def __init__(self, parts: Collaborators) -> None:
+        self._parts = _traced(parts)
+        self._stars = _stars(self._parts)
+        self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
+
+    def drain(self) -> None:
+        """Let every execution end after its current step, from now on."""
+        self._stars.drain()
+
+    async def park(self, claim: Claim) -> RunResult:
+        """End a claimed run that crashed its workers too often. Raises what `execute` raises."""
+        again = claim.run.crashes > self._parts.limits.crashes_per_run  # parking failed the last time
+        with self._parts.tracer.segment(claim.run) as segment:
+            result = await self._terminator.park(claim, blind=again)
+            self._describe(segment, result)
+        return result
+
+    async def execute(self, claim: Claim) -> RunResult | None:
+        """Execute a claimed run to its end, or to the end of a step once this process drains.
+
+        Returns its result, or None if it waits for an answer or is continued by another worker. Raises LeaseLostError
+        if another worker took the run over, DatabaseUnavailableError if Postgres was away for too long: the run is
+        continued by another worker, or later.
+        """
+        writer = RunWriter(self._parts.engine, claim, self._parts.broadcast, span_id=self._parts.tracer.span_id)
+        with self._parts.broadcast.local_writer(claim.run.id):
+            try:
+                with (
+                    self._parts.tracer.segment(claim.run) as segment,
+                    self._parts.active_runs.track(claim.run) as active,
+                ):
+                    result = await self._execute(claim.run, writer, active)
+                    self._describe(segment, result)
+            finally:
+                await writer.close()
+        return result
+
+    async def _execute(self, run: Run, writer: RunWriter, active: ActiveRun) -> RunResult | None:
+        deadline = Deadline(self._parts.clock, _working_seconds(run.remaining_seconds))
+        meter = Meter()
+        state = initial_state(run.input)
+        failure: Failure | None = None
+        try:
+            async with active.time_limit(run.remaining_seconds):
+                context = await self._context(run, writer, deadline, meter)
+                state = await self._run_star(context, writer)
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except SuspendedError as suspended:
+            return await self._suspend(run, writer, suspended)
+        except GraphDrained:
+            return await writer.flush()
+        except RunCancelledError:
+            return await self._terminator.end(writer)
+        except TimeoutError:
+            failure = Failure(
+                code=DeadlineExceededError.code, message="The run's time ran out before the answer was complete."
+            )
+        except GraphRecursionError:
+            failure = Failure(code="recursion_limit", message="The run took too many steps without an answer.")
+        except StarlingError as error:
+            failure = Failure(code=error.code, message=str(error))
+        except Exception:  # noqa: BLE001 - the worker's edge: the caller gets an answer
+            _log.exception("run %s failed", run.id)
+            writer.drop_unwritable()
+            failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
+        if failure:
+            state, failure = await self._state_at_failure(writer, failure)
+        return await self._parts.finalizer.end(writer, state, meter, failure)
+
+    def _describe(self, segment: Span, result: RunResult | None) -> None:
+        """Add what a claim came to, and the scores of the run if it has ended: its status, and why it failed."""
+        if result is None:
+            segment.set(lambda: {"starling.status": "waiting"})
+            return
+        segment.set(lambda: {"starling.status": result.status, "output": result.reply})
+        if result.status != "succeeded":
+            segment.fail(result.reply)
+        for name, value, comment in outcome_scores(result.status, result.code, result.reply):
+            self._parts.tracer.score(name, value, comment, of_trace=True)
+
+    async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
+        """Let the run wait for the answers to its interrupts; no worker holds it."""
+        key = RunKey(run.tenant, run.id)
+
+        async def wake(connection: Connection) -> None:
+            await self._parts.interrupts.wake_if_answered(connection, key, suspended.interrupts)
+
+        await writer.suspend(wake)
+
+    async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
+        roster, history = await self._roster(run), await self._history(run)
+        allowance = self._parts.governance.evaluate_request(
+            run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
+        )
+        entries = await self._parts.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        interrupts = await self._interrupts(run, writer)
+        ledger = await self._ledger(run, writer, interrupts)
+        count_usage(meter, entries, ledger.settled)
+        usable = self._usable(run, roster, allowance.effects)
+        recorder, journal = RunRecorder(writer), Journal(writer, entries)
+        tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
+        budget = RunBudget(deadline, meter, interrupts, tokens)
+        return RunContext(
+            run=run,
+            allowance=allowance,
+            roster=usable,
+            search=AgentSearch(run.tenant, roster, usable),
+            recent_agents=await self._recent_agents(run, usable),
+            history=history,
+            recorder=recorder,
+            journal=journal,
+            model=JournaledModel(self._parts.models, journal, recorder, budget, self._parts.limits.model_call_seconds),
+            budget=budget,
+            interrupts=interrupts,
+            ledger=ledger,
+            skills=RunSkills(writer),
+            checkpoints=RunCheckpoints(self._parts.engine, writer),
+            prompts=await self._parts.registry.prompts(run.epoch),
+            close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
+        )
+
+    async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
+        known = await self._parts.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Interrupts(writer, self._parts.clock, self._parts.limits.interrupt_seconds, known)
+
+    async def _ledger(self, run: Run, writer: RunWriter, interrupts: Interrupts) -> Ledger:
+        rows = await LedgerReader(self._parts.engine).calls(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Ledger(writer, interrupts, self._parts.clock, self._parts.limits.lease_seconds / 3, rows)
+
+    def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
+        """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
+        halts = self._parts.halts
+        may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ}  # a team is more than what was read
+        if not may_build or self._parts.builder is None:
+            roster = roster.without(ARCHITECT.name)
+        reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
+        return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
+
+    async def _roster(self, run: Run) -> Roster:
+        return await self._parts.registry.roster(run.epoch, run.tenant)
+
+    async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
+        if not run.has_history:
+            return ()
+        return render(await self._parts.conversations.last(run, SHOWN, self._parts.limits.max_history))
+
+    async def _recent_agents(self, run: Run, roster: Roster) -> Collection[str]:
+        """Return the agents of the thread's last turn, where not all agents are shown."""
+        if len(roster.cards) <= self._parts.limits.shortlist:
+            return ()
+        return await self._parts.conversations.last_agents(run)
+
+    async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
+        """Run the main star. Raises SuspendedError while it waits for answers."""
+        reached = await self._stars.run(MAIN_STAR, context, initial_state(context.run.input, context.history))
+        if context.run.fence > 1:  # a task may have failed before it reached calls that an earlier execution left open
+            await self._terminator.close(writer, LEFT_OPEN, "failed")
+        return reached
+
+    async def _state_at_failure(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
+        """Return the state that the run had reached; running out of time with results is no failure."""
+        state = await self._terminator.last_state(writer)
+        await self._terminator.close(writer, failure.message, "failed", failure.code)
+        if failure.code != DeadlineExceededError.code:
+            return state, failure
+        state = state_at_timeout(state)
+        if not state["reply"]:
+            return state, failure
+        writer.emit(Warn(code=failure.code, message=failure.message))
+        return state, None
+
+
+def _stars(parts: Collaborators) -> StarRunner:
+    limits, tracer = parts.limits, parts.tracer
+    shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
+    supervisor = Supervisor(limits, shortlister, parts.gateway, tracer)
+    return StarRunner(supervisor, Qa(), partial(_pipeline, parts), limits.graph_steps)
+
+
+def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
+    limits, tracer = parts.limits, parts.tracer
+    artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
+    tool_finder = ToolFinder(parts.agent_ranker, limits.tools_shown, tracer)
+    access = ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)
+    return Pipeline(
+        tool_runtime=NativeRuntime(access),
+        text_runtime=TextRuntime(),
+        reviewer=Reviewer(tracer),
+        tracer=tracer,
+        history_messages=limits.worker_context_messages,
+        memory=parts.memory,
+        team_runtime=TeamRuntime(stars, parts.clock),
+        architect_runtime=_architect(parts, stars),
+        crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
+    )
+
+
+def _architect(parts: Collaborators, stars: StarRunner) -> ArchitectRuntime | None:
+    if parts.builder is None:
+        return None
+    return ArchitectRuntime(parts.builder, parts.agent_ranker, TeamTrial(stars, parts.clock), parts.limits)
+
+
+def _traced(parts: Collaborators) -> Collaborators:
+    if parts.tracer is NOOP_TRACER:
+        return parts
+    models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
+    return replace(parts, models=models, gateway=gateway)
+
+
+def _working_seconds(seconds: float) -> float:
+    """Return how long models and tools may work; the rest of the run's time is for its answer."""
+    return seconds - min(_ANSWER_SHARE * seconds, _ANSWER_SECONDS)
+
+
+def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:
+    """Return the reason for each server that can't be used now, though the epoch has it."""
+    reasons: dict[str, str] = {}
+    for card in roster.cards.values():
+        if card.server is None:
+            continue
+        listing = gateway.listing(card.server)
+        if listing is None:
+            reasons[card.server] = "The server was removed."
+        elif listing.state == "degraded":
+            reasons[card.server] = listing.error
+    return reasons

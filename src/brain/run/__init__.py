@@ -1,0 +1,1 @@
+"""What a run is executed with: its context, its record, and the calls of its models."""

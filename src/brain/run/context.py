@@ -1,0 +1,71 @@
+"""What belongs to one run and is handed to every node by the graph's runtime."""
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from brain.durability.journal import Journal
+from brain.durability.ledger import Ledger
+from brain.governance import Allowance
+from brain.interrupts.budget import RunBudget
+from brain.interrupts.requests import Interrupts
+from brain.prompts import PROGRAM_PROMPTS, PromptSet
+from brain.registry.cards import Roster
+from brain.retrieval.search import AgentSearch
+from brain.run.journaled_model import JournaledModel
+from brain.run.recorder import RunRecorder
+from brain.skills.run_skills import RunSkills
+from brain.state import ConversationMessage
+from starling.core.runs import Run
+from starling.core.tools import Trial
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of a run's stars."""
+
+    def saver(self, path: str = "") -> "BaseCheckpointSaver[str]":
+        """Return the saver of the star at a path; without one, of the main star."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One execution of a run. What is the same for all runs is a field of the node that needs it.
+
+    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
+    that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
+    inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
+    `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
+    """
+
+    run: Run
+    allowance: Allowance
+    roster: Roster
+    search: AgentSearch
+    recent_agents: Collection[str]
+    history: tuple[ConversationMessage, ...]
+    recorder: RunRecorder
+    journal: Journal
+    model: JournaledModel
+    budget: RunBudget
+    interrupts: Interrupts
+    ledger: Ledger
+    skills: RunSkills
+    checkpoints: Checkpoints
+    prompts: PromptSet = PROGRAM_PROMPTS
+    path: str = ""
+    teams: tuple[str, ...] = ()
+    trial: Trial | None = None
+    close_inside: Callable[[str], Awaitable[None]] | None = None
+
+    @property
+    def assigned_agent(self) -> str:
+        """The agent that the whole request was sent to, empty where a supervisor plans: always inside a team."""
+        return "" if self.path else self.run.config.agent or ""
+
+    def at(self, name: str) -> str:
+        """Return the path of a task or node of the star."""
+        return f"{self.path}/{name}" if self.path else name

@@ -1,0 +1,151 @@
+"""Model calls of one run, answered from the journal where they were made before."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from brain.durability.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
+from brain.interrupts.budget import RunBudget
+from brain.run.failed_attempts import FailedAttempts
+from brain.run.recorder import RunRecorder
+from starling.core.errors import LLMInvalidResponse
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.runs import Step
+
+_USAGE_ESTIMATED = "The endpoint of the model {} reports no tokens: they are estimated by the length of the texts."
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A model's answer; `replayed` if it comes from the journal.
+
+    `fault` says why the answer is unreadable; `reply` has at most a part of it then.
+    """
+
+    reply: ModelReply
+    replayed: bool
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWarnings:
+    """Warnings of the latest answer for each role (or model that was asked for by name).
+
+    A model that is skipped for a minute is skipped by every call of that minute; only the first is reported.
+    """
+
+    _latest: dict[tuple[ModelRole, str | None], Sequence[str]] = field(
+        default_factory=dict[tuple[ModelRole, str | None], Sequence[str]]
+    )
+
+    def new_warnings(self, request: ModelRequest, warnings: Sequence[str]) -> Iterable[str]:
+        """Remember an answer's warnings and return those that no latest answer had."""
+        known = {text for latest in self._latest.values() for text in latest}
+        self._latest[request.role, request.model] = warnings
+        return [text for text in warnings if text not in known]
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledModel:
+    """Asks models within the run's budget and records every answer before it is used.
+
+    A call may take `call_seconds`, less where the deadline is nearer.
+    """
+
+    models: ModelClient
+    journal: Journal
+    recorder: RunRecorder
+    budget: RunBudget
+    call_seconds: float
+    warnings: ModelWarnings = field(default_factory=ModelWarnings)
+
+    async def ask(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
+        """Return the answer recorded at this position, else ask the model and record its answer.
+
+        Raises ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError, SuspendedError.
+        """
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            return await self._ask(position, request, failed)
+
+    def recorded(self, path: str, position: int) -> ModelAnswer | None:
+        """Return the answer recorded at this position, whatever it answered, or None."""
+        recorded = self.journal.find(path, "answer", position, request_hash=None)
+        if recorded is None:
+            return None
+        return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
+
+    async def ask_tolerantly(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
+        """Like `ask`, but record an unreadable answer too and return it with a `fault`."""
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            try:
+                return await self._ask(position, request, failed)
+            except LLMInvalidResponse as error:
+                reply = storable_reply(ModelReply(error.written, model=error.model, finish_reason="unreadable"))
+                self._record(position, request, reply, failed, fault=error.reason)
+                return ModelAnswer(reply, replayed=False, fault=error.reason)
+
+    async def ask_streaming(
+        self, path: str, position: int, request: ModelRequest
+    ) -> AsyncIterator[TextDelta | ModelAnswer]:
+        """Yield the text as it arrives and the whole answer last; a recorded answer is yielded alone."""
+        recorded = self.journal.find(path, "answer", position, request_hash=request_hash(request))
+        if recorded is not None:
+            yield ModelAnswer(load_reply(recorded), replayed=True)
+            return
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            async for item in self.models.stream_respond(self._within_budget(request, failed)):
+                if isinstance(item, ModelReply):
+                    reply = storable_reply(item)
+                    self._record(position, request, reply, failed)
+                    yield ModelAnswer(reply, replayed=False)
+                    return
+                yield item
+            raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
+
+    async def _ask(self, position: int, request: ModelRequest, failed: FailedAttempts) -> ModelAnswer:
+        recorded = self.journal.find(failed.path, "answer", position, request_hash=request_hash(request))
+        if recorded is not None:
+            return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
+        reply = storable_reply(await self.models.respond(self._within_budget(request, failed)))
+        self._record(position, request, reply, failed)
+        return ModelAnswer(reply, replayed=False)
+
+    def _failed_attempts(self, path: str, request: ModelRequest) -> FailedAttempts:
+        return FailedAttempts(path, request, self.budget.meter, self.recorder)
+
+    def _within_budget(self, request: ModelRequest, failed: FailedAttempts) -> ModelRequest:
+        self.budget.check(failed.path)
+        timeout = self.budget.deadline.cap(self.call_seconds)
+        return replace(request, timeout=timeout, on_failed_attempt=failed.add)
+
+    def _record(
+        self, position: int, request: ModelRequest, reply: ModelReply, failed: FailedAttempts, *, fault: str = ""
+    ) -> None:
+        data = dump_reply(reply) | ({"fault": fault} if fault else {})
+        if failed.count:
+            data["failed_attempts"] = failed.count
+        self.journal.record(failed.path, "answer", data, position, request_hash=request_hash(request))
+        if reply.usage.estimated and not self.budget.meter.estimated:
+            self.recorder.warn("usage_estimated", _USAGE_ESTIMATED.format(reply.model))
+        self.budget.meter.add_answer(reply.usage)
+        self.recorder.step(
+            Step(
+                type="llm_call",
+                description=f"{failed.path}: asked {reply.model}",
+                metadata={
+                    "model_role": request.role.value,
+                    "model": reply.model,
+                    "input_tokens": reply.usage.input_tokens,
+                    "output_tokens": reply.usage.output_tokens,
+                    "path": failed.path,
+                    "is_error": bool(fault),
+                    "duration_ms": failed.elapsed_ms(),
+                    **request.prompt_named(),
+                },
+            )
+        )
+        for warning in self.warnings.new_warnings(request, reply.warnings):
+            if warning not in failed.announced:
+                self.recorder.warn("model", warning)

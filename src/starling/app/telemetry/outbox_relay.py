@@ -1,0 +1,70 @@
+"""Sends audit events from the outbox to the context service, in the background; the service may be down."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starling.core.background_tasks import in_background
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.settings.schema import Settings
+from starling.infra import deferred
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.outbox import Outbox
+
+if TYPE_CHECKING:
+    from starling.infra.context_service import ContextService
+
+_AT_ONCE = 20
+_LEASE_SECONDS = 120.0  # more than a batch can take
+_LOOK_SECONDS = 0.5
+_LONGEST_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRelay:
+    """Delivers the outbox in order; after a failure it tries again with growing pauses."""
+
+    outbox: Outbox
+    service: "ContextService"
+
+    async def deliver_forever(self) -> None:
+        """Deliver until cancelled."""
+        pause = _LOOK_SECONDS
+        while True:
+            failure = await self._deliver()
+            if failure:
+                _log.warning(
+                    "audit events were not delivered to the context service: %s; next attempt in %.1f s", failure, pause
+                )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS) if failure else _LOOK_SECONDS
+
+    async def _deliver(self) -> str:
+        """Deliver all that is due, up to the first failure; return that one."""
+        try:
+            while events := await self.outbox.take(_AT_ONCE, lease_seconds=_LEASE_SECONDS):
+                delivered, failure = 0, ""
+                while delivered < len(events) and not (failure := await self.service.deliver(events[delivered])):
+                    delivered += 1
+                await self.outbox.settle(events[:delivered], events[delivered:])
+                if failure:
+                    return failure
+        except DatabaseUnavailableError as error:
+            return str(error)
+        return ""
+
+
+@asynccontextmanager
+async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
+    """Deliver for as long as the context lasts; do nothing without a context service. Raises ConfigurationError."""
+    if settings.context_service_url is None:
+        yield
+        return
+    async with deferred.context_service().open_context_service(settings.context_service_url) as service:
+        delivery = OutboxRelay(Outbox(engine), service)
+        async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
+            yield

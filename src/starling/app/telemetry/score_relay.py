@@ -1,0 +1,164 @@
+"""Sends stored scores of runs to Langfuse in the background: feedback, and how runs ended. Langfuse may be away."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starling.core.background_tasks import in_background
+from starling.core.clock import Clock, Deadline, SystemClock
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.settings.schema import Settings
+from starling.infra import deferred
+from starling.infra.postgres.notifications import NotificationHub
+from starling.infra.postgres.runs.feedback import FEEDBACK_CHANNEL
+from starling.infra.postgres.runs.unsent_scores import DELIVERY_DAYS, UnsentScoreRepository, UnsentScores
+from starling.infra.tracing.destination import langfuse_of
+
+if TYPE_CHECKING:
+    from starling.infra.tracing.scores import Score, ScoreClient
+
+_AT_ONCE = 50
+_LOOK_SECONDS = 5.0  # for runs that ended, and for a notice that was missed
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 900.0
+_SEND_SECONDS = 3.0
+_LAST_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """What became of a batch. After a `failure` the rest of it is sent later."""
+
+    sent: list[UnsentScores] = field(default_factory=list[UnsentScores])
+    refused: list[tuple[UnsentScores, str]] = field(default_factory=list[tuple[UnsentScores, str]])
+    failure: str = ""
+
+
+class ScoreRelay:
+    """Delivers what is stored; while Langfuse can't take it, after growing pauses."""
+
+    def __init__(
+        self, unsent: UnsentScoreRepository, client: "ScoreClient", clock: Clock, *, with_comments: bool
+    ) -> None:
+        self._unsent = unsent
+        self._client = client
+        self._clock = clock
+        self._with_comments = with_comments
+        self._pause = 0.0  # after the last delivery, if it failed
+        self._next = Deadline(clock, 0)
+        self._wake = asyncio.Event()
+        self._closing = False
+
+    async def deliver_until_closed(self, hub: NotificationHub) -> None:
+        """Deliver until `close` is called, and once more then."""
+        with hub.subscribed(FEEDBACK_CHANNEL, lambda _: self._wake.set(), self._wake.set):
+            closing = False
+            while not closing:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._wake.wait()
+                self._wake.clear()
+                closing = self._closing
+                await self.deliver()
+
+    def close(self) -> None:
+        """Have the delivery end soon: the process ends."""
+        self._closing = True
+        self._client.hurry()
+        self._wake.set()
+
+    async def deliver(self) -> None:
+        """Deliver all that is due until Langfuse fails; do nothing in the pause after a failure."""
+        try:
+            while self._next.passed and (found := await self._unsent.take(_AT_ONCE)):
+                await self._deliver(found)
+        except DatabaseUnavailableError as error:
+            _log.warning("scores that have to be sent can't be read: %s", error)
+
+    async def _deliver(self, found: Sequence[UnsentScores]) -> None:
+        if expired := [one for one in found if one.expired]:
+            _log.warning("scores of %d runs are not sent: they are older than %d days", len(expired), DELIVERY_DAYS)
+            await self._unsent.settle((), expired)
+        if batch := [one for one in found if not one.expired]:
+            done = await asyncio.to_thread(self._send, batch)
+            await self._unsent.settle(done.sent, [one for one, _ in done.refused])
+            self._report(done)
+
+    def _send(self, batch: Sequence[UnsentScores]) -> _Delivery:
+        """Send a batch; if Langfuse refuses some of it, in halves, since its answer doesn't say which. Blocks."""
+        done, parts = _Delivery(), [batch]
+        while parts:
+            part = parts.pop()
+            try:
+                self._client.send([score for one in part for score in self._scores(one)])
+                done.sent += part
+            except deferred.scores().ScoresRefusedError as error:
+                if len(part) == 1:
+                    done.refused.append((part[0], str(error)))
+                else:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+            except deferred.scores().ScoreError as error:
+                done.failure = str(error)
+                break
+        return done
+
+    def _scores(self, one: UnsentScores) -> "Sequence[Score]":
+        return [
+            deferred.scores().Score(
+                one.trace_id,
+                "",
+                score.name,
+                score.value,
+                score.comment if self._with_comments else "",
+                score.moment,
+                score.source,
+            )
+            for score in one.scores
+        ]
+
+    def _report(self, done: _Delivery) -> None:
+        """Log what was refused, and when Langfuse begins and ends to fail; set the pause."""
+        runs_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+        for one, reason in done.refused:
+            runs_by_reason[reason].append(one.run_id)
+        for reason, runs in runs_by_reason.items():
+            _log.warning(
+                "%s refused scores of these runs, they are not sent again: %s: %s",
+                self._client.address,
+                ", ".join(runs),
+                reason,
+            )
+        if done.failure and not self._pause:
+            _log.warning("scores can't be delivered to %s; they are sent later: %s", self._client.address, done.failure)
+        elif self._pause and not done.failure:
+            _log.info("scores are delivered to %s again", self._client.address)
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE) if done.failure else 0.0
+        self._next = Deadline(self._clock, self._pause)
+
+
+@asynccontextmanager
+async def relay_scores(settings: Settings, unsent: UnsentScoreRepository, hub: NotificationHub) -> AsyncGenerator[None]:
+    """Deliver for as long as the context lasts, and once more at its end; do nothing without Langfuse.
+
+    Raises ConfigurationError.
+    """
+    destination = langfuse_of(settings)
+    if destination is None:
+        yield
+        return
+    client = deferred.scores().ScoreClient(destination, timeout=_SEND_SECONDS)
+    relay = ScoreRelay(unsent, client, SystemClock(), with_comments=settings.trace_content)
+    try:
+        async with in_background(relay.deliver_until_closed(hub), "deliver-scores") as delivery:
+            try:
+                yield
+            finally:
+                relay.close()
+                await asyncio.wait([delivery], timeout=_LAST_SECONDS)
+    finally:
+        client.close()

@@ -1,0 +1,46 @@
+"""Several things at once."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from brain.agents.tools.concurrency import run_concurrently
+from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
+
+
+async def fails(error: Exception) -> None:
+    raise error
+
+
+async def test_results_keep_the_order_of_overlapping_coroutines() -> None:
+    barrier = asyncio.Barrier(3)
+
+    async def work(number: int) -> int:
+        await barrier.wait()
+        return number
+
+    assert await run_concurrently(work(number) for number in range(3)) == [0, 1, 2]
+
+
+async def test_first_error_cancels_the_others_and_is_raised_as_itself() -> None:
+    ended = asyncio.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(OutcomeUnknownError):
+        await run_concurrently([waits(), fails(OutcomeUnknownError("shop.change"))])
+
+    assert ended.is_set()
+
+
+async def test_one_of_two_simultaneous_errors_is_raised() -> None:
+    works: list[Coroutine[Any, Any, None]] = [fails(OutcomeUnknownError("shop.change")), fails(NotFoundError("a", "b"))]
+
+    with pytest.raises(StarlingError):
+        await run_concurrently(works)
