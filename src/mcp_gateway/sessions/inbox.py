@@ -17,6 +17,7 @@ from mcp_gateway.sessions.messages import (
     unreadable,
 )
 from starling.core.ids import new_id
+from starling.core.rate_limit import TokenBucket
 
 TOO_LONG: Final = f"it is a message longer than {MESSAGE_BYTES // 2**20} MiB"
 _LARGE: Final = "starling/large"  # in `_meta` of a result: the key of one that was read elsewhere
@@ -45,8 +46,7 @@ class Inbox:
         self._notify = notify
         self._reader = LargeMessageReader()
         self._large: OrderedDict[str, LargeResult | Mapping[str, Any]] = OrderedDict()
-        self._tokens = _BURST
-        self._filled_at = 0.0
+        self._notifications = TokenBucket(_BURST, _PER_SECOND, 0.0)
 
     async def take(self, raw: bytes, request: int | str | None = None) -> JSONRPCMessage | None:
         """Return the message in JSON text, None where there is nothing to hand on.
@@ -100,22 +100,13 @@ class Inbox:
         if notification.method == LIST_CHANGED:
             self._notify(LIST_CHANGED, {})
             return False
-        if not self._has_room():
+        if not self._notifications.take(asyncio.get_running_loop().time()):
             self.dropped += 1
             return False
         if notification.method not in _NOTICES:
             return True
         self._notify(notification.method, notification.params or {})
         return False
-
-    def _has_room(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
-        self._filled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 def _check_answers(message: JSONRPCMessage, request: int | str) -> None:

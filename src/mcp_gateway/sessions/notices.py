@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, Final
 
 from starling.core.json import canonical, storable, storable_text
+from starling.core.rate_limit import TokenBucket
 from starling.core.tools import ToolCall, ToolNotice
 
 _MESSAGE_CHARS: Final = 500
@@ -24,8 +25,7 @@ class CallNotices:
         self._hand_on = call.on_notice
         self._mask = mask
         self._left = _MOST
-        self._tokens = _BURST
-        self._filled_at = monotonic()
+        self._bucket = TokenBucket(_BURST, _PER_SECOND, monotonic())
 
     @property
     def wanted(self) -> bool:
@@ -34,11 +34,7 @@ class CallNotices:
 
     def add(self, notice: ToolNotice) -> None:
         """Hand a notice on, or drop it."""
-        now = monotonic()
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
-        self._filled_at = now
-        if self._hand_on is not None and self._tokens >= 1 and self._left > 0:
-            self._tokens -= 1
+        if self._hand_on is not None and self._left > 0 and self._bucket.take(monotonic()):
             self._left -= 1
             self._hand_on(notice)
 

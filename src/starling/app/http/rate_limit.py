@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from starling.core.clock import Clock
 from starling.core.errors import RateLimitedError, TooManyWrongKeysError
+from starling.core.rate_limit import TokenBucket
 
 _REMEMBERED_ADDRESSES: Final = 10_000
 _NETWORK_BITS: Final = 64  # of an IPv6 address: one host may use all others
@@ -21,16 +22,15 @@ class RateLimit:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # key id -> tokens, and when they were counted
+        self._buckets: dict[str, TokenBucket] = {}  # by key id
 
     def take(self, key_id: str) -> None:
         """Count one request. Raises RateLimitedError, and counts nothing, where there have been too many."""
         now = self._clock.monotonic()
-        left, counted = self._left.get(key_id, (float(self._per_minute), now))
-        left = min(float(self._per_minute), left + (now - counted) * self._per_minute / 60)
-        if left < 1:
-            raise RateLimitedError(self._per_minute, (1 - left) * 60 / self._per_minute)
-        self._left[key_id] = left - 1, now
+        if (bucket := self._buckets.get(key_id)) is None:
+            bucket = self._buckets[key_id] = TokenBucket(self._per_minute, self._per_minute / 60, now)
+        if not bucket.take(now):
+            raise RateLimitedError(self._per_minute, bucket.wait(now))
 
 
 class WrongKeyLimit:
@@ -43,34 +43,30 @@ class WrongKeyLimit:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # by network
 
     def is_used_up(self, address: str) -> bool:
         """Return whether the next wrong key of the address would be one too many."""
-        return self._tokens(_network(address))[0] < 1
+        bucket = self._buckets.get(_network(address))
+        return bucket is not None and bucket.wait(self._clock.monotonic()) > 0
 
     def count(self, address: str) -> None:
         """Count a wrong key. Raises TooManyWrongKeysError, and counts nothing, where there have been too many."""
-        network = _network(address)
-        left, now = self._tokens(network)
-        if left < 1:
-            raise TooManyWrongKeysError((1 - left) * 60 / self._per_minute)
-        self._left[network] = left - 1, now
-        self._left.move_to_end(network)
-        if len(self._left) > _REMEMBERED_ADDRESSES:
-            self._left.popitem(last=False)
-
-    def _tokens(self, network: str) -> tuple[float, float]:
-        now = self._clock.monotonic()
-        left, counted = self._left.get(network, (float(self._per_minute), now))
-        return min(float(self._per_minute), left + (now - counted) * self._per_minute / 60), now
+        network, now = _network(address), self._clock.monotonic()
+        bucket = self._buckets.get(network) or TokenBucket(self._per_minute, self._per_minute / 60, now)
+        if not bucket.take(now):
+            raise TooManyWrongKeysError(bucket.wait(now))
+        self._buckets[network] = bucket
+        self._buckets.move_to_end(network)
+        if len(self._buckets) > _REMEMBERED_ADDRESSES:
+            self._buckets.popitem(last=False)
 
 
 def address_of(scope: Scope, proxies: Sequence[str]) -> str:
     """Return the address of a request's client, as the last of the trusted `proxies` (addresses, networks) saw it.
 
-    Each proxy appends the address that it sees to `X-Forwarded-For`. What stands left of the first address that is no
-    trusted proxy could come from the client itself and is not read.
+    Each proxy appends the address that it sees to `X-Forwarded-For`. What stands left of the first address that is not
+    a trusted proxy could come from the client itself and is not read.
     """
     address = scope["client"][0] if scope.get("client") else ""
     if not proxies:
