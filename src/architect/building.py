@@ -35,7 +35,7 @@ class Builder:
 
     store: TeamStore
     designer: Designer
-    threshold: float
+    threshold: float = 1.0
 
     async def build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         """Do what is asked for, or say why it can't be done. Raises what `run` raises."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from brain.agents.tools import requested_calls
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.run.recorder import RunRecorder
 from brain.run.tracing import TracedGateway, TracedModels
@@ -143,8 +144,11 @@ async def test_the_same_call_in_each_answer_is_made_each_time(harness: Harness) 
     assert places(agent) == [("order", position, 0) for position in range(6)]
 
 
-async def test_more_calls_than_the_limits_allow_are_not_made_and_warned_of(harness: Harness) -> None:
-    agent = harness(limits=Limits(tool_calls_per_answer=2))
+async def test_more_calls_than_the_limits_allow_are_not_made_and_warned_of(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requested_calls, "CALLS_PER_ANSWER", 2)
+    agent = harness()
     begun = agent.begin(*agent.answers(tool_calls(*(("look", {"n": n}) for n in range(4))), LOOK), APPROVED)
 
     await agent.run(begun)

@@ -39,6 +39,7 @@ class RuntimeHarness:
     limits: Limits = field(default_factory=Limits)
     tracer: Tracer = NOOP_TRACER
     tools: tuple[Any, ...] = TOOLS
+    crews: int = 32
 
     def answers(self, *turns: ModelReply) -> list[ScriptedAnswer]:
         """Return the answers of one attempt that asks for the calls of one turn after another.
@@ -65,7 +66,7 @@ class RuntimeHarness:
             reviewer=Reviewer(self.tracer),
             tracer=self.tracer,
             history_messages=5,
-            crewai_runtime=CrewAIRuntime.with_threads(access),
+            crewai_runtime=CrewAIRuntime.with_threads(access, self.crews),
         )
 
     async def run(self, begun: Execution, task: str = "order tea") -> TaskOutcome:

@@ -245,13 +245,13 @@ def _stars(parts: Collaborators) -> StarRunner:
     limits, tracer = parts.limits, parts.tracer
     shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
     supervisor = Supervisor(limits, shortlister, parts.gateway, tracer)
-    return StarRunner(supervisor, Qa(), partial(_pipeline, parts), limits.graph_steps)
+    return StarRunner(supervisor, Qa(), partial(_pipeline, parts))
 
 
 def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
-    tool_finder = ToolFinder(parts.agent_ranker, limits.tools_shown, tracer)
+    tool_finder = ToolFinder(parts.agent_ranker, tracer)
     access = ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)
     return Pipeline(
         tool_runtime=NativeRuntime(access),

@@ -24,11 +24,9 @@ _STARS_KEPT: Final = 64
 class StarRunner:
     """Executes stars, each built once. `pipeline` makes what works on tasks, which may execute further stars."""
 
-    def __init__(
-        self, supervisor: Supervisor, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline], steps: int
-    ) -> None:
+    def __init__(self, supervisor: Supervisor, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
         self._nodes = StarNodes(supervisor, pipeline(self), qa)
-        self._steps = steps
+        self._steps = supervisor.graph_steps
         self._control = RunControl()
         self._stars: OrderedDict[str, Star] = OrderedDict()
 

@@ -81,6 +81,8 @@ class Supervisor:
     sessions: SessionWarmer
     tracer: Tracer
     star: StarSpec = MAIN_STAR
+    graph_steps: int = 200  # LangGraph supersteps of a run: two per round of tasks, and one
+    parallel_tasks: int = 8
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that names the next tasks; if it names none, QA comes next."""
@@ -216,7 +218,7 @@ class Supervisor:
         self, context: RunContext, ready: Sequence[TaskRecord], routing: Routing, *, reported: bool
     ) -> Update:
         """Give ready tasks to their agents and begin to open the sessions that these will need."""
-        chosen = ready[: self.limits.parallel_tasks]
+        chosen = ready[: self.parallel_tasks]
         if not reported:
             selected = [SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen]
             context.recorder.emit(Route(selected_agents=selected, reason=routing["reason"]))
@@ -228,13 +230,13 @@ class Supervisor:
         return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}
 
     def _planning_context(self, context: RunContext, state: GraphState) -> PlanningContext:
-        rounds, at_once = max(0, self._rounds_left(state)), self.limits.parallel_tasks
+        rounds, at_once = max(0, self._rounds_left(state)), self.parallel_tasks
         most = self.limits.tasks_per_plan
         return PlanningContext(context.roster, state["tasks"], state["results"], rounds, at_once, most)
 
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
-        return (self.limits.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
+        return (self.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
 
 
 def _servers(context: RunContext, agent: str) -> Iterable[str]:

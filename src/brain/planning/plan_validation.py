@@ -86,7 +86,7 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     wanted = planning.wanted(decision)
     reasons = _reasons(wanted, planning, dict.fromkeys(planning.too_many(wanted), _too_many_text(planning)))
     sound = [_pending(item) for task_id, item in wanted.items() if task_id not in reasons]
-    reasons |= dict.fromkeys(_too_late(sound, planning), f"{_too_late_text(planning)} (limits.graph_steps).")
+    reasons |= dict.fromkeys(_too_late(sound, planning), f"{_too_late_text(planning)}.")
     accepted = [task for task in sound if task["id"] not in reasons]
     rejected = [RejectedTask(key, item.task, reasons[key]) for key, item in wanted.items() if key in reasons]
     return accepted, rejected

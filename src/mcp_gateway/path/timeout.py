@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory, KnownServer
@@ -12,6 +13,8 @@ from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+
+_CALLS_AT_ONCE: Final = 32  # of a server, in one process; others wait for their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class CallBounds:
 
     def at_once(self, server: KnownServer) -> int:
         """Return how many calls of a server are made at once."""
-        return server.config.options.max_calls or self.limits.calls_per_server
+        return server.config.options.max_calls or _CALLS_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

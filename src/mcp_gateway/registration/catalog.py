@@ -59,6 +59,9 @@ class Trial:
     left_out: tuple[str, ...]
 
 
+GRACE_SECONDS: Final = 3.0  # further wait for slow servers at start-up
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Servers to remove and to store; valid while the stored servers are `known`."""
@@ -85,7 +88,6 @@ class Catalog:
         self._approved = ApprovedTools(repository)
         self._sessions = sessions
         self._seconds = limits.server_start_seconds
-        self._grace = limits.server_grace_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
         self._relisting: dict[str, bool] = {}  # by server: whether it was asked for again meanwhile
@@ -271,7 +273,7 @@ class Catalog:
         loop = asyncio.get_running_loop()
         listings = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
         try:
-            await wait_for_most(listings.values(), is_ready, self._grace, others=others)
+            await wait_for_most(listings.values(), is_ready, GRACE_SECONDS, others=others)
         except BaseException:
             for task in listings.values():
                 task.cancel()

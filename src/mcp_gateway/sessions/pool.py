@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
 from mcp_gateway import deferred
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CLOSE_SECONDS = 6.0
 _PING_ANSWER_SECONDS = 5.0
+_PING_AFTER_SECONDS: Final = 30.0  # a session that was silent for longer is pinged before use
 _log = logging.getLogger(__name__)
 
 
@@ -204,7 +205,7 @@ class SessionPool:
 
     async def _is_alive(self, session: "Session") -> bool:
         """Return whether a session can be used. Others' calls may keep a server from answering a ping."""
-        if session.silent_seconds < self._limits.session_ping_seconds or (session.calls > 1 and not session.is_pinged):
+        if session.silent_seconds < _PING_AFTER_SECONDS or (session.calls > 1 and not session.is_pinged):
             return True
         return await session.answers(_PING_ANSWER_SECONDS)
 

@@ -100,8 +100,9 @@ class WorkerHarness:
                     self.handlers.drained.set,
                     [self.handlers.sweep],
                 ),
-                Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots, isolated_runs=isolated),
+                Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
             )
+            worker.isolated_runs = isolated
             async with running_worker(worker):
                 yield worker
 

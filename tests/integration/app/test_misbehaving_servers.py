@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration import catalog
 from mcp_gateway.registration.pins import Pin
 from mcp_gateway.registration.repository import ListedServer
 from starling.app.doctor import mcp_servers as doctor_servers
@@ -28,7 +29,6 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
 
 _SCRIPT = str(SERVERS / "misbehaving.py")
-_GRACE = 1.0
 _FOR_EVER = 600.0  # seconds: whoever waited for a server that says nothing would be noticed
 GOOD = [f"good{number}" for number in range(14)]
 BROKEN = {
@@ -59,7 +59,7 @@ def harness(engine: AsyncEngine, tmp_path: Path) -> GatewayHarness:
 async def platform(database_url: str, folder: Path, script: ScriptedModel, **limits: Any) -> AsyncGenerator[Platform]:
     async with (
         ModelServer(script) as model,
-        open_platform(database_url, model, twenty(), folder, server_grace_seconds=_GRACE, **limits) as opened,
+        open_platform(database_url, model, twenty(), folder, **limits) as opened,
     ):
         yield opened
 
@@ -77,12 +77,15 @@ async def test_start_waits_for_working_servers_and_not_for_silent_ones(harness: 
     assert all("has not listed its tools yet" in listings[name].error for name in ("silent", "garbage"))
 
 
-async def test_server_that_answers_late_creates_a_further_epoch(database_url: str, tmp_path: Path) -> None:
+async def test_server_that_answers_late_creates_a_further_epoch(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "GRACE_SECONDS", 0.2)
     permission = tmp_path / "go"
     servers = {"good": server("well"), "late": server("late", str(permission))}
     async with (
         ModelServer(ScriptedModel()) as model,
-        open_platform(database_url, model, servers, tmp_path, server_grace_seconds=0.2) as opened,
+        open_platform(database_url, model, servers, tmp_path) as opened,
     ):
         gateway, epochs = opened.worker_runtime.gateway, opened.services.epochs
         before = opened.worker_runtime.epoch

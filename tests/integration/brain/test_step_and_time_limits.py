@@ -1,5 +1,11 @@
 """Steps and time: what doesn't fit is refused or named, and what was found is always told."""
 
+from functools import partial
+
+import pytest
+
+from brain.execution import run_executor
+from brain.nodes.supervisor import Supervisor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run
@@ -50,10 +56,13 @@ async def test_long_chain_of_tasks_completes(platform: Platform, script: Scripte
     assert (stream.status, stream.reply, len(stream.of("task_result"))) == ("succeeded", "All done.", 20)
 
 
-async def test_chain_that_needs_exactly_the_allowed_steps_completes(opened: Open, script: ScriptedModel) -> None:
+async def test_chain_that_needs_exactly_the_allowed_steps_completes(
+    opened: Open, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_executor, "Supervisor", partial(Supervisor, graph_steps=7))
     plan_chain(script, 3)
 
-    async with opened(graph_steps=7) as platform:
+    async with opened() as platform:
         stream = await platform.ask("Do three things.")
 
     assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", [], 3)

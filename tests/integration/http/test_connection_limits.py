@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
+from starling.app.http.http_protocol import LimitedHttpProtocol
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
-from starling.core.settings.schema import Limits
 
 SECONDS = 60
 HEADER_SECONDS = 0.2
@@ -44,9 +44,11 @@ async def server(**limits: float) -> AsyncGenerator[int]:
     """Serve the app; gives the port."""
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    set_limits = Limits.model_validate({"header_seconds": HEADER_SECONDS, **limits})
-    async with asyncio.timeout(SECONDS), serving(an_app(), listener, set_limits):
-        yield port
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in {"header_seconds": HEADER_SECONDS, **limits}.items():
+            patch.setattr(LimitedHttpProtocol, name, limit)
+        async with asyncio.timeout(SECONDS), serving(an_app(), listener):
+            yield port
 
 
 async def sent(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -154,7 +156,7 @@ async def test_too_large_headers_are_refused(headers: bytes) -> None:
 
 
 async def test_connection_beyond_the_limit_is_refused_until_one_is_closed() -> None:
-    async with server(http_connections=1, header_seconds=SECONDS) as port:
+    async with server(most_connections=1, header_seconds=SECONDS) as port:
         reader, writer = await sent(port, GET + b"\r\n")
         await reader.readuntil(b"here")
 

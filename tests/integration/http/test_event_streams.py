@@ -37,7 +37,7 @@ from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMITS = Limits(stream_ping_seconds=0.05, stream_write_seconds=5)
+LIMITS = Limits(stream_write_seconds=5)
 PIECE = "x" * 4_000
 RECONNECTS = 30
 PIECES = 6_000  # more than all buffers on the way hold

@@ -260,13 +260,16 @@ class Meddled(ServerRepository):
         return rows
 
 
-async def test_server_removed_while_it_is_being_listed_stays_removed(harness: GatewayHarness, tmp_path: Path) -> None:
+async def test_server_removed_while_it_is_being_listed_stays_removed(
+    harness: GatewayHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "GRACE_SECONDS", 0.1)
     repository, permission, told = Meddled(harness.engine), tmp_path / "go", asyncio.Event()
 
     async def late() -> None:
         told.set()
 
-    async with open_gateway(repository, Limits(server_grace_seconds=0.1), harness.environment) as gateway:
+    async with open_gateway(repository, Limits(), harness.environment) as gateway:
         config = {"good": python(WELL, "well"), "late": python(WELL, "late", str(permission))}
         before = await gateway.sync(config, late)
         repository.unwanted = "late"

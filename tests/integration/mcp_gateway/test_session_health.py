@@ -19,11 +19,16 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_PING_ANSWER_SECONDS", 0.2)
 
 
+@pytest.fixture(autouse=True)
+def ping_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PING_AFTER_SECONDS", ALWAYS)
+
+
 @pytest.mark.usefixtures("short_limit")
 async def test_call_of_a_server_that_stopped_is_made_once_by_another_one_also_after_it_continues(
     harness: GatewayHarness,
 ) -> None:
-    async with harness.gateway(session_ping_seconds=ALWAYS) as gateway:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording(effect="unsafe"))
         await call(gateway, listing, "pid")
         await wait_for(lambda: len(running_shims()) == 1)
@@ -42,7 +47,7 @@ async def test_call_of_a_server_that_stopped_is_made_once_by_another_one_also_af
 
 @pytest.mark.usefixtures("short_limit")
 async def test_callers_of_a_stopped_server_wait_for_one_ping_together(harness: GatewayHarness) -> None:
-    async with harness.gateway(session_ping_seconds=ALWAYS) as gateway:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording(effect="unsafe"))
         server = psutil.Process(int((await call(gateway, listing, "pid")).text))
         server.send_signal(signal.SIGSTOP)
@@ -58,8 +63,11 @@ async def test_callers_of_a_stopped_server_wait_for_one_ping_together(harness: G
 
 
 @pytest.mark.parametrize(("silence", "pings"), [(ALWAYS, 1), (60, 0)])
-async def test_session_is_pinged_only_after_a_silence(harness: GatewayHarness, silence: float, pings: int) -> None:
-    async with harness.gateway(session_ping_seconds=silence) as gateway:
+async def test_session_is_pinged_only_after_a_silence(
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch, silence: float, pings: int
+) -> None:
+    monkeypatch.setattr(pool, "_PING_AFTER_SECONDS", silence)
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("noting", effect="read"))
         outcomes = [await call(gateway, listing, "act") for _ in range(2)]
 
@@ -68,7 +76,7 @@ async def test_session_is_pinged_only_after_a_silence(harness: GatewayHarness, s
 
 
 async def test_server_that_is_busy_with_a_call_is_not_pinged(harness: GatewayHarness) -> None:
-    async with harness.gateway(session_ping_seconds=ALWAYS) as gateway:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=2) for _ in range(2)))
         waiting = asyncio.ensure_future(call(gateway, listing, "meet", others=2))
@@ -81,7 +89,7 @@ async def test_server_that_is_busy_with_a_call_is_not_pinged(harness: GatewayHar
 async def test_server_over_http_that_answers_pings_keeps_its_session(
     harness: GatewayHarness, http_recording: ServerConfig
 ) -> None:
-    async with harness.gateway(session_ping_seconds=ALWAYS) as gateway:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, http_recording)
         pids = [(await call(gateway, listing, "pid")).text for _ in range(3)]
         sessions = gateway.open_sessions

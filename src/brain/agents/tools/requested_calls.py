@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from brain.agents.tools.resource_tool import offers_resources
 from brain.agents.tools.toolbox import Toolbox
@@ -15,13 +16,13 @@ from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolDefinition, ToolOutcome
 
+CALLS_PER_ANSWER: Final = 16  # that one answer of a model may ask for
 _ANSWER_TEXT = (
-    "Not called: an answer may ask for at most {limits.tool_calls_per_answer} tool calls, and this one asked for "
-    "{asked} (limits.tool_calls_per_answer). Ask for the others in your next answer."
+    "Not called: an answer may ask for at most {most} tool calls, and this one asked for {asked}. "
+    "Ask for the others in your next answer."
 )
 _TASK_TEXT = (
-    "Not called: a task may make at most {limits.tool_calls_per_task} tool calls, and this one has made them "
-    "(limits.tool_calls_per_task)."
+    "Not called: a task may make at most {most} tool calls, and this one has made them (limits.tool_calls_per_task)."
 )
 
 
@@ -122,15 +123,14 @@ def _refusal(
     """Return the index of the first call over a limit and why it is not made."""
     own = [item for item in requested if item.repeats is None]
     left = max(0, limits.tool_calls_per_task - execution.calls_before - execution.calls)
-    over_answer = own[limits.tool_calls_per_answer :]
+    over_answer = own[CALLS_PER_ANSWER:]
     over_task = [item for item in own if item.fault is None][left:]
     if not over_answer and not over_task:
         return len(requested), None
     first = min(items[0].index for items in (over_answer, over_task) if items)
     of_task = bool(over_task) and over_task[0].index == first
-    return first, _fault(
-        (_TASK_TEXT if of_task else _ANSWER_TEXT).format(limits=limits, asked=len(requested)), OVER_LIMIT
-    )
+    text, most = (_TASK_TEXT, limits.tool_calls_per_task) if of_task else (_ANSWER_TEXT, CALLS_PER_ANSWER)
+    return first, _fault(text.format(most=most, asked=len(requested)), OVER_LIMIT)
 
 
 def _requested(

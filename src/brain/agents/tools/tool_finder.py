@@ -40,8 +40,8 @@ class ToolFinder:
     """Chooses the tools that an agent with more than `most` of them is shown, and finds others for it."""
 
     ranker: AgentRanker
-    most: int
     tracer: Tracer
+    most: int = 20
 
     async def choose(self, execution: TaskExecution) -> None:
         """Set the tools that are shown for a task: all those of an agent with few tools, or that an answer had."""

@@ -86,7 +86,7 @@ approval: unsafe
 
 # limits:
 #   run_seconds: 300
-#   parallel_tasks: 8
+#   tool_call_seconds: 30
 """
 
 

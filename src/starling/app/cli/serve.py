@@ -57,7 +57,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         token = local_token(settings.data_dir)
         access = await stack.enter_async_context(open_access_control(settings, services.keys, token))
         api = make_app(services, version("starling-swarm"), access)
-        address = await stack.enter_async_context(serving(api, listener, settings.limits))
+        address = await stack.enter_async_context(serving(api, listener))
         await stack.enter_async_context(in_background(_finish_start(api), "finish-start"))
         if as_json:
             print_json({"address": address})

@@ -61,7 +61,7 @@ async def _run(
             times.end("servers")
             endless.add(await stack.enter_async_context(running_worker(runtime.worker, is_ready)))
             api = make_app(services, version("starling-swarm"), access)
-            address = await stack.enter_async_context(serving(api, listener, settings.limits))
+            address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         times.end("API")
         is_ready.set()

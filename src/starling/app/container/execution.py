@@ -50,6 +50,6 @@ def build_brain(parts: "RunParts") -> Brain:
             active_runs=parts.active_runs,
             artifacts=services.artifacts,
             memory=services.retrieval.get().memory(parts.tracer) if parts.settings.skills else None,
-            builder=Builder(services.team_store, Designer(), limits.proof_threshold),
+            builder=Builder(services.team_store, Designer()),
         )
     )

@@ -16,6 +16,7 @@ from starling.core.settings.schema import Limits
 from starling.infra.fast_json import dumps
 
 RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin
+_PING_SECONDS: Final = 15
 _PING: Final = b": ping\n\n"
 _CHUNK_BYTES: Final = 2**14  # small events are sent together, up to so many bytes
 _log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class SilentReaderError(TimeoutError):
 
 
 class EventStream(Response):
-    """Sends events, and a comment after `stream_ping_seconds` without one.
+    """Sends events, and a comment after 15 s without one.
 
     Ends with the batches or when the client disconnects. A client that takes nothing for `stream_write_seconds` is
     disconnected, and what it never took is dropped; the socket keeps the same limit. Raises SilentReaderError where
@@ -77,7 +78,7 @@ class EventStream(Response):
 
 
 class _Chunks:
-    """Sends the chunks of a stream, and a comment whenever none was sent for `stream_ping_seconds`."""
+    """Sends the chunks of a stream, and a comment whenever none was sent for 15 s."""
 
     def __init__(self, send: Send, limits: Limits, connected: asyncio.Timeout) -> None:
         self.failure: BaseException | None = None  # of a comment that wasn't taken
@@ -99,7 +100,7 @@ class _Chunks:
 
     def ping_later(self) -> None:
         """Send a comment each time that nothing was sent for a while, from now on."""
-        now, seconds = self._loop.time(), self._limits.stream_ping_seconds
+        now, seconds = self._loop.time(), _PING_SECONDS
         if now >= self._sent_at + seconds:
             self._sent_at = now
             if self._ping is None:

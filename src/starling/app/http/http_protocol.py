@@ -4,7 +4,6 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -12,18 +11,11 @@ import orjson
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from starling.core.settings.schema import Limits
-
 _ABORT: Final = "starling.abort"  # the extension of a request's scope that drops the connection
 _OTHER_FILES: Final = 256  # descriptors that the process needs besides those of connections
 _LEAST_CONNECTIONS: Final = 32
 _OVERHEAD: Final = 4  # bytes of a header line besides name and value
 _log = logging.getLogger(__name__)
-
-
-def http_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """Return what uvicorn makes the protocol of each connection with."""
-    return cast("type[asyncio.Protocol]", partial(LimitedHttpProtocol, limits=limits))
 
 
 def abort_connection(scope: Scope) -> bool:
@@ -43,10 +35,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     a request that was answered already is dropped for `header_seconds`, so that its client gets to read the answer.
     """
 
-    def __init__(self, *, limits: Limits, **given: Any) -> None:  # `given` by uvicorn
+    most_connections = 2_048  # open at a time in one process; further ones get 503
+    header_seconds = 10.0  # then the connection is closed
+    header_bytes = 2**15  # larger headers get 431
+
+    def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._limits = limits
-        self._most = _connections(limits.http_connections)
+        self._most = _connections(self.most_connections)
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = self._unread_bytes = 0
         self._refused = self._in_body = False
@@ -72,7 +67,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._unread_bytes += len(data)
         super().data_received(data)
         is_header = self._timer is not None and not self._in_body
-        if is_header and self._unread_bytes > self._limits.header_bytes and not self._refused:
+        if is_header and self._unread_bytes > self.header_bytes and not self._refused:
             self._refuse_headers()
 
     def on_message_begin(self) -> None:
@@ -93,7 +88,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_timer()
         self._in_body = True
-        if self._header_bytes > self._limits.header_bytes:
+        if self._header_bytes > self.header_bytes:
             self._refuse_headers()
         elif not self._refused:
             super().on_headers_complete()
@@ -115,20 +110,20 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _expect_headers(self) -> None:
         self._unread_bytes = 0
-        self._timer = self.loop.call_later(self._limits.header_seconds, self._headers_are_late)
+        self._timer = self.loop.call_later(self.header_seconds, self._headers_are_late)
 
     def _headers_are_late(self) -> None:
         self._timer = None
         if self._responding:  # of a request that was sent before the one before it was answered
             self._expect_headers()
         elif self._unread_bytes and not self._in_body:
-            seconds = self._limits.header_seconds
+            seconds = self.header_seconds
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The headers of the request took more than {seconds:g} s.")
         else:
             self.transport.close()
 
     def _refuse_headers(self) -> None:
-        most = self._limits.header_bytes
+        most = self.header_bytes
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The headers have more than {most} bytes.")
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:

@@ -11,10 +11,8 @@ from fastapi import FastAPI
 
 from starling.app.http.dependencies import drain
 from starling.app.http.graceful_shutdown import GracefulShutdown
-from starling.app.http.http_protocol import http_protocol
-from starling.core.settings.schema import Limits
+from starling.app.http.http_protocol import LimitedHttpProtocol
 
-_LIMITS = Limits()
 _STOP_SECONDS = 5  # for requests to come to their end
 
 
@@ -42,15 +40,15 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, listener: socket.socket, limits: Limits = _LIMITS) -> AsyncGenerator[str]:
-    """Serve until the context ends; gives the address. `limits` has those of connections and headers.
+async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
+    """Serve until the context ends; gives the address.
 
     At the end streams are closed, and requests that take some seconds longer are answered with 503.
     """
     closing = GracefulShutdown(app)
     config = uvicorn.Config(
         closing,
-        http=http_protocol(limits),
+        http=LimitedHttpProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -37,7 +37,7 @@ async def serve_worker_health(settings: Settings, services: Services) -> AsyncGe
         return
     async with open_access_control(settings, services.keys, local_token(settings.data_dir)) as access:
         app = _app(services, access)
-        async with serving(app, bind(settings.host, settings.worker_port), settings.limits) as address:
+        async with serving(app, bind(settings.host, settings.worker_port)) as address:
             yield WorkerHealth(address, partial(drain, app))
 
 

@@ -54,6 +54,8 @@ class RunHandlers:
 class Worker:
     """Executes several runs at a time. A run whose lease is lost is stopped before another worker may claim it."""
 
+    isolated_runs = 4  # suspected ones at a time; each is alone in a process, others wait
+
     def __init__(
         self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, handlers: RunHandlers, limits: Limits
     ) -> None:
@@ -86,7 +88,7 @@ class Worker:
                 self._start,
                 concurrency=self._limits.runs_per_worker,
                 per_tenant=self._limits.tenant_runs_per_worker,
-                isolated=self._limits.isolated_runs,
+                isolated=self.isolated_runs,
             )
             fetching = loop.create_task(queue, name="fetch-runs")
             try:

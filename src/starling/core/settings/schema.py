@@ -1,13 +1,23 @@
 """Settings from environment variables and `starling.yaml`. No other module reads the environment."""
 
+import logging
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -45,6 +55,27 @@ class ProviderSettings(BaseModel):
     lacks: tuple[Literal["tools", "json_schema", "json_object"], ...] = ()
 
 
+_REMOVED_LIMITS: Final = frozenset(
+    {
+        "calls_per_server",
+        "crews_at_once",
+        "graph_steps",
+        "header_bytes",
+        "header_seconds",
+        "http_connections",
+        "isolated_runs",
+        "parallel_tasks",
+        "proof_threshold",
+        "server_grace_seconds",
+        "session_ping_seconds",
+        "stream_ping_seconds",
+        "tool_calls_per_answer",
+        "tools_shown",
+    }
+)  # settings of 0.1
+_log = logging.getLogger(__name__)
+
+
 class Limits(BaseModel):
     """Limits of runs and workers. A caller may request lower limits, never higher ones."""
 
@@ -55,19 +86,13 @@ class Limits(BaseModel):
     tool_call_seconds: float = Field(default=30, gt=0)
     database_seconds: float = Field(default=60, ge=0)  # wait for Postgres at start-up
     server_start_seconds: float = Field(default=20, gt=0)
-    server_grace_seconds: float = Field(default=3, gt=0)  # further wait for slow servers at start-up
-    tool_calls_per_answer: int = Field(default=16, ge=1)  # that one answer of a model may ask for
     tool_calls_per_task: int = Field(default=48, ge=1)
     tasks_per_plan: int = Field(default=24, ge=1)
     run_tokens: int = Field(default=200_000, ge=0)  # then a person is asked for more; 0: no limit
     tool_iterations: int = Field(default=3, ge=1, le=50)
     max_attempts: int = Field(default=2, ge=1, le=10)
     supervisor_calls: int = Field(default=6, ge=1, le=50)
-    graph_steps: int = Field(default=200, ge=5, le=10_000)  # LangGraph supersteps: two per round of tasks, and one
     shortlist: int = Field(default=12, ge=1, le=500)  # agents that a decision is shown, besides built-in and named ones
-    tools_shown: int = Field(default=20, ge=1, le=500)  # tools of an agent that fit its task; it finds others itself
-    parallel_tasks: int = Field(default=8, ge=1, le=64)
-    crews_at_once: int = Field(default=32, ge=1, le=256)  # agents that CrewAI executes in one worker; others wait
     tool_result_chars: int = Field(default=20_000, ge=200)  # a longer result is cut and stored as an artifact
     artifact_bytes: int = Field(default=2**24, ge=0)  # size of one artifact; 0 stores none
     tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # size of all artifacts of a tenant
@@ -76,29 +101,32 @@ class Limits(BaseModel):
     worker_context_messages: int = Field(default=5, ge=0)
     input_chars: int = Field(default=100_000, ge=1)
     teams_per_tenant: int = Field(default=200, ge=1)  # that are not archived
-    proof_threshold: float = Field(default=1.0, gt=0, le=1)  # share of its criteria that a built team has to meet
     runs_per_tenant: int = Field(default=64, ge=1)  # that go on at a time, over all workers
     queued_runs_per_tenant: int = Field(default=1_000, ge=1)  # then requests are answered with 429
     runs_per_worker: int = Field(default=48, ge=1)
     tenant_share: float = Field(default=0.75, gt=0, le=1)  # of the runs of one worker, for one tenant
     lease_seconds: float = Field(default=15, gt=0.5)
     crashes_per_run: int = Field(default=3, ge=1)  # while it was alone in a process; then the status is `parked`
-    isolated_runs: int = Field(default=4, ge=1)  # of a worker; each is alone in a process, others wait
     drain_seconds: float = Field(default=20, ge=0)  # time for steps to finish when a worker stops
     interrupt_seconds: float = Field(default=86_400, gt=0)  # time limit for an answer to an interrupt
-    stream_ping_seconds: float = Field(default=15, gt=0)  # between keep-alive comments in a stream
     stream_write_seconds: float = Field(default=30, gt=0)  # after which a reader that reads nothing is disconnected
-    http_connections: int = Field(default=2_048, ge=1)  # open at a time in one process; further ones get 503
-    header_seconds: float = Field(default=10, gt=0)  # for the headers of a request; then it is closed
-    header_bytes: int = Field(default=2**15, ge=1_024)  # larger headers get 431
     max_clarifications: int = Field(default=2, ge=0)
     server_sessions: int = Field(default=256, ge=1)  # open in a process; then the one idle for longest is closed
     sessions_per_server: int = Field(default=4, ge=1)
-    calls_per_server: int = Field(default=32, ge=1)  # at once, of one process; others wait for their turn
     session_idle_seconds: float = Field(default=600, gt=0)
-    session_ping_seconds: float = Field(default=30, gt=0)  # a session that was silent for longer is pinged before use
     server_memory_bytes: int = Field(default=2**33, ge=0)  # of all server processes of a process; 0: no limit
     memory_bytes_per_server: int = Field(default=2**31, ge=0)  # of one session's processes; 0: no limit
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ignore_removed(cls, values: object) -> object:
+        """Ignore limits that an earlier version had, with a warning."""
+        if not isinstance(values, dict):
+            return values
+        given = cast("dict[str, object]", values)
+        for name in sorted(given.keys() & _REMOVED_LIMITS):
+            _log.warning("The setting limits.%s was removed and is ignored: its value is fixed now.", name)
+        return {name: value for name, value in given.items() if name not in _REMOVED_LIMITS}
 
     @property
     def tenant_runs_per_worker(self) -> int:

@@ -44,7 +44,7 @@ def test_every_setting_can_be_uncommented(folder: Path) -> None:
     file.write_text(re.sub(r"^# (?=[a-z_ ]+:( |$))", "", file.read_text(), flags=re.MULTILINE))
 
     settings = load_settings(read_settings_file(None), "starling.yaml")
-    assert settings.limits.parallel_tasks == 8
+    assert settings.limits.tool_call_seconds == 30
     assert settings.providers["local"].base_url == "http://localhost:9000/v1"
 
 

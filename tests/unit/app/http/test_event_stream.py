@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from starling.app.http import event_stream
 from starling.app.http.event_stream import EventStream
 from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Limits
@@ -76,12 +77,14 @@ async def test_silent_reader_is_disconnected_and_logged_in_one_line(caplog: pyte
     ]
 
 
-async def test_stream_whose_comment_is_not_taken_in_time_ends_with_a_timeout() -> None:
+async def test_stream_whose_comment_is_not_taken_in_time_ends_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_PING_SECONDS", 0.01)
+
     async def send(message: Message) -> None:
         if message.get("body") == b": ping\n\n":
             await never()
 
-    stream = EventStream(one_event(asyncio.Event()), Limits(stream_ping_seconds=0.01, stream_write_seconds=0.01))
+    stream = EventStream(one_event(asyncio.Event()), Limits(stream_write_seconds=0.01))
 
     with pytest.raises(TimeoutError):
         await stream({}, never, send)

@@ -68,9 +68,12 @@ class AwayEmbedder:
 def supervisor(
     sessions: Sessions | None = None, *, embedder: CachingEmbedder | None = None, **limits: Any
 ) -> Supervisor:
+    steps, at_once = limits.pop("graph_steps", 200), limits.pop("parallel_tasks", 8)
     given = Limits(**limits)
     shortlister = Shortlister(AgentFinder(embedder, SystemClock()), given.shortlist, NOOP_TRACER)
-    return Supervisor(given, shortlister, sessions or Sessions(), NOOP_TRACER)
+    return Supervisor(
+        given, shortlister, sessions or Sessions(), NOOP_TRACER, graph_steps=steps, parallel_tasks=at_once
+    )
 
 
 async def step(node: Supervisor, state: GraphState, execution: Execution) -> Update:
@@ -233,7 +236,7 @@ async def test_plan_longer_than_the_steps_is_sent_back_and_then_cut() -> None:
 
     assert "t3: Its turn would come too late: only 3 more rounds" in execution.model.prompts[1]
     assert [item["id"] for item in update["tasks"]] == ["t0", "t1", "t2"]
-    assert "limits.graph_steps" in update["degraded"][0]["reason"]
+    assert "too late" in update["degraded"][0]["reason"]
 
 
 async def test_plan_with_too_many_tasks_is_sent_back_and_then_cut() -> None:

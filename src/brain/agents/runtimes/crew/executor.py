@@ -45,9 +45,9 @@ class CrewAIRuntime:
     starter: ThreadPoolExecutor  # one thread: starting a thread waits for it, which an event loop must not do
 
     @classmethod
-    def with_threads(cls, access: ToolAccess) -> "CrewAIRuntime":
-        """Return a runtime with as many threads as the limits allow; they start when they are needed."""
-        threads = ThreadPoolExecutor(access.limits.crews_at_once, thread_name_prefix="crew")
+    def with_threads(cls, access: ToolAccess, crews: int = 32) -> "CrewAIRuntime":
+        """Return a runtime that executes so many agents at a time; their threads start when they are needed."""
+        threads = ThreadPoolExecutor(crews, thread_name_prefix="crew")
         return cls(access, threads, Semaphore(_TURNS), ThreadPoolExecutor(1, thread_name_prefix="crew_starter"))
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:

@@ -168,7 +168,7 @@ async def test_failure_inside_crewai_fails_the_task_only(monkeypatch: pytest.Mon
 
 async def test_fifty_agents_at_once_end_on_the_threads_of_eight() -> None:
     gateway = ScriptedGateway()
-    harness = RuntimeHarness("crewai", gateway, Limits(crews_at_once=8))
+    harness = RuntimeHarness("crewai", gateway, crews=8)
     pipeline = harness.pipeline()
     begun = [harness.begin(PARALLEL, LOOK, END, APPROVED) for _ in range(50)]
 
@@ -181,7 +181,7 @@ async def test_fifty_agents_at_once_end_on_the_threads_of_eight() -> None:
 
 async def test_agent_for_which_no_thread_is_free_until_the_deadline_fails_while_the_others_work() -> None:
     gateway = _Held()
-    harness = RuntimeHarness("crewai", gateway, Limits(crews_at_once=1))
+    harness = RuntimeHarness("crewai", gateway, crews=1)
     pipeline = harness.pipeline()
     begun, late = harness.begin(LOOK), harness.begin(LOOK, seconds=0.1)
     first = asyncio.ensure_future(pipeline.run(begun.context, dispatch()))
@@ -210,7 +210,7 @@ async def test_listeners_of_crewai_are_removed_before_another_thread_can_do_it_t
 
 async def test_thread_of_a_cancelled_agent_is_free_for_the_next_and_a_waiting_one_never_begins() -> None:
     gateway = _Held()
-    harness = RuntimeHarness("crewai", gateway, Limits(crews_at_once=1))
+    harness = RuntimeHarness("crewai", gateway, crews=1)
     pipeline = harness.pipeline()
     begun = [harness.begin(PARALLEL, END, APPROVED) for _ in range(3)]
     first, second = (asyncio.ensure_future(pipeline.run(one.context, dispatch())) for one in begun[:2])

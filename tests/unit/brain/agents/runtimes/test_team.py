@@ -85,7 +85,7 @@ def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:
 
     shortlister = Shortlister(AgentFinder(None, SystemClock()), limits.shortlist, NOOP_TRACER)
     supervisor = Supervisor(limits, shortlister, found, NOOP_TRACER)
-    runner = StarRunner(supervisor, Qa(), made, limits.graph_steps)
+    runner = StarRunner(supervisor, Qa(), made)
     return made(runner)
 
 

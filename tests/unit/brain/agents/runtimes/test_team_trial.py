@@ -109,7 +109,7 @@ class Platform:
     def stars(self) -> StarRunner:
         shortlister = Shortlister(AgentFinder(None, SystemClock()), Limits().shortlist, NOOP_TRACER)
         supervisor = Supervisor(Limits(), shortlister, self.gateway, NOOP_TRACER)
-        return StarRunner(supervisor, Qa(), self.pipeline, Limits().graph_steps)
+        return StarRunner(supervisor, Qa(), self.pipeline)
 
     async def tried(
         self, begun: Execution, *fixtures: Fixture, star: StarSpec = TEAM, name: str = "case1"

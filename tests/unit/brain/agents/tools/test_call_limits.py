@@ -7,6 +7,7 @@ import pytest
 
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
+from brain.agents.tools import requested_calls
 from brain.agents.tools.artifact_tool import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
@@ -28,9 +29,7 @@ from tests.support.scripted_gateway import ScriptedGateway, tool
 
 ORDER, PUT = tool("order", Effect.UNSAFE), tool("put", Effect.IDEMPOTENT)
 SHOP = AgentCard("shop", "specialist", "Sells.", server="bench", tools=(ORDER, PUT, tool("look")))
-TOO_MANY = (
-    "Not called: an answer may ask for at most 16 tool calls, and this one asked for 20 (limits.tool_calls_per_answer)."
-)
+TOO_MANY = "Not called: an answer may ask for at most 16 tool calls, and this one asked for 20."
 GO_ON: tuple[str, Mapping[str, Any]] = ("continue", {})
 APPROVED = verdict_json("APPROVED")
 STOPPED = LLMServerError("scripted:small", "stopped here")
@@ -195,11 +194,12 @@ async def test_calls_over_the_limit_of_an_answer_are_told_to_the_agent_which_goe
     assert outcome["status"] == "approved"
 
 
-async def test_invented_calls_count_in_the_limit_of_an_answer() -> None:
+async def test_invented_calls_count_in_the_limit_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requested_calls, "CALLS_PER_ANSWER", 3)
     invented: list[tuple[str, Mapping[str, Any]]] = [(f"fly{number}", {}) for number in range(9)]
     begun = begin(tool_calls(*invented), "No.", "")
 
-    await run(begun, ScriptedGateway(), tool_calls_per_answer=3)
+    await run(begun, ScriptedGateway())
 
     assert len(begun.events("tool_start")) == 3
 
@@ -236,24 +236,27 @@ async def test_task_whose_calls_were_all_refused_fails_with_the_limit_as_its_rea
     assert outcome.get("code") == "over_limit"
 
 
-async def test_replay_refuses_the_same_calls_whatever_the_limits_are_now() -> None:
+async def test_replay_refuses_the_same_calls_whatever_the_limits_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requested_calls, "CALLS_PER_ANSWER", 3)
     gateway = ScriptedGateway()
     first = begin(looks(5), looks(1, start=4), STOPPED)
-    await run(first, gateway, tool_calls_per_answer=3)
+    await run(first, gateway)
     second = begin(APPROVED, after=crashed_before_the_review(first), run=make_run(fence=2))
 
-    outcome = await run(second, gateway, tool_calls_per_answer=1)
+    monkeypatch.setattr(requested_calls, "CALLS_PER_ANSWER", 1)
+    outcome = await run(second, gateway)
 
     assert (outcome["status"], second.warnings, len(gateway.calls)) == ("approved", [], 4)
 
 
-async def test_calls_announced_without_a_limit_are_all_replayed() -> None:
+async def test_calls_announced_without_a_limit_are_all_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = ScriptedGateway()
     asked = tuple(ModelToolCall(f"call{number}", "look", {"thing": number}) for number in range(5))
     first = begin(ModelReply("", tool_calls=asked), STOPPED)
     await run(first, gateway)
     second = begin(APPROVED, after=crashed_before_the_review(first))
 
-    outcome = await run(second, gateway, tool_calls_per_answer=1)
+    monkeypatch.setattr(requested_calls, "CALLS_PER_ANSWER", 1)
+    outcome = await run(second, gateway)
 
     assert (outcome["status"], len(outcome["tools"])) == ("approved", 5)

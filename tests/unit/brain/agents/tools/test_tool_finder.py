@@ -67,7 +67,7 @@ def begin(*answers: ScriptedAnswer, lamps: int = 30, **fields: Any) -> Execution
 async def run(
     begun: Execution, gateway: ScriptedGateway, ranker: AgentRanker | None = None, most: int = 20
 ) -> TaskOutcome:
-    finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), most, NOOP_TRACER)
+    finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), NOOP_TRACER, most)
     artifact_tool = ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER)
     pipeline = Pipeline(
         NativeRuntime(ToolAccess(gateway, artifact_tool, Limits(), finder)),
