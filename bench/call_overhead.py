@@ -25,6 +25,7 @@ from bench.line_process import HERE, line_of, python, running
 from brain.durability.ledger import Ledger
 from brain.interrupts.requests import Interrupts
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.cli.gc_tuning import freeze_startup_objects
@@ -172,7 +173,7 @@ async def _path(engine: Engine) -> AsyncGenerator[_Path]:
         effect: server_of({"command": _SERVER[0], "args": list(_SERVER[1:]), "x-starling": {"effect": effect}})
         for effect in ("read", "unsafe")
     }
-    async with open_gateway(ServerRepository(engine), limits, {}, secrets=_SECRETS) as gateway:
+    async with open_gateway(ServerRepository(engine), connect, limits, {}, secrets=_SECRETS) as gateway:
         tools = {listing.name: listing.tools[0] for listing in await gateway.sync(configs)}
         yield _Path(MeasuredTools(gateway, Metrics()), tools, writer, ledger)
     await writer.close()

@@ -1,27 +1,25 @@
 """The gateway as the rest of the platform knows it."""
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.path.results.post_effects import Invalidate, Relist
 from mcp_gateway.path.results.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
-from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions.breaker import ServerBreakers
 from mcp_gateway.sessions.breaker_reports import BreakerReports
-from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
@@ -43,33 +41,100 @@ from starling.core.tools import (
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """What a gateway and its connections share.
+
+    `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
+    goes to `artifacts`; `approval` is the policy of servers without one; `private` are the platform's files, which
+    servers don't see. What servers offer otherwise on open sessions is stored by `observed`.
+    """
+
+    repository: ServerRepository
+    observed: ServerRepository
+    limits: Limits
+    environment: Mapping[str, str]
+    halts: Halts
+    artifacts: ArtifactStore
+    approval: ApprovalPolicy
+    private: PrivateFiles
+    directory: Directory
+    breakers: ServerBreakers = field(default_factory=ServerBreakers)
+    cache: ResultCache = field(default_factory=ResultCache)
+
+
+class SessionCount(Protocol):
+    """How many sessions there are, and what their processes use."""
+
+    @property
+    def count(self) -> int:
+        """The number of sessions for calls that are open or being opened."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """How many bytes the processes of servers used when they were measured last."""
+        ...
+
+    def keep_only(self, configs: Mapping[str, str]) -> None:
+        """Begin to close the sessions of all configurations but these, given by server as hashes."""
+        ...
+
+
+class Connections(Protocol):
+    """Sessions with servers, and the path of a call: `mcp_gateway.connections`, which imports MCP's SDK."""
+
+    @property
+    def path(self) -> Stage:
+        """The path of a call."""
+        ...
+
+    @property
+    def sessions(self) -> SessionCount:
+        """The open sessions."""
+        ...
+
+    async def list_server(self, name: str, config: ServerConfig) -> Listed:
+        """Start a server, list its tools and stop it. Raises ServerUnavailableError."""
+        ...
+
+    def warm(self, name: str, server: KnownServer) -> None:
+        """Begin to open a session."""
+        ...
+
+    async def close(self) -> None:
+        """Close all sessions and processes."""
+        ...
+
+
+type Connect = Callable[[GatewayParts, Invalidate, Relist], Awaitable[Connections]]
+"""Makes the connections of a gateway when a server is started or called for the first time."""
+
+
 class Gateway(ToolGateway):
-    """Servers, their sessions and the path of a call, built for the first one. Made by `open_gateway`."""
+    """Servers as they are known, and the connections to them. Made by `open_gateway`."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        sessions: SessionPool,
-        directory: Directory,
-        live: LiveCheck,
-        cache: ResultCache,
-        build_path: Callable[[], Stage],
-    ) -> None:
-        self._catalog = catalog
-        self._live = live
-        self._cache = cache
-        self._sessions = sessions
-        self._directory = directory
-        self._build_path = build_path
+    def __init__(self, parts: GatewayParts, connect: Connect) -> None:
+        self._parts = parts
+        self._directory = parts.directory
+        self._catalog = Catalog(parts.repository, self._list_server, parts.limits)
+        self._connect = connect
+        self._connecting = asyncio.Lock()
+        self._connections: Connections | None = None
 
-    @cached_property
-    def _path(self) -> Stage:
-        return self._build_path()
+    async def connections(self) -> Connections:
+        """Return the connections to servers, made by the first call."""
+        if self._connections is None:
+            async with self._connecting:
+                if self._connections is None:
+                    self._connections = await self._connect(self._parts, self._invalidate, self._relist)
+        return self._connections
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         begun = perf_counter()
         try:
-            outcome = await self._path(call, deadline, record)
+            connections = self._connections or await self.connections()
+            outcome = await connections.path(call, deadline, record)
         except (SuspendedError, LeaseLostError, DatabaseUnavailableError):  # the record's: the call isn't made now
             raise
         except Exception:  # noqa: BLE001 - the edge: one call, whatever happens in it, is one outcome
@@ -81,35 +146,34 @@ class Gateway(ToolGateway):
     def forget_result(self, notice: str) -> None:
         """Forget the kept results that another process has announced as obsolete. See `CACHE_CHANNEL`."""
         tenant, tool = json.loads(notice)
-        self._cache.invalidate(tenant, tool)
+        self._parts.cache.invalidate(tenant, tool)
 
     def forget_results(self) -> None:
         """Forget all kept results: announcements may have been missed."""
-        self._cache.clear()
+        self._parts.cache.clear()
 
     def warm(self, server: str) -> None:
         known = self._directory.server(server)
-        if known is not None and (session := self._sessions.warm(server, known.config)) is not None:
-            self._live.begin(session, known)
+        if known is not None and self._connections is not None:
+            self._connections.warm(server, known)
 
     def listing(self, server: str) -> ServerListing | None:
         known = self._directory.server(server)
         if known is None:
             return None
-        key = server, known.config.hash
-        breakers = self._sessions.breakers
+        key, breakers = (server, known.config.hash), self._parts.breakers
         state = breakers.state(key) if breakers.refuses(key) else None
         return known.listing if state is None else replace(known.listing, state="degraded", error=state.text)
 
     @property
     def open_sessions(self) -> int:
         """How many sessions for calls are open or opening."""
-        return self._sessions.count
+        return self._connections.sessions.count if self._connections else 0
 
     @property
     def server_memory(self) -> int:
         """How many bytes the processes of servers used when they were measured last."""
-        return self._sessions.memory
+        return self._connections.sessions.memory if self._connections else 0
 
     async def sync(
         self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
@@ -165,13 +229,37 @@ class Gateway(ToolGateway):
         """
         config, listings = await self._catalog.load()
         self._directory.replace(config, listings)
-        self._sessions.keep_only(self._directory.config_hashes())
+        if self._connections is not None:
+            self._connections.sessions.keep_only(self._directory.config_hashes())
         return listings
+
+    async def close(self) -> None:
+        """Stop what runs in the background, and close all sessions and processes."""
+        await self._catalog.stop()
+        if self._connections is not None:
+            await self._connections.close()
+
+    async def _list_server(self, name: str, config: ServerConfig) -> Listed:
+        return await (await self.connections()).list_server(name, config)
+
+    async def _invalidate(self, tenant: str, tool: str) -> None:
+        self._parts.cache.invalidate(tenant, tool)
+        try:
+            await self._parts.repository.announce_invalidation(tenant, tool)
+        except DatabaseUnavailableError as error:  # the call itself was made
+            _log.warning("other processes may use results of %s until they expire: %s", tool, error)
+
+    def _relist(self, server: str) -> None:
+        async def refreshed() -> None:
+            await self.refresh()
+
+        self._catalog.relist_later(server, refreshed)
 
 
 @asynccontextmanager
 async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made of
     repository: ServerRepository,
+    connect: Connect,
     limits: Limits,
     environment: Mapping[str, str],
     halts: Halts = NO_HALTS,
@@ -183,43 +271,17 @@ async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made o
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
 
-    `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
-    goes to `artifacts`; `approval` is the policy of servers without one; `secrets` are those of the platform, by name;
-    `private` are its files, which servers don't see.
-    What servers offer otherwise on open sessions is stored by `observed`, by default by `repository`.
+    See `GatewayParts`; `secrets` are those of the platform, by name; `observed` is `repository` by default.
     """
-    directory, cache = Directory(secrets, environment), ResultCache()
-    async with SessionPool(limits, environment, private) as sessions:
-        breakers = sessions.breakers
-        reports = BreakerReports(repository.breakers, process_name(), breakers)
-        catalog = Catalog(repository, sessions, limits)
-        live = LiveCheck(LiveReview(observed or repository), limits.server_start_seconds)
-
-        async def refreshed() -> None:
-            await gateway.refresh()
-
-        def build_path() -> Stage:
-            wiring = deferred.wiring()
-            stored = wiring.StoredResults(artifacts, cache, repository.claims)
-
-            async def invalidate(tenant: str, tool: str) -> None:
-                cache.invalidate(tenant, tool)
-                try:
-                    await repository.announce_invalidation(tenant, tool)
-                except DatabaseUnavailableError as error:  # the call itself was made
-                    _log.warning("other processes may use results of %s until they expire: %s", tool, error)
-
-            def relist(server: str) -> None:
-                catalog.relist_later(server, refreshed)
-
-            ports = wiring.PathPorts(directory, sessions, breakers, live, halts, stored, invalidate, relist)
-            return wiring.build_path(ports, limits, approval)
-
-        gateway = Gateway(catalog, sessions, directory, live, cache, build_path)
-        await gateway.refresh()
-        try:
-            yield gateway
-        finally:
-            await catalog.stop()
-            await live.stop()
-            await reports.stop()
+    directory = Directory(secrets, environment)
+    parts = GatewayParts(
+        repository, observed or repository, limits, environment, halts, artifacts, approval, private, directory
+    )
+    gateway = Gateway(parts, connect)
+    await gateway.refresh()
+    reports = BreakerReports(repository.breakers, process_name(), parts.breakers)
+    try:
+        yield gateway
+    finally:
+        await reports.stop()
+        await gateway.close()

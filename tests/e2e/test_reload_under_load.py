@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.settings.schema import Limits
@@ -154,7 +155,7 @@ def shapes(workbench: Workbench, reloads: int) -> list[dict[str, Any]]:
 
 async def pass_by(engine: AsyncEngine) -> None:
     """Let everybody go on who waits at the workbench."""
-    async with open_gateway(ServerRepository(engine), Limits(), {}) as gateway:
+    async with open_gateway(ServerRepository(engine), connect, Limits(), {}) as gateway:
         await call(gateway, named(await gateway.refresh(), "steady"), "go", place="here")
 
 

@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions import shim
@@ -45,7 +46,7 @@ class GatewayHarness:
     @asynccontextmanager
     async def gateway(self, halts: Halts = NO_HALTS, **limits: Any) -> AsyncGenerator[Gateway]:
         repository = ServerRepository(self.engine)
-        async with open_gateway(repository, Limits(**limits), self.environment, halts) as gateway:
+        async with open_gateway(repository, connect, Limits(**limits), self.environment, halts) as gateway:
             yield gateway
 
     def recording(self, **options: Any) -> ServerConfig:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
-from mcp_gateway import deferred
+from mcp_gateway.schemas.linear_patterns import pattern_fault
 
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 _CHARS = 1_000  # of a pattern or a text
@@ -36,7 +36,7 @@ class ErrorCondition(BaseModel):
     @field_validator("matches")
     @classmethod
     def _is_linear(cls, value: str | None) -> str | None:
-        if value is not None and (fault := deferred.linear_patterns().pattern_fault(value)):
+        if value is not None and (fault := pattern_fault(value)):
             raise ValueError(fault)
         return value
 

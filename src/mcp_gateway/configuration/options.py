@@ -5,9 +5,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from mcp_gateway import deferred
 from mcp_gateway.configuration.error_conditions import ErrorCondition
 from mcp_gateway.configuration.post_effects import InvalidateCache, PostEffect
+from mcp_gateway.schemas.validation import schema_fault
 from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import ApprovalPolicy, Effect
 
@@ -70,7 +70,7 @@ class ToolOptions(BaseModel):
     @field_validator("input_schema", "output_schema")
     @classmethod
     def _is_schema(cls, value: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
-        if value is not None and (fault := deferred.schema_validation().schema_fault(value)):
+        if value is not None and (fault := schema_fault(value)):
             raise ValueError(f"{info.field_name} {fault}")
         return value
 

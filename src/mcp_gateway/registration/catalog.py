@@ -11,8 +11,8 @@ from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
 from mcp_gateway.registration.approved_tools import ApprovedTools, Offer
 from mcp_gateway.registration.effective_config import effective, with_tool_settings
 from mcp_gateway.registration.listed_tools import Listed, definition_hash
+from mcp_gateway.registration.listing_slots import AT_ONCE
 from mcp_gateway.registration.pins import Occasion
-from mcp_gateway.registration.probe import AT_ONCE, list_once
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import (
     Answer,
@@ -26,7 +26,6 @@ from mcp_gateway.registration.server_rows import (
     with_kept_settings,
 )
 from mcp_gateway.registration.startup_grace import wait_for_most
-from mcp_gateway.sessions.pool import SessionPool
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -45,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 type Late = Callable[[], Awaitable[None]]
 """Called when a server that listed its tools after the start-up grace period has been stored."""
+type ListServer = Callable[[str, ServerConfig], Awaitable[Listed]]
+"""Starts the server of this name, lists its tools and stops it. Raises ServerUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,10 @@ class Catalog:
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
     """
 
-    def __init__(self, repository: ServerRepository, sessions: SessionPool, limits: Limits) -> None:
+    def __init__(self, repository: ServerRepository, list_server: ListServer, limits: Limits) -> None:
         self._repository = repository
         self._approved = ApprovedTools(repository)
-        self._sessions = sessions
+        self._list = list_server
         self._seconds = limits.server_start_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
@@ -313,9 +314,6 @@ class Catalog:
             _log.warning("%s", error)
             return degraded(name, config, error)
         return Answer(ready(name, config, listed, "file"), config, listed)
-
-    async def _list(self, name: str, config: ServerConfig) -> Listed:
-        return await list_once(self._sessions, name, config, self._seconds)
 
 
 def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:

@@ -1,6 +1,9 @@
 """How many sessions are listed at a time."""
 
 import asyncio
+from typing import Final
+
+AT_ONCE: Final = 16
 
 type Turn = asyncio.Future[None]
 

@@ -4,19 +4,16 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from mcp_gateway import deferred
+from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import Listed, definition_hash
-from mcp_gateway.registration.listing_slots import ListingSlots, Turn
+from mcp_gateway.registration.listing_slots import AT_ONCE, ListingSlots, Turn
 from mcp_gateway.registration.live_review import LiveReview
-from mcp_gateway.registration.probe import AT_ONCE
+from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
-
-if TYPE_CHECKING:
-    from mcp_gateway.sessions.session import Session
 
 DEBOUNCE_SECONDS: Final = 1.0  # after the first of several notifications
 AGAIN_SECONDS: Final = 10.0  # between two listings on one session
@@ -65,7 +62,7 @@ class LiveCheck:
         self._listings: WeakKeyDictionary[Session, _Listings] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[LiveTools]] = set()
 
-    def begin(self, session: "Session", server: KnownServer) -> _Listings:
+    def begin(self, session: Session, server: KnownServer) -> _Listings:
         """Begin to list the tools of a session unless that was done. A failure is raised by `tools`."""
         if (known := self._listings.get(session)) is not None:
             return known
@@ -73,7 +70,7 @@ class LiveCheck:
         session.on_tools_changed = lambda: self._list_soon(session, server)
         return listings
 
-    async def tools(self, session: "Session", server: KnownServer) -> LiveTools:
+    async def tools(self, session: Session, server: KnownServer) -> LiveTools:
         """Return what is offered on a session. Raises ServerUnavailableError if it can't be listed."""
         listings = self.begin(session, server)
         if listings.task.done():
@@ -92,18 +89,18 @@ class LiveCheck:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._review.stop()
 
-    def _list_soon(self, session: "Session", server: KnownServer) -> None:
+    def _list_soon(self, session: Session, server: KnownServer) -> None:
         listings = self._listings[session]
         if listings.timer is None:
             loop = asyncio.get_running_loop()
             delay = delay_before_listing(loop.time() - listings.begun)
             listings.timer = loop.call_later(delay, self._list_again, session, server)
 
-    def _list_again(self, session: "Session", server: KnownServer) -> None:
+    def _list_again(self, session: Session, server: KnownServer) -> None:
         if session.usable:
             self._list(session, server)
 
-    def _list(self, session: "Session", server: KnownServer) -> _Listings:
+    def _list(self, session: Session, server: KnownServer) -> _Listings:
         loop, turn = asyncio.get_running_loop(), self._slots.request()
         task = loop.create_task(self._listed(session, server, turn), name=f"list {session.server}")
         self._tasks.add(task)
@@ -117,11 +114,11 @@ class LiveCheck:
         if not task.cancelled():
             task.exception()  # read here, for a session on which nothing is called
 
-    async def _listed(self, session: "Session", server: KnownServer, turn: Turn) -> LiveTools:
+    async def _listed(self, session: Session, server: KnownServer, turn: Turn) -> LiveTools:
         await turn
         try:
             async with asyncio.timeout(self._seconds):
-                listed = await deferred.discovery().list_server(session, server.tools)
+                listed = await list_server(session, server.tools)
         except TimeoutError:
             session.stop()
             reason = f"it didn't list its tools within {self._seconds:g} s."

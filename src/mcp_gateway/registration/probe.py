@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.listing_slots import AT_ONCE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.private_files import PrivateFiles
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
-AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 
 
@@ -19,11 +19,10 @@ async def list_once(
     sessions: SessionPool, name: str, config: ServerConfig, seconds: float, approved: Collection[str] = ()
 ) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
-    await deferred.imported()
     session = sessions.open_new(name, config)
     try:
         async with asyncio.timeout(seconds + _LATER):
-            return await deferred.discovery().list_server(session, approved)
+            return await list_server(session, approved)
     except TimeoutError:
         reason = f"it didn't start and list its tools within {seconds:g} s."
         raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None

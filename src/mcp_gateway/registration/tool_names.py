@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from mcp_gateway import deferred
+from confusable_homoglyphs.confusables import confusables_data
+
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import storable_text
 from starling.core.tools import CONTINUE, FIND_TOOLS, READ_RESOURCE
@@ -93,12 +94,11 @@ def _glyphs(name: str) -> str:
 def _latin(name: str) -> Iterable[str]:
     if name.isascii():
         return name
-    look_alikes = deferred.confusables().confusables_data
-    return (_latin_of(one, look_alikes) for one in name)
+    return map(_latin_of, name)
 
 
-def _latin_of(character: str, look_alikes: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+def _latin_of(character: str) -> str:
     if character.isascii():
         return character
-    found = (one["c"] for one in look_alikes.get(character, ()))
+    found = (one["c"] for one in confusables_data.get(character, ()))
     return next((one for one in found if len(one) == 1 and one.isascii() and one.isalnum()), character)

@@ -4,13 +4,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from mcp_gateway import deferred
+from mcp_gateway.sessions.process_memory import kill, memory_of
+from mcp_gateway.sessions.session import Session
 from starling.core.settings.schema import Limits
-
-if TYPE_CHECKING:
-    from mcp_gateway.sessions.session import Session
 
 BUSY_SECONDS: Final = 2.0  # between two sweeps while a server is called
 REST_SECONDS: Final = 60.0  # while none is
@@ -22,15 +20,15 @@ _log = logging.getLogger(__name__)
 class ServerProcesses(Protocol):
     """The sessions whose servers are processes of this one."""
 
-    def with_process(self) -> Collection["Session"]:
+    def with_process(self) -> Collection[Session]:
         """Return them all."""
         ...
 
-    def close_idle_process(self) -> "Session | None":
+    def close_idle_process(self) -> Session | None:
         """Begin to close the one that has been idle for longest and return it, None if none is idle."""
         ...
 
-    def fail(self, session: "Session", reason: str, remedy: str) -> None:
+    def fail(self, session: Session, reason: str, remedy: str) -> None:
         """Begin to close one that uses too much memory."""
         ...
 
@@ -93,12 +91,11 @@ class MemorySweep:
         if sessions and self._timer is None:
             self._schedule(BUSY_SECONDS if any(session.calls for session in sessions) else REST_SECONDS)
 
-    async def _measure(self, running: Mapping[int, "Session"]) -> None:
-        memory = deferred.process_memory()
-        sizes = await asyncio.to_thread(memory.memory_of, list(running), self._each, self._together)
+    async def _measure(self, running: Mapping[int, Session]) -> None:
+        sizes = await asyncio.to_thread(memory_of, list(running), self._each, self._together)
         for pid in [pid for pid, size in sizes.items() if size > self._each]:
             self._servers.fail(running[pid], _too_much(sizes[pid], self._each), _REMEDY)
-            await asyncio.to_thread(memory.kill, pid)
+            await asyncio.to_thread(kill, pid)
         self._sizes = {running[pid]: size for pid, size in sizes.items() if size <= self._each}
         self.used = sum(self._sizes.values())
         self.make_room()

@@ -2,23 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
-from mcp_gateway import deferred
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
 from mcp_gateway.sessions.breaker import ServerBreakers
 from mcp_gateway.sessions.memory_sweep import MemorySweep
 from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
+from mcp_gateway.sessions.session import Session
+from mcp_gateway.sessions.transport import transport_for
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
-
-if TYPE_CHECKING:
-    from mcp_gateway.sessions.session import Session
 
 _CLOSE_SECONDS = 6.0
 _PING_ANSWER_SECONDS = 5.0
@@ -34,10 +31,15 @@ class SessionPool:
 
     Calls share a session: MCP allows answers in any order, and a server may keep state in it. If the admin allows more
     (`max_sessions`), another one is opened when all are busy. An async context manager: its end closes all sessions.
+    `breakers` may be shared with what shows their state.
     """
 
     def __init__(
-        self, limits: Limits, environment: Mapping[str, str], private: PrivateFiles = NO_PRIVATE_FILES
+        self,
+        limits: Limits,
+        environment: Mapping[str, str],
+        private: PrivateFiles = NO_PRIVATE_FILES,
+        breakers: ServerBreakers | None = None,
     ) -> None:
         self._limits = limits
         self._environment = environment
@@ -45,20 +47,20 @@ class SessionPool:
         self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
-        self.breakers = ServerBreakers()
+        self.breakers = breakers or ServerBreakers()
         self._failed: WeakSet[Session] = WeakSet()  # whose failure is counted
-        self._tasks = asyncio.TaskGroup()
-        self._owners: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[Session, _Key] = {}
-        self._memory = MemorySweep(limits, self, self._tasks.create_task)
+        self._memory = MemorySweep(limits, self, self._spawn)
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all sessions; those that are still open after some seconds are cancelled."""
         self._memory.stop()
         for timer in self._idle.values():
             timer.cancel()
@@ -66,12 +68,11 @@ class SessionPool:
             self._close(key)
         for session in self._retiring:
             session.stop()
-        if self._owners:
-            _, late = await asyncio.wait(self._owners, timeout=_CLOSE_SECONDS)
-            for owner in late:
-                owner.cancel()
-        cancelled = isinstance(error, asyncio.CancelledError)  # any other error of the block is raised unchanged
-        await self._tasks.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     @property
     def count(self) -> int:
@@ -84,7 +85,7 @@ class SessionPool:
         return self._memory.used
 
     @asynccontextmanager
-    async def use(self, server: str, config: ServerConfig) -> "AsyncGenerator[Session]":
+    async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
         """Yield a session for one call. One that was silent for long is pinged first, and replaced without an answer.
 
         Raises ServerUnavailableError if none can be opened, or none is to be tried now. See `ServerBreakers`.
@@ -112,7 +113,7 @@ class SessionPool:
                     if not session.calls:
                         self._on_idle(key, session)
 
-    def warm(self, server: str, config: ServerConfig) -> "Session | None":
+    def warm(self, server: str, config: ServerConfig) -> Session | None:
         """Begin to open a session unless one is open, and return it. A failure is raised by the first call."""
         try:
             self.breakers.check((server, config.hash))
@@ -124,32 +125,29 @@ class SessionPool:
             self._start_idle_timer((server, config.hash), session)
         return session
 
-    def with_process(self) -> "Sequence[Session]":
+    def with_process(self) -> Sequence[Session]:
         """Return the sessions whose servers are processes of this one."""
         return [session for session in self._running if session.process_id is not None]
 
-    def close_idle_process(self) -> "Session | None":
+    def close_idle_process(self) -> Session | None:
         """Begin to close the one of these that has been idle for longest and return it, None if none is idle."""
         return self._close_idle(session for session in self._idle if session.process_id)
 
-    def fail(self, session: "Session", reason: str, remedy: str) -> None:
+    def fail(self, session: Session, reason: str, remedy: str) -> None:
         """Begin to close a session whose server uses too much memory; its next start waits."""
         if (key := self._running.get(session)) is not None:  # else it has ended meanwhile
             self._count_failure(key, session, session.fail(reason, remedy), is_costly=True)
 
-    def open_new(self, server: str, config: ServerConfig) -> "Session":
+    def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
-        transport = deferred.transport().transport_for(server, resolved, self._private)
-        seconds, spawn = self._limits.server_start_seconds, self._tasks.create_task
-        session = deferred.session().Session(
-            server, transport, seconds, spawn, resolved.mask, resolved.config.options.roots
-        )
+        transport = transport_for(server, resolved, self._private)
+        seconds, roots = self._limits.server_start_seconds, resolved.config.options.roots
+        session = Session(server, transport, seconds, self._spawn, resolved.mask, roots)
         self._running[session] = server, config.hash
         self._memory.begin()
-        owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
-        self._owners.add(owner)
-        owner.add_done_callback(self._owners.discard)
+        owner = self._spawn(session.run())
+        owner.set_name(f"mcp session {server}")
         owner.add_done_callback(lambda _: self._on_end((server, config.hash), session))
         return session
 
@@ -168,11 +166,17 @@ class SessionPool:
             self._retiring.discard(session)
             session.stop()
 
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def _close(self, key: _Key) -> None:
         for session in self._open.pop(key, []):
             session.stop()
 
-    def _pick(self, server: str, config: ServerConfig) -> "Session":
+    def _pick(self, server: str, config: ServerConfig) -> Session:
         key = server, config.hash
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
@@ -195,7 +199,7 @@ class SessionPool:
                 "Raise `limits.server_sessions`, or execute fewer runs at a time.",
             )
 
-    def _close_idle(self, idle: "Iterable[Session]") -> "Session | None":
+    def _close_idle(self, idle: Iterable[Session]) -> Session | None:
         """Begin to close the first of these sessions, which has been idle for longest, and return it."""
         session = next(iter(idle), None)
         if session is not None:
@@ -203,13 +207,13 @@ class SessionPool:
             session.stop()
         return session
 
-    async def _is_alive(self, session: "Session") -> bool:
+    async def _is_alive(self, session: Session) -> bool:
         """Return whether a session can be used. Others' calls may keep a server from answering a ping."""
         if session.silent_seconds < _PING_AFTER_SECONDS or (session.calls > 1 and not session.is_pinged):
             return True
         return await session.answers(_PING_ANSWER_SECONDS)
 
-    def _on_end(self, key: _Key, session: "Session") -> None:
+    def _on_end(self, key: _Key, session: Session) -> None:
         """Note how a session ended."""
         self._forget_idle(session)
         self._running.pop(session, None)
@@ -219,32 +223,32 @@ class SessionPool:
             self.breakers.ended(key, session.opened_at)
 
     def _count_failure(
-        self, key: _Key, session: "Session", error: ServerUnavailableError, *, is_costly: bool = False
+        self, key: _Key, session: Session, error: ServerUnavailableError, *, is_costly: bool = False
     ) -> None:
         """Count the failure of a session once, however many calls it ends."""
         if session not in self._failed:
             self._failed.add(session)
             self.breakers.failed(key, error, is_costly=is_costly)
 
-    def _forget_idle(self, session: "Session") -> None:
+    def _forget_idle(self, session: Session) -> None:
         if (timer := self._idle.pop(session, None)) is not None:
             timer.cancel()
 
     def _max_sessions(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)
 
-    def _on_idle(self, key: _Key, session: "Session") -> None:
+    def _on_idle(self, key: _Key, session: Session) -> None:
         if session in self._retiring:
             self._retiring.discard(session)
             session.stop()
         elif session.usable:
             self._start_idle_timer(key, session)
 
-    def _start_idle_timer(self, key: _Key, session: "Session") -> None:
+    def _start_idle_timer(self, key: _Key, session: Session) -> None:
         loop = asyncio.get_running_loop()
         self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
 
-    def _expire(self, key: _Key, session: "Session") -> None:
+    def _expire(self, key: _Key, session: Session) -> None:
         self._idle.pop(session, None)
         session.stop()
         if key in self._open:

@@ -17,6 +17,7 @@ from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import Teams
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher
@@ -33,7 +34,7 @@ ACTOR = Actor.local("cli")
 async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
     """A server that was listed and is not part of any epoch yet."""
     servers = ServerRepository(engine)
-    async with open_gateway(servers, Limits(), {}) as gateway:
+    async with open_gateway(servers, connect, Limits(), {}) as gateway:
         await gateway.sync({"bench": server_of(workbench.as_server("read"))})
     (row,) = await servers.servers()
     return row

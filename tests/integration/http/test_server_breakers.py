@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.registry.epoch_publisher import EpochPublisher
@@ -30,7 +31,7 @@ async def api(database_url: str) -> AsyncGenerator[Quiet]:
 async def worker(api: Quiet) -> AsyncGenerator[Gateway]:
     """The gateway of another process on the API's database."""
     publisher = EpochPublisher(api.services.epochs, Actor.local("test"), "registry.start")
-    async with open_gateway(ServerRepository(api.services.engine, publisher), Limits(), {}) as gateway:
+    async with open_gateway(ServerRepository(api.services.engine, publisher), connect, Limits(), {}) as gateway:
         yield gateway
 
 
@@ -96,7 +97,7 @@ async def test_failing_server_of_a_worker_is_shown_by_the_api_until_it_answers_a
 
 
 async def test_worker_that_ends_takes_back_what_it_stored(api: Quiet, tmp_path: Path) -> None:
-    async with open_gateway(ServerRepository(api.services.engine), Limits(), {}) as worker:
+    async with open_gateway(ServerRepository(api.services.engine), connect, Limits(), {}) as worker:
         with running_http(tmp_path / "record", free_port()) as config:
             listing = await listed(worker, config)
         await fail_until_refused(worker, listing)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from mcp_gateway import connections
 from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
-from mcp_gateway.registration import catalog
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.probe import AT_ONCE
+from mcp_gateway.registration.listing_slots import AT_ONCE
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
@@ -46,7 +47,7 @@ async def test_servers_of_a_file_are_listed_a_few_at_a_time(
         at_once.append(at_once[-1] - 1)
         return Listed("", {}, ())
 
-    monkeypatch.setattr(catalog, "list_once", list_once)
+    monkeypatch.setattr(connections, "list_once", list_once)
     async with harness.gateway() as gateway:
         await gateway.sync({f"s{number}": harness.recording() for number in range(3 * AT_ONCE)}, relist=relist)
 
@@ -269,7 +270,7 @@ async def test_server_removed_while_it_is_being_listed_stays_removed(
     async def late() -> None:
         told.set()
 
-    async with open_gateway(repository, Limits(), harness.environment) as gateway:
+    async with open_gateway(repository, connect, Limits(), harness.environment) as gateway:
         config = {"good": python(WELL, "well"), "late": python(WELL, "late", str(permission))}
         before = await gateway.sync(config, late)
         repository.unwanted = "late"

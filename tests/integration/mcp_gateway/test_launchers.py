@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.private_files import PrivateFiles, unhidden_reason
@@ -77,7 +78,7 @@ async def hiding(harness: GatewayHarness, home: Path) -> AsyncGenerator[Gateway]
     data = home / ".local/share/starling"
     private = PrivateFiles(data, (data / "token",))
     repository = ServerRepository(harness.engine)
-    async with open_gateway(repository, Limits(), harness.environment, private=private) as gateway:
+    async with open_gateway(repository, connect, Limits(), harness.environment, private=private) as gateway:
         yield gateway
 
 

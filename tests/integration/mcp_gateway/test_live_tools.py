@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcp_gateway.configuration.servers import ServerConfig
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration import live_check
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
@@ -56,7 +57,9 @@ async def counting(harness: GatewayHarness, **limits: Any) -> AsyncGenerator[tup
         changes.append(rows)
 
     observed = ServerRepository(harness.engine, changed)
-    opening = open_gateway(ServerRepository(harness.engine), Limits(**limits), harness.environment, observed=observed)
+    opening = open_gateway(
+        ServerRepository(harness.engine), connect, Limits(**limits), harness.environment, observed=observed
+    )
     async with opening as gateway:
         yield gateway, changes
 

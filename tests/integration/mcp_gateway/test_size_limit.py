@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.artifacts import ArtifactStore
@@ -49,7 +50,7 @@ class Talk:
 
 async def talk_of(harness: GatewayHarness, artifacts: ArtifactStore) -> AsyncGenerator[Talk]:
     limits, repository = Limits(tool_result_chars=LIMIT), ServerRepository(harness.engine)
-    async with open_gateway(repository, limits, harness.environment, artifacts=artifacts) as gateway:
+    async with open_gateway(repository, connect, limits, harness.environment, artifacts=artifacts) as gateway:
         config = python(SERVERS / "verbose.py", str(harness.record), effect="read")
         yield Talk(gateway, await listed(gateway, config), artifacts, new_id())
 

@@ -27,7 +27,6 @@ def test_up_imports_nothing_before_the_platform_is_ready_that_only_runs_need() -
         "brain.explanation",
         "brain.planning",
         "httpx",
-        "jsonschema_rs",
         "langchain_core",
         "langgraph",
         "mcp",

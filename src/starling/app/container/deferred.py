@@ -9,8 +9,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import mcp_gateway.deferred
 import starling.infra.deferred
+from mcp_gateway.gateway import Connections, GatewayParts
+from mcp_gateway.path.results.post_effects import Invalidate, Relist
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import Engine
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
     from starling.app.container.catalogs import Catalogs
     from starling.app.container.retrieval import Retrieval
+
+
+def connections():
+    """Return the module of sessions with servers. Imports MCP's SDK."""
+    from mcp_gateway import connections
+
+    return connections
+
+
+async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> Connections:
+    """Return the connections of a gateway, once their imports are done."""
+    return await (await asyncio.to_thread(connections)).connect(parts, invalidate, relist)
 
 
 def execution():
@@ -178,6 +191,6 @@ class DeferredBrain:
 
 def _with_all_imports[T](build: Callable[[], T]) -> T:
     """Import what a run needs beside its graph, too: else its first call would import it in the event loop."""
-    mcp_gateway.deferred.import_all()
+    connections()
     starling.infra.deferred.import_models()
     return build()

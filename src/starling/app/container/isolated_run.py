@@ -97,5 +97,6 @@ async def _brain(settings: Settings, services: Services) -> AsyncGenerator[_Exec
         follower = EpochFollower(parts.gateway, services.rosters, services.epochs, epoch, SystemClock())
         brain = DeferredBrain(lambda: execution().build_brain(parts))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, brain.drain)
+        await parts.gateway.connections()
         async with follower.listening(services.hub):
             yield _Execution(brain, follower)

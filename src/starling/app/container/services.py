@@ -16,7 +16,7 @@ from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container import deferred
 from starling.app.container.admin import AdminServices, build_admin, build_prompts
 from starling.app.container.database import Database
-from starling.app.container.deferred import Deferred
+from starling.app.container.deferred import Deferred, connect
 from starling.app.container.private_files import private_files
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
@@ -144,7 +144,11 @@ def build_registry(engine: Engine, settings: Settings) -> RegistryService:
         prompts=build_prompts(engine, settings),
         servers=partial(ServerRepository, engine),
         gateway=partial(
-            open_gateway, limits=settings.limits, environment=environment(), private=private_files(settings)
+            open_gateway,
+            connect=connect,
+            limits=settings.limits,
+            environment=environment(),
+            private=private_files(settings),
         ),
         stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
-import mcp_gateway.deferred
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.registry.prompts.choice import PromptChoice
 from brain.registry.service import Registry
@@ -16,7 +15,7 @@ from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
 from starling.app.container.database import Database
-from starling.app.container.deferred import DeferredBrain, execution, file_watcher, isolated_run
+from starling.app.container.deferred import DeferredBrain, connect, execution, file_watcher, isolated_run
 from starling.app.container.private_files import private_files
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
@@ -66,7 +65,7 @@ class WorkerRuntime:
 
     async def finish_start(self) -> None:
         """Import what runs need, open the sessions of the servers that were called last, let background work begin."""
-        await mcp_gateway.deferred.imported()
+        await self.gateway.connections()
         await warm_recent_servers(self.recent_calls, self.gateway, self.halts)
         await self.brain.load()
         self.start_finished.set()
@@ -95,6 +94,7 @@ async def open_run_parts(settings: Settings, services: Services, servers: Server
         observer = EpochPublisher(services.epochs, Actor.local("session"), "server.observe")
         opening = open_gateway(
             servers,
+            connect,
             settings.limits,
             environment(),
             board,

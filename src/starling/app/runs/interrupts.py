@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from mcp_gateway import deferred
+from mcp_gateway.schemas.validation import Validators, faults
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Principal, Scope
@@ -93,9 +93,8 @@ class InterruptService:
     def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
         if answer.state == "cancelled":
             return ()
-        validation = deferred.schema_validation()
-        validator = validation.Validators().get(digest(asked.response_schema), "answer", asked.response_schema)
-        return validation.faults(validator, answer.payload, where)
+        validator = Validators().get(digest(asked.response_schema), "answer", asked.response_schema)
+        return faults(validator, answer.payload, where)
 
 
 def _refuse(wrong: Sequence[str]) -> None:
