@@ -12,6 +12,7 @@ from mcp_gateway import connections
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
+from mcp_gateway.registration import catalog
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_slots import AT_ONCE
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
