@@ -188,6 +188,7 @@ class Brain:
             checkpoints=RunCheckpoints(self._parts.engine, writer),
             prompts=await self._parts.registry.prompts(run.epoch),
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
+            switched_off=self._switched_off(run, roster),
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
@@ -206,6 +207,15 @@ class Brain:
             roster = roster.without(ARCHITECT.name)
         reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
         return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
+
+    def _switched_off(self, run: Run, roster: Roster) -> frozenset[str]:
+        """Return the agents that a kill switch stops, by themselves or by one of their servers."""
+        halts = self._parts.halts
+        stopped = roster.halted_servers(halts, run.tenant, run.caller).keys()
+        named = halts.named("agent", run.tenant)
+        if not stopped and not named:
+            return frozenset()
+        return frozenset(name for name, card in roster.cards.items() if name in named or stopped & set(card.servers))
 
     async def _roster(self, run: Run) -> Roster:
         return await self._parts.registry.roster(run.epoch, run.tenant)

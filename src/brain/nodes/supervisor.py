@@ -23,6 +23,7 @@ from brain.planning.decision_update import adopt, is_final
 from brain.planning.plan_validation import (
     UNREACHED,
     PlanningContext,
+    RejectedTask,
     accepted_tasks,
     decision_errors,
     degraded_parts,
@@ -63,6 +64,7 @@ _NOTHING_PLANNED = (
 )
 _FIRST, _AFTER_LOOKING = 0, 2  # positions in the journal; the next one of each is for a repaired answer
 _TEXTS_LOOKED_FOR = 8
+_TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -188,7 +190,7 @@ class Supervisor:
         reported = context.journal.knows(path, "result")
         if not reported:
             context.journal.record(path, "result", {})
-            _report_plan(context, adopted, decision)
+            _report_plan(context, adopted, decision, rejected)
             self._warn_of_left_out_tasks(context, state, decision)
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
@@ -232,7 +234,16 @@ class Supervisor:
     def _planning_context(self, context: RunContext, state: GraphState) -> PlanningContext:
         rounds, at_once = max(0, self._rounds_left(state)), self.parallel_tasks
         most = self.limits.tasks_per_plan
-        return PlanningContext(context.roster, state["tasks"], state["results"], rounds, at_once, most)
+        return PlanningContext(
+            context.roster,
+            state["tasks"],
+            state["results"],
+            rounds,
+            at_once,
+            most,
+            all_agents=context.search.roster,
+            switched_off=context.switched_off,
+        )
 
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
@@ -298,7 +309,12 @@ def _decision_attributes(decision: Decision) -> Attributes:
     }
 
 
-def _report_plan(context: RunContext, state: GraphState, decision: Decision) -> None:
+def _report_plan(context: RunContext, state: GraphState, decision: Decision, rejected: Sequence[RejectedTask]) -> None:
+    """Emit the plan, and record it as a step with the codes of the tasks that are left out of it."""
+    left_out = [
+        {"task": item.part[:_TASK_CHARS], "agent": item.agent, "code": item.code, "star": context.path}
+        for item in rejected
+    ]
     version = state["routing"]["plan_version"]
     context.recorder.emit(
         Plan(
@@ -317,6 +333,7 @@ def _report_plan(context: RunContext, state: GraphState, decision: Decision) -> 
                 "is_request_satisfied": decision.is_request_satisfied,
                 "is_in_loop": decision.is_in_loop,
                 "is_progress_being_made": decision.is_progress_being_made,
+                **({"left_out": left_out} if left_out else {}),
             },
         )
     )

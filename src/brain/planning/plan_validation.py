@@ -1,8 +1,9 @@
 """Validation of plans, without a model."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import Roster
@@ -26,7 +27,8 @@ class PlanningContext:
     """Inputs that a supervisor decision is validated against.
 
     `rounds` is how many more rounds of tasks can run, each with at most `at_once` tasks in parallel; the whole plan may
-    have `most_tasks`. With `may_look` a decision may only name what to look for.
+    have `most_tasks`. With `may_look` a decision may only name what to look for. `all_agents` has
+    also those that this run may not use; a kill switch stops those in `switched_off`.
     """
 
     roster: Roster
@@ -36,6 +38,8 @@ class PlanningContext:
     at_once: int = 8
     most_tasks: int = 24
     may_look: bool = False
+    all_agents: Roster = field(default_factory=lambda: Roster({}))
+    switched_off: Set[str] = frozenset()
 
     @property
     def settled(self) -> set[str]:
@@ -69,10 +73,23 @@ class PlanningContext:
 
 @dataclass(frozen=True, slots=True)
 class RejectedTask:
-    """A task of a decision that can't be dispatched."""
+    """A task of a decision that can't be dispatched.
+
+    `code` is `unknown_agent`, `not_allowed`, `switched_off`, `server_unavailable`, `agent_unavailable`,
+    `outcome_unknown`, `bad_dependency`, `dependency` (of a task that can't be done) or `limit_reached`.
+    """
 
     task_id: str
     part: str
+    reason: str
+    agent: str
+    code: str
+
+
+class _Obstacle(NamedTuple):
+    """Why a task can't be dispatched."""
+
+    code: str
     reason: str
 
 
@@ -84,11 +101,17 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     have been done already is not done again.
     """
     wanted = planning.wanted(decision)
-    reasons = _reasons(wanted, planning, dict.fromkeys(planning.too_many(wanted), _too_many_text(planning)))
-    sound = [_pending(item) for task_id, item in wanted.items() if task_id not in reasons]
-    reasons |= dict.fromkeys(_too_late(sound, planning), f"{_too_late_text(planning)}.")
-    accepted = [task for task in sound if task["id"] not in reasons]
-    rejected = [RejectedTask(key, item.task, reasons[key]) for key, item in wanted.items() if key in reasons]
+    too_many = _Obstacle("limit_reached", _too_many_text(planning))
+    found = _obstacles(wanted, planning, dict.fromkeys(planning.too_many(wanted), too_many))
+    sound = [_pending(item) for task_id, item in wanted.items() if task_id not in found]
+    too_late = _Obstacle("limit_reached", f"{_too_late_text(planning)}.")
+    found |= dict.fromkeys(_too_late(sound, planning), too_late)
+    accepted = [task for task in sound if task["id"] not in found]
+    rejected = [
+        RejectedTask(task_id, item.task, found[task_id].reason, item.agent, found[task_id].code)
+        for task_id, item in wanted.items()
+        if task_id in found
+    ]
     return accepted, rejected
 
 
@@ -109,8 +132,8 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
         ]
     if planning.too_many(wanted):
         wrong.insert(0, f"{_too_many_text(planning)} Plan fewer tasks.")
-    reasons = _reasons(wanted, planning)
-    late = _too_late([_pending(item) for task_id, item in wanted.items() if task_id not in reasons], planning)
+    obstacles = _obstacles(wanted, planning)
+    late = _too_late([_pending(item) for task_id, item in wanted.items() if task_id not in obstacles], planning)
     return [
         *wrong,
         *(f"{task_id}: {_too_late_text(planning)}. Plan fewer tasks after one another." for task_id in late),
@@ -177,32 +200,40 @@ def with_refusals(reason: str, refused: Iterable[str]) -> str:
     return " ".join([*dict.fromkeys(text for text in refused if text not in reason), reason])
 
 
-def _reasons(
-    wanted: Mapping[str, Assignment], planning: PlanningContext, known: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, str]:
-    """Return the reason for each task that can never be done, of which some are `known`."""
-    found = {task_id: reason for task_id, item in wanted.items() if (reason := _rejection(item, wanted, planning))}
-    reasons = found | dict(known)
+def _obstacles(
+    wanted: Mapping[str, Assignment],
+    planning: PlanningContext,
+    known: Mapping[str, _Obstacle] = MappingProxyType({}),
+) -> dict[str, _Obstacle]:
+    """Return why each task that can never be done can't be, of which some are `known`."""
+    own = {task_id: found for task_id, item in wanted.items() if (found := _obstacle(item, wanted, planning))}
+    obstacles = own | dict(known)
     needs = planning.waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
-    cycles = wanted.keys() & _in_cycles({key: set(others) for key, others in needs.items() if key not in reasons})
-    reasons |= dict.fromkeys(cycles, "It is in, or depends on, a cycle of tasks that depend on each other.")
+    cycles = wanted.keys() & _in_cycles({key: set(others) for key, others in needs.items() if key not in obstacles})
+    cycle = _Obstacle("bad_dependency", "It is in, or depends on, a cycle of tasks that depend on each other.")
+    obstacles |= dict.fromkeys(cycles, cycle)
     while spread := {
-        task_id for task_id, item in wanted.items() if task_id not in reasons and reasons.keys() & set(item.depends_on)
+        task_id
+        for task_id, item in wanted.items()
+        if task_id not in obstacles and obstacles.keys() & set(item.depends_on)
     }:
-        reasons |= dict.fromkeys(spread, DEPENDENT)
-    return reasons
+        obstacles |= dict.fromkeys(spread, _Obstacle("dependency", DEPENDENT))
+    return obstacles
 
 
-def _rejection(item: Assignment, wanted: Mapping[str, Assignment], planning: PlanningContext) -> str:
+def _obstacle(item: Assignment, wanted: Mapping[str, Assignment], planning: PlanningContext) -> _Obstacle | None:
     card = planning.roster.get(item.agent)
     if card is None:
-        return planning.roster.unknown(item.agent)
+        exists = planning.all_agents.get(planning.all_agents.resolve(item.agent))
+        return _Obstacle("not_allowed" if exists else "unknown_agent", planning.roster.unknown(item.agent))
     if card.degraded:
-        return card.degraded
+        code = "server_unavailable" if card.server else "agent_unavailable"
+        return _Obstacle("switched_off" if card.name in planning.switched_off else code, card.degraded)
     if uncertain := _uncertain_reason(item, planning):
-        return f"It isn't done again. {uncertain}"
-    missing = planning.missing(item, wanted)
-    return f"It depends on {', '.join(missing)}, {_ABSENT}." if missing else ""
+        return _Obstacle("outcome_unknown", f"It isn't done again. {uncertain}")
+    if missing := planning.missing(item, wanted):
+        return _Obstacle("bad_dependency", f"It depends on {', '.join(missing)}, {_ABSENT}.")
+    return None
 
 
 def _uncertain_reason(item: Assignment, planning: PlanningContext) -> str:

@@ -38,6 +38,7 @@ class RunContext:
     `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
     that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
+    `switched_off` are the agents that kill switches stop.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
@@ -60,6 +61,7 @@ class RunContext:
     teams: tuple[str, ...] = ()
     trial: Trial | None = None
     close_inside: Callable[[str], Awaitable[None]] | None = None
+    switched_off: frozenset[str] = frozenset()
 
     @property
     def assigned_agent(self) -> str:

@@ -145,6 +145,7 @@ class RunDocumentBuilder:
             plans=tuple(self._plans),
             tasks=tuple(tasks),
             decisions=tuple(steps.decisions),
+            left_out=tuple(steps.left_out),
             notices=tuple(self._notices),
             builds=tuple(self._builds),
             logs=tuple(self._logs),

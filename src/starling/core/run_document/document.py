@@ -158,6 +158,20 @@ class PlanVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutTask:
+    """A task that a supervisor decided on and that could not be planned; `code` says why, `star` is as in TaskRecord.
+
+    `code` is `unknown_agent`, `not_allowed`, `switched_off`, `server_unavailable`, `agent_unavailable`,
+    `outcome_unknown`, `bad_dependency`, `dependency` or `limit_reached`.
+    """
+
+    task: str
+    agent: str
+    code: str
+    star: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A warning or an error.
 
@@ -264,6 +278,7 @@ class RunDocument:
     plans: Sequence[PlanVersion] = ()
     tasks: Sequence[TaskRecord] = ()
     decisions: Sequence[ModelCall] = ()
+    left_out: Sequence[LeftOutTask] = ()
     notices: Sequence[Notice] = ()
     builds: Sequence[Mapping[str, Any]] = ()
     logs: Sequence[Mapping[str, Any]] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from starling.core.run_document.document import ModelCall, TaskAttempt
+from starling.core.run_document.document import LeftOutTask, ModelCall, TaskAttempt
 from starling.core.run_document.rows import StepRow
 
 REVIEWS: Final = ("/review", ".review")
@@ -27,6 +27,7 @@ class ReadSteps:
     decisions: list[ModelCall] = field(default_factory=list[ModelCall])
     by_attempt: defaultdict[tuple[str, int], list[ModelCall]] = field(default_factory=lambda: defaultdict(list))
     by_call: dict[str, StepRow] = field(default_factory=dict[str, StepRow])
+    left_out: list[LeftOutTask] = field(default_factory=list[LeftOutTask])
 
     def read(self, steps: Iterable[TimedStep]) -> None:
         """Add the steps of the run, in their order."""
@@ -34,7 +35,9 @@ class ReadSteps:
         for step, at in steps:
             path = str(step.metadata.get("path") or "")
             owner = next((path.removesuffix(end) for end in REVIEWS if path.endswith(end)), path)
-            if step.type == "tool_call":
+            if step.type == "plan":
+                self.left_out += [LeftOutTask(**one) for one in step.metadata.get("left_out") or ()]
+            elif step.type == "tool_call":
                 self.by_call[str(step.metadata.get("call_id"))] = step
             if owner in self.attempts:
                 by_task[owner].append((step, at))

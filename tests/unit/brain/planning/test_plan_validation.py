@@ -24,9 +24,11 @@ from starling.core.tools import ToolDefinition
 ROSTER = Roster(
     {
         "able": AgentCard("able", "specialist", "Can do it."),
-        "ill": AgentCard("ill", "specialist", "Could do it.", degraded="The server is away."),
+        "ill": AgentCard("ill", "specialist", "Could do it.", server="ill", degraded="The server is away."),
+        "off": AgentCard("off", "specialist", "Could do it.", server="off", degraded="off is switched off: Why."),
     }
 )
+ALL_AGENTS = Roster({**ROSTER.cards, "hidden": AgentCard("hidden", "specialist", "Not granted.")})
 
 
 TIME = ToolDefinition("time", "get_current_time", "Tells the time.", {}, None, Effect.READ, "h")
@@ -95,20 +97,28 @@ def test_valid_tasks_are_accepted_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"),
+    ("wanted", "code", "reason"),
     [
-        (assignment("t1", agent="nobody"), "There is no agent 'nobody'."),
-        (assignment("t1", agent="ill"), "The server is away."),
-        (assignment("t1", "t9"), "It depends on t9, which isn't in the plan."),
-        (assignment("t1", "t1"), "It is in, or depends on, a cycle of tasks that depend on each other."),
+        (assignment("t1", agent="nobody"), "unknown_agent", "There is no agent 'nobody'."),
+        (assignment("t1", agent="hidden"), "not_allowed", "There is no agent 'hidden'."),
+        (assignment("t1", agent="ill"), "server_unavailable", "The server is away."),
+        (assignment("t1", agent="off"), "switched_off", "off is switched off: Why."),
+        (assignment("t1", "t9"), "bad_dependency", "It depends on t9, which isn't in the plan."),
+        (
+            assignment("t1", "t1"),
+            "bad_dependency",
+            "It is in, or depends on, a cycle of tasks that depend on each other.",
+        ),
     ],
-    ids=["unknown", "degraded", "missing", "itself"],
+    ids=["unknown", "not allowed", "degraded", "switched off", "missing", "itself"],
 )
-def test_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, reason: str) -> None:
-    tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), PlanningContext(ROSTER))
+def test_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, code: str, reason: str) -> None:
+    planning = PlanningContext(ROSTER, all_agents=ALL_AGENTS, switched_off={"off"})
+
+    tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), planning)
 
     assert ids(tasks) == ["t2"]
-    assert rejected == [RejectedTask("t1", "do t1", reason)]
+    assert rejected == [RejectedTask("t1", "do t1", reason, wanted.agent, code)]
 
 
 def test_task_that_depends_on_a_rejected_one_is_rejected() -> None:
@@ -151,7 +161,8 @@ def test_failed_task_can_be_assigned_again_but_not_depended_on() -> None:
     _, waiting = accepted_tasks(decision(assignment("t2", "t1")), PlanningContext(ROSTER, known))
 
     assert renewed == [record("t1")]
-    assert waiting == [RejectedTask("t2", "do t2", "It depends on t1, which isn't in the plan.")]
+    reason = "It depends on t1, which isn't in the plan."
+    assert waiting == [RejectedTask("t2", "do t2", reason, "able", "bad_dependency")]
 
 
 def test_new_task_can_depend_on_a_pending_one_but_not_in_a_cycle() -> None:
@@ -251,7 +262,7 @@ def test_task_that_depends_on_an_unreachable_one_does_not_count_rounds() -> None
 @pytest.mark.parametrize(
     ("wanted", "fault"),
     [
-        (assignment("t1", agent="nobody"), "t1: There is no agent 'nobody'. The agents are: able, ill."),
+        (assignment("t1", agent="nobody"), "t1: There is no agent 'nobody'. The agents are: able, ill, off."),
         (assignment("t1", "t9"), "t1: depends_on names t9, which isn't in the plan."),
     ],
     ids=["agent", "dependency"],

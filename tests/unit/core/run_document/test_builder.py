@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from starling.core.run_document.builder import RunDocumentBuilder
+from starling.core.run_document.document import LeftOutTask
 from starling.core.run_document.rows import AnswerRow, CallRow, EventRow, StepRow
 
 _BEGIN = datetime(2026, 11, 20, 11, tzinfo=UTC)
@@ -103,3 +104,11 @@ def test_ledger_and_journal_complete_calls_and_verdicts() -> None:
 def test_document_without_the_run_is_refused() -> None:
     with pytest.raises(ValueError, match="run_started"):
         RunDocumentBuilder().document()
+
+
+def test_task_that_could_not_be_planned_is_known_from_the_step_of_its_plan() -> None:
+    builder = builder_of(STORY)
+    left_out = {"task": "Pack it", "agent": "packer", "code": "unknown_agent", "star": ""}
+    builder.take(StepRow(1, "plan", {"version": 1, "left_out": [left_out]}), _BEGIN)
+
+    assert builder.document().left_out == (LeftOutTask("Pack it", "packer", "unknown_agent", ""),)
