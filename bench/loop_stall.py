@@ -19,11 +19,11 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import line_of, python, running
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.checks.argument_check import SchemaCheck
+from mcp_gateway.path.attempts import CallBounds, Timeout
 from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.results.size_limit import SizeLimit
+from mcp_gateway.path.schema_checks import SchemaCheck
+from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
-from mcp_gateway.path.timeout import CallBounds, Timeout
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.listed_tools import definition_hash
 from mcp_gateway.registration.live_check import LiveCheck
@@ -164,7 +164,7 @@ def _stage(directory: Directory, sessions: SessionPool, limits: Limits) -> Stage
     live = LiveCheck(cast("LiveReview", _AllApproved(directory)), limits.server_start_seconds)
     sent = Dispatch(directory, sessions, validators, NO_HALTS, live)
     stage: Stage = Timeout(CallBounds(directory, ServerBreakers(), CallQueues(), limits), sent)
-    return SchemaCheck(validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
+    return SchemaCheck(directory, validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
 
 
 class _AllApproved:

@@ -2,7 +2,7 @@
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.gateway import GatewayParts
-from mcp_gateway.path.results.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate, Relist
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import Listed

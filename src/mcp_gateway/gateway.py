@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
-from mcp_gateway.path.results.post_effects import Invalidate, Relist
-from mcp_gateway.path.results.result_cache import ResultCache
+from mcp_gateway.path.post_effects import Invalidate, Relist
+from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.registration.known_servers import Directory, KnownServer

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mcp_gateway.path.recorder import Recorder, Simulation
+from mcp_gateway.path.trials import Simulation, TrialCalls
 from mcp_gateway.schemas.validation import Validators
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Effect, Observation
@@ -49,7 +49,7 @@ class TrialGateway(ScriptedGateway):
     """A scripted gateway behind the recorder of the gateway's path, which answers what a trial must not change."""
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
-        recorder = Recorder(Simulation(Validators()), super(TrialGateway, self).call)
+        recorder = TrialCalls(Simulation(Validators()), super(TrialGateway, self).call)
         return await recorder(call, deadline, record)
 
 

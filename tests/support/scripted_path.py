@@ -10,7 +10,7 @@ from mcp.types import CallToolResult, TextContent
 
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
-from mcp_gateway.path.results.result_cache import ResultCache
+from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.live_check import LiveCheck, LiveTools

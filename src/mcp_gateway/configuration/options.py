@@ -1,12 +1,20 @@
 """Starling's settings of a server and its tools, under the key `x-starling`."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from mcp_gateway.configuration.error_conditions import ErrorCondition
-from mcp_gateway.configuration.post_effects import InvalidateCache, PostEffect
 from mcp_gateway.schemas.validation import schema_fault
 from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import ApprovalPolicy, Effect
@@ -15,8 +23,71 @@ _DAY: Final = 86_400.0
 _CACHED_WITH_CONTEXT: Final = "cache_ttl can't be used with requires_context: the result may depend on the run"
 _CACHED_EFFECT: Final = "cache_ttl needs the effect read: every call of any other tool has to be made"
 _DEDUPLICATED_READ: Final = "dedup_ttl is for tools that may change something; for the effect read there is cache_ttl"
+_POINTER: Final = re.compile(r"(?:/(?:[^/~]|~[01])*)*")  # JSON pointer, RFC 6901
+_REMOVED_TESTS: Final = frozenset({"matches", "exists"})
+REMOVED_TESTS: Final = "its `error_when` has `matches` or `exists`, which were removed: use `equals` or `text_contains`"
 type PinPolicy = Literal["strict", "text", "follow"]
 """What may change of a tool without an approval: nothing, descriptions, or everything that doesn't instruct."""
+
+
+class ErrorCondition(BaseModel):
+    """A condition under which a normal result of a tool is an error.
+
+    Either the value at a JSON pointer of the structured content `equals` this value, or, without a pointer, the text of
+    the result contains a text.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    pointer: str | None = None
+    equals: Any = None
+    text_contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Self:
+        tests = {"pointer", "equals"} if self.pointer is not None else {"text_contains"}
+        if self.model_fields_set != tests or (self.pointer is None and self.text_contains is None):
+            raise ValueError("must have either a pointer and equals, or text_contains")
+        if self.pointer is not None and not _POINTER.fullmatch(self.pointer):
+            raise ValueError("its pointer must be a JSON pointer such as /status or /items/0/error")
+        return self
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+class InvalidateCache(BaseModel):
+    """A post-effect: forget the kept results of a `read` tool of the same server."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    invalidate: Annotated[str, Field(min_length=1)]
+
+
+class EmitEvent(BaseModel):
+    """A post-effect: put an event with this name into the run's stream."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    event: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
+
+
+def _post_effect(value: Any) -> Any:
+    """Return the post-effect that a value stands for. Raises ValueError."""
+    match value:
+        case "relist" | InvalidateCache() | EmitEvent():
+            return value
+        case {"invalidate": _}:
+            return InvalidateCache.model_validate(value)
+        case {"event": _}:
+            return EmitEvent.model_validate(value)
+        case _:
+            raise ValueError('must be "relist", {"invalidate": TOOL} or {"event": NAME}')
+
+
+PostEffect = Annotated[InvalidateCache | EmitEvent | Literal["relist"], BeforeValidator(_post_effect)]
+"""What follows a call that succeeded; `relist` lists the tools of the server again."""
 
 
 class ToolOptions(BaseModel):
@@ -59,6 +130,14 @@ class ToolOptions(BaseModel):
     def named_tools(self) -> frozenset[str]:
         """The tools of the server that the settings name."""
         return self.invalidated if self.reconcile is None else self.invalidated | {self.reconcile}
+
+    @field_validator("error_when", mode="before")
+    @classmethod
+    def _without_removed_tests(cls, value: object) -> object:
+        """Drop conditions that only settings stored by earlier versions have; `removed_tests` finds them."""
+        if not isinstance(value, list):
+            return value
+        return [one for one in cast("list[object]", value) if not _has_removed_test(one)]
 
     @field_validator("reflect", mode="before")
     @classmethod
@@ -160,6 +239,17 @@ class ServerOptions(BaseModel):
             tools[name], fault = _merged(tools.get(name, {}), own, self.effect)
             faults += [f"{name}: {fault}"] if fault else []
         return ServerOptions.model_validate({**document, "tools": tools}), tuple(faults)
+
+
+def removed_tests(server: Any) -> list[str]:
+    """Return the tools of a server's valid document with conditions in `error_when` that earlier versions knew."""
+    options: Mapping[str, Any] = server.get("x-starling") or {}
+    tools: Mapping[str, Mapping[str, Any]] = options.get("tools") or {}
+    return [tool for tool, settings in tools.items() if any(map(_has_removed_test, settings.get("error_when") or ()))]
+
+
+def _has_removed_test(condition: object) -> bool:
+    return isinstance(condition, Mapping) and not _REMOVED_TESTS.isdisjoint(cast("Mapping[str, object]", condition))
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any], effect: Effect) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mcp_gateway.configuration.json_comments import without_comments
-from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, removed_tests
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.validation_errors import fault_text
@@ -163,6 +163,7 @@ def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[s
         config = server_of(document)
     except ValueError as error:
         return None, faults + _faults(error, document)
+    faults += [f".x-starling.tools.{tool}: {REMOVED_TESTS}" for tool in removed_tests(document)]
     if storable(config.document) != config.document:
         faults.append(": a text in it has a NUL or half a surrogate pair, or a number is too large")
     return None if faults else config, faults

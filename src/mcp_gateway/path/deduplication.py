@@ -29,8 +29,8 @@ class Claims(Protocol):
 class Deduplication:
     """Gives a call the result of an equal one of the same tenant and key that succeeded, also in another run.
 
-    While that one is open or in doubt, the call is refused. A call that may have left already is none of this stage's
-    business: the run's ledger knows what to do.
+    While that one is open or in doubt, the call is refused. A call that may have left already passes: the run's ledger
+    handles it.
     """
 
     directory: Directory
@@ -39,7 +39,8 @@ class Deduplication:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        seconds = self._seconds(call)
+        is_read = Effect.READ in (call.tool.effect, self.directory.effect(call))
+        seconds = None if is_read else self.directory.tool_options(call).dedup_ttl
         if seconds is None or record is None or not record.is_intended(call):
             return await self.inner(call, deadline, record)
         key = digest([call.caller, call.tool.full_name, call.tool.hash, call.arguments])
@@ -47,15 +48,11 @@ class Deduplication:
         if earlier is None:
             return await self.inner(call, deadline, record)
         if earlier.standing != "done":
-            return not_sent("duplicate", _refusal(call, earlier))
+            doubt = "it is unknown whether that was done" if earlier.standing == "in_doubt" else "that has not ended"
+            which = f" (call {earlier.call_id} of run {earlier.run_id})" if earlier.run_id else ""
+            text = f"{call.tool.full_name} was called with the same arguments before{which}, and {doubt}."
+            return not_sent("duplicate", text)
         return await self._reused(call, earlier)
-
-    def _seconds(self, call: ToolCall) -> float | None:
-        server = self.directory.server(call.tool.server)
-        if server is None or call.tool.effect is Effect.READ:
-            return None
-        is_read = server.config.options.effect_of(call.tool.name) is Effect.READ
-        return None if is_read else server.config.options.tool(call.tool.name).dedup_ttl
 
     async def _reused(self, call: ToolCall, earlier: EarlierCall) -> ToolOutcome:
         """Return the earlier call's result; an artifact of another run becomes one of this run too."""
@@ -74,9 +71,3 @@ class Deduplication:
             _log.warning("call %s gets only the beginning of the earlier result: %s", call.id, kept.reason)
             return replace(outcome, artifact="")
         return replace(outcome, artifact=kept)
-
-
-def _refusal(call: ToolCall, earlier: EarlierCall) -> str:
-    doubt = "it is unknown whether that was done" if earlier.standing == "in_doubt" else "that has not ended"
-    which = f" (call {earlier.call_id} of run {earlier.run_id})" if earlier.run_id else ""
-    return f"{call.tool.full_name} was called with the same arguments before{which}, and {doubt}."

@@ -1,36 +1,55 @@
-"""The last stage of a call's path: the call itself, on an open session."""
+"""The last stages of a call's path: what is sent beside the arguments, and the call itself, on an open session."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
-from mcp_gateway.path.checks.kill_switch import switched_off
-from mcp_gateway.path.results.result_content import data_of, resource_links, text_of
-from mcp_gateway.path.stage import failed, not_sent, quarantined
+from mcp_gateway.path.kill_switch import switched_off
+from mcp_gateway.path.result_content import data_of, resource_links, text_of
+from mcp_gateway.path.schema_checks import result_violations
+from mcp_gateway.path.stage import Stage, failed, not_sent, quarantined
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.schemas.large_values import large_value_faults
-from mcp_gateway.schemas.validation import Validators, faults
+from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import SessionForgottenError
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, storable_text
+from starling.core.json import storable_text
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, Halts, ToolCall, ToolOutcome
 
 IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
+RUN_ID: Final = "starling/run-id"
+THREAD_ID: Final = "starling/thread-id"
+TENANT: Final = "starling/tenant"
 _REJECTIONS: Final = {INVALID_PARAMS: "invalid_arguments", METHOD_NOT_FOUND: "removed"}
 
 
 @dataclass(frozen=True, slots=True)
+class RequiredContext:
+    """Adds the ids to `_meta` of calls whose tool has `requires_context`; without a run and thread it isn't called."""
+
+    directory: Directory
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        if not self.directory.tool_options(call).requires_context:
+            return await self.inner(call, deadline, record)
+        if not (call.run_id and call.thread_id):
+            return not_sent("no_context", f"{call.tool.full_name} has to be told the run and thread of a call.")
+        context = {RUN_ID: call.run_id, THREAD_ID: call.thread_id, TENANT: call.tenant}
+        return await self.inner(replace(call, meta={**call.meta, **context}), deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Calls the tool once, and turns what comes back into an outcome."""
+    """Calls the tool once, and makes an outcome of the answer."""
 
     directory: Directory
     sessions: SessionPool
@@ -80,21 +99,12 @@ class Dispatch:
             text = text or f"{call.tool.full_name} failed without a message."
             return failed(call, Observation.TOOL_ERROR, "tool_error", text)
         large = result.data if isinstance(result, LargeResult) and data is None else b""
-        if violations := await self._violations(call, data, large):
+        schema, key = call.tool.output_schema, call.tool.schemas_key
+        if schema is not None and (violations := await result_violations(self.validators, key, schema, data, large)):
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         links = () if isinstance(result, LargeResult) else resource_links(result)
         return ToolOutcome(Observation.COMPLETED, text, data, resources=links, large_data=large)
-
-    async def _violations(self, call: ToolCall, data: JsonObject | None, large: bytes) -> str:
-        if call.tool.output_schema is None:
-            return ""
-        if data is None and large:
-            return "; ".join(await large_value_faults(call.tool.output_schema, large, "result"))
-        if data is None:
-            return "there is no structured content"
-        schema = await self.validators.load(call.tool.schemas_key, "output", call.tool.output_schema)
-        return "; ".join(faults(schema, data, "result"))
 
 
 def _meta(call: ToolCall) -> dict[str, str]:

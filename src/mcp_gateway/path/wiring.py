@@ -2,28 +2,23 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.checks.approval import Approval
-from mcp_gateway.path.checks.argument_check import SchemaCheck
-from mcp_gateway.path.checks.authorization import Authorization
-from mcp_gateway.path.checks.kill_switch import KillSwitch
-from mcp_gateway.path.checks.narrowed_schemas import NarrowedInput, NarrowedOutput
-from mcp_gateway.path.checks.pin_check import PinCheck
-from mcp_gateway.path.checks.secret_arguments import SecretArguments
+from mcp_gateway.path.approval import Approval
+from mcp_gateway.path.attempts import CallBounds, Retry, Timeout
+from mcp_gateway.path.authorization import Authorization
+from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Claims, Deduplication
-from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.ledger import LedgerStage
-from mcp_gateway.path.reconciliation import Reconciliation
-from mcp_gateway.path.recorder import Recorder, Simulation
-from mcp_gateway.path.required_context import RequiredContext
+from mcp_gateway.path.dispatch import Dispatch, RequiredContext
+from mcp_gateway.path.error_when import ErrorWhen
+from mcp_gateway.path.kill_switch import KillSwitch
+from mcp_gateway.path.pin_check import PinCheck
+from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
+from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
-from mcp_gateway.path.results.error_when import ErrorWhen
-from mcp_gateway.path.results.post_effects import Invalidate, PostEffects, Relist
-from mcp_gateway.path.results.result_cache import Cached, ResultCache
-from mcp_gateway.path.results.secret_results import SecretResults
-from mcp_gateway.path.results.size_limit import SizeLimit
-from mcp_gateway.path.retry import Retry
+from mcp_gateway.path.result_cache import Cached, ResultCache
+from mcp_gateway.path.schema_checks import NarrowedOutput, SchemaCheck
+from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
-from mcp_gateway.path.timeout import CallBounds, Timeout
+from mcp_gateway.path.trials import Simulation, TrialCalls
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
@@ -73,12 +68,13 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     path: Stage = PostEffects(directory, ports.invalidate, ports.relist, sent)
     path = Cached(directory, ports.stored.cache, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
-    question = SizeLimit(limits.tool_result_chars, artifacts, sent)
-    path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, question))), path)
+    question: Stage = SizeLimit(limits.tool_result_chars, artifacts, sent)
+    question = KillSwitch(halts, SchemaCheck(directory, validators, question))
+    path = RecordedCall(Reconciliation(directory, question), path)
     path = Deduplication(directory, ports.stored.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
-    path = Recorder(simulation, Approval(directory, path, approval))
-    path = SchemaCheck(validators, NarrowedInput(directory, validators, path))
+    path = TrialCalls(simulation, Approval(directory, path, approval))
+    path = SchemaCheck(directory, validators, path)
     path = LinkedResources(_reading(ports, bounds, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
 
-from mcp_gateway.configuration.options import ServerOptions, ToolOptions
+from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, ToolOptions, removed_tests
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.repository import ServerRow
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -51,13 +51,16 @@ def effective(row: ServerRow) -> ServerConfig:
 def row_faults(row: ServerRow) -> tuple[str, str]:
     """Return what is wrong with a server that can be used or not, and what to do about it; empty where nothing is.
 
-    That is what was found when it was listed, and what contradicts in its configuration and the settings of its tools.
+    That is what was found when it was listed, and what contradicts or is ignored in its configuration and the settings
+    of its tools.
     """
-    contradictions = _merged(row)[1] if row.tool_settings else ()
-    if not contradictions:
-        return row.error, row.remedy
-    error = f"Settings of its tools contradict its configuration: {'; '.join(contradictions)}."
-    return f"{row.error} {error}".strip(), f"{row.remedy} {_REMEDY}".strip()
+    faults = [(row.error, row.remedy)]
+    if contradictions := _merged(row)[1] if row.tool_settings else ():
+        faults.append((f"Settings of its tools contradict its configuration: {'; '.join(contradictions)}.", _REMEDY))
+    if ignored := removed_tests(row.config) + removed_tests({"x-starling": {"tools": row.tool_settings}}):
+        error = f"Conditions of these tools are ignored: {', '.join(ignored)}."
+        faults.append((error, "Use `equals` or `text_contains` in `error_when`: `matches` and `exists` were removed."))
+    return " ".join(filter(None, (error for error, _ in faults))), " ".join(filter(None, (one for _, one in faults)))
 
 
 def tool_values(row: ServerRow, tool: str, definition: JsonObject) -> dict[str, EffectiveValue]:
@@ -110,6 +113,8 @@ def _stored(row: ServerRow, tool: str, document: Mapping[str, Any]) -> JsonObjec
     """Return settings as they are stored: checked, without nulls. Raises InvalidRequestError."""
     try:
         options = ToolOptions.model_validate(document)
+        if removed_tests({"x-starling": {"tools": {tool: document}}}):
+            raise InvalidRequestError(f"The settings of {row.name}.{tool} aren't right: {REMOVED_TESTS}.")
     except ValidationError as error:
         text = f"The settings of {row.name}.{tool} aren't right: {fault_list(error)}."
         raise InvalidRequestError(text, "Nothing was changed.") from None

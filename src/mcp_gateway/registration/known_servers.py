@@ -8,6 +8,7 @@ from mcp_gateway.configuration.options import NO_OPTIONS, ToolOptions
 from mcp_gateway.configuration.secret_values import secret_values
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from starling.core.secrets.known import KnownSecrets
+from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing, ToolCall, ToolDefinition
 
 
@@ -49,6 +50,11 @@ class Directory:
         """Return the settings of the called tool, as they are now."""
         server = self._servers.get(call.tool.server)
         return NO_OPTIONS if server is None else server.config.options.tool(call.tool.name)
+
+    def effect(self, call: ToolCall) -> Effect:
+        """Return the effect of the called tool, as it is configured now."""
+        server = self._servers.get(call.tool.server)
+        return Effect.UNSAFE if server is None else server.config.options.effect_of(call.tool.name)
 
     def replace(self, config: McpConfig, listings: Iterable[ServerListing]) -> None:
         """Replace all known servers."""

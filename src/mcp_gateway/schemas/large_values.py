@@ -1,58 +1,70 @@
-"""Checks of large values, in a process of their own."""
+"""Checks of large values, in a process of their own: this module is its program."""
 
-import asyncio
 import json
-import resource
+import re
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from mcp_gateway.helper_process import helper_output
 from mcp_gateway.schemas.validation import faults
+from starling.core.json import canonical
 from starling.core.json_schemas.compiled import compiled
 
 _SECONDS: Final = 10
-_MEMORY: Final = 3 * 2**30  # bytes
 _EVALUATIONS: Final = 10**9
-_PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from {} import main; main(*sys.argv[2:])"
-_SOURCE: Final = str(Path(__file__).parents[2])
+_ABSENT: Final = object()
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+type Expected = Sequence[tuple[str, Any]]
+"""JSON pointers (RFC 6901), each with the value to find there."""
 
 
 async def large_value_faults(schema: Mapping[str, Any], value: bytes, root: str) -> list[str]:
     """Return what is wrong with a value in JSON text, as `validation.faults` does; also that it can't be checked."""
-    found = await checked_elsewhere(__name__, schema, value, root)
+    found = await _checked({"schema": schema, "root": root}, value)
     too_much = [f"{root}: it takes too much time or memory to check against its schema"]
     return too_much if found is None else found
 
 
-async def checked_elsewhere(module: str, request: object, value: bytes, *arguments: str) -> Any:
-    """Return what a check of a value in JSON text writes to stdout as JSON; None if it takes too much time or memory.
+async def large_value_has(expected: Expected, value: bytes) -> bool | None:
+    """Return what `value_has` does for a value in JSON text; None if it takes too much time or memory."""
+    return await _checked({"expected": expected}, value)
 
-    In a process of its own, `main` of the module is called with the arguments; `check_stdin` reads what it is given.
-    """
-    command = (sys.executable, "-I", "-c", _PROGRAM.format(module), _SOURCE, *arguments)
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={})
-    try:
-        async with asyncio.timeout(_SECONDS):
-            output, _ = await process.communicate(json.dumps(request).encode() + b"\n" + value)
-    except TimeoutError:
-        output = b""
-    finally:
-        if process.returncode is None:
-            process.kill()
+
+def value_has(expected: Expected, value: object) -> bool:
+    """Whether a JSON value has one of the expected values at its pointer."""
+    return any(
+        (found := _at_pointer(value, pointer)) is not _ABSENT and canonical(found) == canonical(wanted)
+        for pointer, wanted in expected
+    )
+
+
+def _at_pointer(value: Any, pointer: str) -> Any:
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = cast("Mapping[str, Any]", value).get(key, _ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(key):
+            items = cast("list[Any]", value)
+            value = items[int(key)] if int(key) < len(items) else _ABSENT
+        else:
+            return _ABSENT
+    return value
+
+
+async def _checked(request: Mapping[str, Any], value: bytes) -> Any:
+    output = await helper_output(__name__, json.dumps(request).encode() + b"\n" + value, _SECONDS)
     return json.loads(output) if output else None
 
 
-def check_stdin(check: Callable[[Any, Any], object]) -> None:
-    """Read a line with the request and the value from stdin, both as JSON, and write the result of the check."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
-    request = json.loads(sys.stdin.buffer.readline())
-    sys.stdout.write(json.dumps(check(request, json.loads(sys.stdin.buffer.read()))))
-
-
-def main(root: str) -> None:
-    """Check one value against a schema."""
-    check_stdin(lambda schema, value: faults(replace(compiled(schema), most_evaluations=_EVALUATIONS), value, root))
+def main() -> None:
+    """Read a line with a request and the value from stdin, both as JSON; write the result as JSON."""
+    request, value = json.loads(sys.stdin.buffer.readline()), json.loads(sys.stdin.buffer.read())
+    if "expected" in request:
+        result: object = value_has(request["expected"], value)
+    else:
+        schema = replace(compiled(request["schema"]), most_evaluations=_EVALUATIONS)
+        result = faults(schema, value, request["root"])
+    sys.stdout.write(json.dumps(result))

@@ -1,21 +1,16 @@
-"""Reads one large message outside of the platform's process: `python -I -S large_message_parser.py`.
+"""The program of the helper process that reads one large message. It imports only the standard library.
 
 It reads the message from stdin and writes to stdout a line of JSON and two texts, whose sizes in bytes are in the line:
 `{"id", "isError", "text", "data"}`, the parts of a tool's result as one text, and its structured content as JSON. Where
-the message is the answer to another request, `data` is the whole result and `text` is -1; `{"unreadable": reason}`
-stands for what is no answer that can be read.
-
-Only the standard library: it is started for each such message. Its memory and processor time are limited.
+the message is the answer to another request, `data` is the whole result and `text` is -1; for a message that can't be
+read as an answer, the line is `{"unreadable": reason}`.
 """
 
 import json
 import math
-import resource
 import sys
 from typing import Any
 
-_MEMORY = 3 * 2**30  # bytes: Python's objects take up to 60 times as much as the JSON that they are read from
-_SECONDS = 20
 _LEVELS = 200
 _LARGEST_INTEGER = 2**63
 _VALUES = 300_000  # of a result that isn't a tool's, which the platform reads again: about 50 ms
@@ -27,23 +22,19 @@ class _UnreadableError(ValueError):
 
 def main() -> None:
     """Read, convert and write one message."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    head: dict[str, Any]
+    text = data = b""
     try:
         head, text, data = _converted(sys.stdin.buffer.read())
-    except (_UnreadableError, RecursionError, MemoryError, ValueError) as error:
-        head, text, data = {"unreadable": _reason(error)}, b"", b""
+    except _UnreadableError as error:
+        head = {"unreadable": str(error)}
+    except RecursionError:
+        head = {"unreadable": "it is nested too deeply"}
+    except MemoryError:
+        head = {"unreadable": "it takes too much memory"}
+    except ValueError as error:
+        head = {"unreadable": f"it is not JSON that can be read: {str(error)[:200]}"}
     sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + text + data)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, MemoryError):
-        return "it takes too much memory"
-    return (
-        f"it is no JSON that can be read: {str(error)[:200]}" if not isinstance(error, _UnreadableError) else str(error)
-    )
 
 
 def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
@@ -56,7 +47,9 @@ def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
         data = json.dumps(result, ensure_ascii=False).encode()
         return {"id": number, "isError": False, "text": -1, "data": len(data)}, b"", data
     text, structured = "\n".join(map(_shown, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
-    data = b"" if structured is None else _canonical(structured)
+    data = b""
+    if structured is not None:
+        data = json.dumps(structured, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if structured is not None and not _repeats(text, structured):
         text = "\n\n".join(filter(None, (text, data.decode())))
     shown = text.encode()
@@ -70,9 +63,9 @@ def _answer(message: Any) -> tuple[int | str, dict[str, Any]]:
         case {"id": int() | str() as number, "result": dict()} if not {"error", "method"} & message.keys():
             result: dict[str, Any] = _storable(message["result"], _LEVELS)
         case _:
-            raise _UnreadableError("it is no JSON-RPC answer")
+            raise _UnreadableError("it is not a JSON-RPC answer")
     if not isinstance(result.get("structuredContent", {}), dict | None):
-        raise _UnreadableError("its structured content is no object")
+        raise _UnreadableError("its structured content is not an object")
     return number, result
 
 
@@ -88,11 +81,7 @@ def _count(value: Any) -> int:
 
 
 def _refuse(name: str) -> None:
-    raise _UnreadableError(f"it is no JSON: {name} is no number")
-
-
-def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    raise _UnreadableError(f"it is not JSON: {name} is not allowed")
 
 
 def _repeats(text: str, data: dict[str, Any]) -> bool:
@@ -120,7 +109,7 @@ def _shown(part: Any) -> str:
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as inner}:
             return f"[resource {uri}, {inner.get('mimeType') or 'unknown type'}, {len(blob) * 3 // 4:,} bytes]"
         case _:
-            raise _UnreadableError("its content is none that MCP defines")
+            raise _UnreadableError("its content is not what MCP defines")
 
 
 def _storable(value: Any, levels: int) -> Any:
@@ -141,7 +130,3 @@ def _storable(value: Any, levels: int) -> Any:
             return str(value)
         case _:
             return value
-
-
-if __name__ == "__main__":
-    main()

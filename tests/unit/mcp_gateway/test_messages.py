@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+import sys
+from asyncio.subprocess import Process
+from signal import SIGKILL
+from typing import Any
 
 import pytest
 from mcp.types import JSONRPCMessage, ReadResourceResult, TextResourceContents
@@ -82,22 +83,26 @@ async def test_large_result_with_more_values_than_the_loop_can_read_at_once_is_u
     assert answer == LargeAnswer(1, {"x": [[]] * 1_001})
 
 
-async def test_large_message_is_read_while_all_threads_of_asyncio_are_busy() -> None:
-    threads, free = ThreadPoolExecutor(1), Event()
-    asyncio.get_running_loop().set_default_executor(threads)
-    threads.submit(free.wait)
-
-    try:
-        async with asyncio.timeout(60):
-            answer = await LargeMessageReader().read(b'{"jsonrpc":"2.0","id":1,"result":{}}')
-    finally:
-        free.set()
-
-    assert answer == LargeAnswer(1, {})
-
-
-async def test_large_message_that_cannot_be_written_to_a_file_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/missing")
+async def test_large_message_that_cannot_be_handed_to_a_process_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/missing")
 
     with pytest.raises(UnreadableError, match="No such file"):
         await LargeMessageReader().read(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+
+
+async def test_helper_process_is_killed_when_its_reader_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = asyncio.get_running_loop().create_future(), asyncio.create_subprocess_exec
+
+    async def observed(*command: Any, **options: Any) -> Process:
+        started.set_result(await start(*command, **options))
+        return started.result()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", observed)
+    raw = b'{"jsonrpc":"2.0","id":1,"result":{"x":[' + b"[]," * 2_000_000 + b"[]]}}"
+    reading = asyncio.create_task(LargeMessageReader().read(raw))
+    process = await started
+
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+    assert await process.wait() == -SIGKILL

@@ -6,7 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from mcp_gateway.configuration.options import ServerOptions
-from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.configuration.servers import checked_server, server_of
+from mcp_gateway.registration.effective_config import effective, row_faults, with_tool_settings
+from mcp_gateway.registration.repository import ServerRow
+from starling.core.errors import ConfigurationError, InvalidRequestError
+from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect
 
 ALL: dict[str, Any] = {
@@ -51,18 +55,42 @@ def test_stored_document_of_all_settings_reads_back_as_they_were() -> None:
         ({"post_effects": ["exec"]}, 'must be "relist"'),
         ({"post_effects": [{"invalidate": "find", "run": "rm"}]}, "Extra inputs"),
         ({"post_effects": [{"event": "Not A Name"}]}, "match pattern"),
-        ({"error_when": [{"pointer": "/a"}]}, "exactly one of"),
-        ({"error_when": [{"pointer": "/a", "equals": 1, "exists": True}]}, "exactly one of"),
-        ({"error_when": [{"equals": 1}]}, "need a pointer"),
-        ({"error_when": [{"pointer": "/a", "text_contains": "x"}]}, "need a pointer"),
-        ({"error_when": [{"pointer": "a", "exists": True}]}, "must be a JSON pointer"),
-        ({"error_when": [{"pointer": "/a", "matches": "(?=x)"}]}, "without look-around"),
-        ({"error_when": [{"pointer": "/a", "matches": r"(x)\1"}]}, "without look-around"),
+        ({"error_when": [{"pointer": "/a"}]}, "either a pointer and equals, or text_contains"),
+        ({"error_when": [{"equals": 1}]}, "either a pointer and equals, or text_contains"),
+        ({"error_when": [{"pointer": "/a", "text_contains": "x"}]}, "either a pointer and equals, or text_contains"),
+        ({"error_when": [{"text_contains": None}]}, "either a pointer and equals, or text_contains"),
+        ({"error_when": [{"pointer": "a", "equals": 1}]}, "must be a JSON pointer"),
+        ({"error_when": [{"text": "a"}]}, "Extra inputs"),
     ],
 )
 def test_setting_outside_of_the_closed_schema_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said.replace("(", "\\(")):
         ServerOptions.model_validate({"tools": {"order": settings}})
+
+
+OLD: dict[str, Any] = {"error_when": [{"pointer": "/a", "matches": "^x"}, {"text_contains": "Error"}]}
+
+
+def test_removed_condition_is_refused_where_it_is_configured() -> None:
+    with pytest.raises(ConfigurationError, match="order: its `error_when` has `matches` or `exists`"):
+        checked_server("shop", {"command": "shop", "x-starling": {"tools": {"order": OLD}}})
+    with pytest.raises(InvalidRequestError, match="has `matches` or `exists`"):
+        with_tool_settings(stored_row({}), "order", OLD)
+
+
+@pytest.mark.parametrize("tool_settings", [{}, {"order": OLD}])
+def test_removed_condition_that_is_stored_is_ignored_and_reported(tool_settings: dict[str, JsonObject]) -> None:
+    row = stored_row({} if tool_settings else {"tools": {"order": OLD}}, tool_settings)
+
+    [kept] = effective(row).options.tool("order").error_when
+    assert kept.text_contains == "Error"
+    assert row_faults(row)[0] == "Conditions of these tools are ignored: order."
+
+
+def stored_row(options: JsonObject, tool_settings: dict[str, JsonObject] | None = None) -> ServerRow:
+    config: JsonObject = {"command": "shop", "x-starling": options}
+    tools = {"order": "hash"}
+    return ServerRow("shop", config, "", "file", "ready", "", tools, tool_settings=tool_settings or {})
 
 
 def test_cache_and_deduplication_go_by_the_effect_of_the_server_too() -> None:

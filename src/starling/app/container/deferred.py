@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import starling.infra.deferred
 from mcp_gateway.gateway import Connections, GatewayParts
-from mcp_gateway.path.results.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate, Relist
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import Engine

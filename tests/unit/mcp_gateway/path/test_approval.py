@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.checks.approval import Approval
+from mcp_gateway.path.approval import Approval
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline, SystemClock
 from starling.core.tool_calls import Effect, Observation

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcp_gateway.path.checks.authorization import Authorization
+from mcp_gateway.path.authorization import Authorization
 from starling.core.clock import Deadline, SystemClock
 from starling.core.principal import Grant
 from starling.core.tool_calls import Effect, Observation

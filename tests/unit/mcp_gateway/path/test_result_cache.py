@@ -1,6 +1,6 @@
 """Kept results: how many there are."""
 
-from mcp_gateway.path.results.result_cache import ResultCache
+from mcp_gateway.path.result_cache import ResultCache
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 

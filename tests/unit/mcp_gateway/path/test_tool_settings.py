@@ -97,15 +97,11 @@ async def test_result_has_to_fit_the_configured_schema(
         ({"pointer": "/status", "equals": None}, {"status": None}, "", True),
         ({"pointer": "/status", "equals": None}, {}, "", False),
         ({"pointer": "/code", "equals": 1}, {"code": True}, "", False),
-        ({"pointer": "/items/1/error", "exists": True}, {"items": [{}, {"error": 0}]}, "", True),
-        ({"pointer": "/items/2/error", "exists": True}, {"items": [{}, {"error": 0}]}, "", False),
-        ({"pointer": "/items/01", "exists": True}, {"items": [1, 2]}, "", False),
-        ({"pointer": "/a~1b/m~0n", "exists": True}, {"a/b": {"m~n": 1}}, "", True),
-        ({"pointer": "/result", "exists": False}, {"error": "x"}, "", True),
-        ({"pointer": "", "exists": False}, None, "text alone", True),
-        ({"pointer": "/message", "matches": "^E[0-9]+"}, {"message": "E12: full"}, "", True),
-        ({"pointer": "/message", "matches": "^E[0-9]+"}, {"message": "See E12"}, "", False),
-        ({"pointer": "/message", "matches": "1"}, {"message": 1}, "", False),
+        ({"pointer": "/items/1/error", "equals": 0}, {"items": [{}, {"error": 0}]}, "", True),
+        ({"pointer": "/items/2/error", "equals": 0}, {"items": [{}, {"error": 0}]}, "", False),
+        ({"pointer": "/items/01", "equals": 2}, {"items": [1, 2]}, "", False),
+        ({"pointer": "/a~1b/m~0n", "equals": 1}, {"a/b": {"m~n": 1}}, "", True),
+        ({"pointer": "", "equals": None}, None, "text alone", False),
         ({"text_contains": "Error:"}, None, "Error: no such page", True),
         ({"text_contains": "Error:"}, None, "No error", False),
     ],
@@ -121,19 +117,11 @@ async def test_result_that_meets_a_condition_is_the_tools_own_error(
     assert (outcome.observation, outcome.code) == expected
 
 
-async def test_pattern_that_backtracks_elsewhere_is_searched_for_in_linear_time() -> None:
-    server = ScriptedServer(always(answer({"message": "a" * 100_000 + "b"}, "done")))
-    path = configured("order", server, error_when=[{"pointer": "/message", "matches": "^(a+)+$"}])
-
-    async with asyncio.timeout(60):  # a backtracking engine would need longer than the universe exists
-        assert (await path.made(path.call("order"))).status == "succeeded"
-
-
 @pytest.mark.parametrize(
     ("settings", "code", "said"),
     [
         ({"error_when": [{"pointer": "/status", "equals": "error"}]}, "tool_error", ""),
-        ({"error_when": [{"pointer": "/status", "matches": "^bad"}, {"pointer": "/n", "exists": False}]}, "", ""),
+        ({"error_when": [{"pointer": "/status", "equals": "bad"}, {"pointer": "/n", "equals": 2}]}, "", ""),
         ({"output_schema": {"type": "object", "required": ["status"]}}, "", ""),
         ({"output_schema": SMALL, "error_when": [{"text_contains": "Error"}]}, "invalid_result", "10 is greater than"),
     ],

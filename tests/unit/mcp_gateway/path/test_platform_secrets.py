@@ -7,8 +7,7 @@ import pytest
 
 from mcp_gateway.configuration.secret_values import secret_values
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.checks.secret_arguments import SecretArguments
-from mcp_gateway.path.results.secret_results import SecretResults
+from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json, JsonObject

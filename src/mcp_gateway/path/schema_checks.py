@@ -1,7 +1,4 @@
-"""Schemas that the admin has narrowed: a value has to fit the server's schema and the admin's, as both are now.
-
-The call's own schemas, which its agent was shown, are checked besides.
-"""
+"""Schema checks: values fit the call's own schemas, and the server's and the admin's as both are now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,23 +9,29 @@ from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.schemas.large_values import large_value_faults
 from mcp_gateway.schemas.validation import Validators, faults
 from starling.core.clock import Deadline
-from starling.core.json import digest
+from starling.core.json import JsonObject, digest, unsendable
 from starling.core.tool_calls import Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowedInput:
-    """Stops calls whose arguments don't fit one of the tool's input schemas."""
+class SchemaCheck:
+    """Checks that JSON carries the arguments unchanged, and that they fit the input schemas of the tool."""
 
     directory: Directory
     validators: Validators
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        for whose, key, schema in _schemas(self.directory, call, "input"):
+        name = call.tool.full_name
+        if fault := unsendable(call.arguments):
+            text = f"The arguments of {name} can't be sent unchanged: they contain {fault}."
+            return not_sent("invalid_arguments", text)
+        own = ("", call.tool.schemas_key, call.tool.input_schema)
+        for whose, key, schema in (own, *_narrowing_schemas(self.directory, call, "input")):
             if violations := faults(await self.validators.load(key, "input", schema), call.arguments, "arguments"):
-                text = f"The arguments don't fit the {whose} schema of {call.tool.full_name}: {'; '.join(violations)}."
+                what = f"the {whose} schema of {name}" if whose else name
+                text = f"The arguments don't fit {what}: {'; '.join(violations)}."
                 return not_sent("invalid_arguments", text)
         return await self.inner(call, deadline, record)
 
@@ -48,22 +51,29 @@ class NarrowedOutput:
         outcome = await self.inner(call, deadline, record)
         if outcome.observation is not Observation.COMPLETED:
             return outcome
-        for whose, key, schema in _schemas(self.directory, call, "output"):
-            violations = await self._violations(key, schema, outcome)
+        for whose, key, schema in _narrowing_schemas(self.directory, call, "output"):
+            violations = await result_violations(self.validators, key, schema, outcome.data, outcome.large_data)
             if violations:
                 text = f"The result of {call.tool.full_name} violates its {whose} output schema: {violations}."
                 return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         return replace(outcome, large_data=b"") if outcome.large_data else outcome
 
-    async def _violations(self, key: str, schema: Mapping[str, Any], outcome: ToolOutcome) -> str:
-        if outcome.large_data:
-            return "; ".join(await large_value_faults(schema, outcome.large_data, "result"))
-        if outcome.data is None:
-            return "there is no structured content"
-        return "; ".join(faults(await self.validators.load(key, "output", schema), outcome.data, "result"))
+
+async def result_violations(
+    validators: Validators, key: str, schema: Mapping[str, Any], data: JsonObject | None, large_data: bytes = b""
+) -> str:
+    """Return how structured content violates an output schema, which has this key; empty if it doesn't.
+
+    Content that is too large to be `data` is `large_data`, in JSON text.
+    """
+    if large_data:
+        return "; ".join(await large_value_faults(schema, large_data, "result"))
+    if data is None:
+        return "there is no structured content"
+    return "; ".join(faults(await validators.load(key, "output", schema), data, "result"))
 
 
-def _schemas(
+def _narrowing_schemas(
     directory: Directory, call: ToolCall, part: Literal["input", "output"]
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
     """Return the schemas that a value has to fit besides the call's own: whose, the key of a validator, the schema."""

@@ -98,10 +98,13 @@ class Cached:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        seconds = self._seconds(call)
-        if seconds is None:
+        server, options = self.directory.server(call.tool.server), self.directory.tool_options(call)
+        is_read = call.tool.effect is Effect.READ and self.directory.effect(call) is Effect.READ
+        seconds = options.cache_ttl if is_read and not options.requires_context else None
+        if server is None or seconds is None:
             return await self.inner(call, deadline, record)
-        key = self._key(call)
+        tool = call.tool
+        key = call.tenant, tool.full_name, tool.schemas_key, server.config.hash, canonical(call.arguments)
         if (kept := self.cache.get(key, seconds)) is not None:
             return kept
         version = self.cache.version
@@ -109,17 +112,3 @@ class Cached:
         if outcome.observation is Observation.COMPLETED:
             self.cache.put(key, replace(outcome, events=()), version)
         return outcome
-
-    def _seconds(self, call: ToolCall) -> float | None:
-        server = self.directory.server(call.tool.server)
-        if server is None or call.tool.effect is not Effect.READ:
-            return None
-        options = server.config.options
-        told_the_run = options.tool(call.tool.name).requires_context
-        reads = options.effect_of(call.tool.name) is Effect.READ
-        return options.tool(call.tool.name).cache_ttl if reads and not told_the_run else None
-
-    def _key(self, call: ToolCall) -> _Key:
-        server = self.directory.server(call.tool.server)
-        config = "" if server is None else server.config.hash
-        return call.tenant, call.tool.full_name, call.tool.schemas_key, config, canonical(call.arguments)

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.configuration.error_conditions import ErrorCondition
-from mcp_gateway.path.results.met_conditions import is_met, is_met_by_large
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.schemas.large_values import large_value_has, value_has
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
@@ -23,9 +22,12 @@ class ErrorWhen:
         conditions = self.directory.tool_options(call).error_when
         if not conditions or outcome.observation is not Observation.COMPLETED:
             return outcome
-        met = any(is_met(one, outcome.text, outcome.data) for one in conditions if _is_known(one, outcome))
-        large = [one for one in conditions if not _is_known(one, outcome)]
-        met = met or (bool(large) and await is_met_by_large(large, outcome.large_data))
+        met = any(one.text_contains is not None and one.text_contains in outcome.text for one in conditions)
+        expected = [(one.pointer, one.equals) for one in conditions if one.pointer is not None]
+        if not met and expected and outcome.large_data:
+            met = await large_value_has(expected, outcome.large_data)
+        elif not met:
+            met = outcome.data is not None and value_has(expected, outcome.data)
         if met is None:
             text = f"The result of {call.tool.full_name} takes too much time or memory to check for errors."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
@@ -33,8 +35,3 @@ class ErrorWhen:
             return outcome
         text = outcome.text or f"{call.tool.full_name} failed without a message."
         return failed(call, Observation.TOOL_ERROR, "tool_error", text)
-
-
-def _is_known(condition: ErrorCondition, outcome: ToolOutcome) -> bool:
-    """Whether what a condition is about is at hand here."""
-    return condition.text_contains is not None or not outcome.large_data

@@ -1,15 +1,15 @@
-"""Asks a tool of the call's own server whether a call of which too little is known was done."""
+"""The record that a run keeps of calls which may change something, and the tool that is asked where it is unclear."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
-from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import Finding, ToolCall, ToolDefinition
+from starling.core.tools import CallRecord, Finding, ToolCall, ToolOutcome
 
 
 class _Answer(BaseModel):
@@ -21,7 +21,7 @@ class _Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Calls the tool that the admin named under `reconcile` for the call's tool, in its present version.
+    """Asks the tool that the admin named under `reconcile`, in its present version, whether a call was done.
 
     It is a read on behalf of the platform: the run's grant isn't checked.
     """
@@ -31,16 +31,16 @@ class Reconciliation:
 
     async def __call__(self, call: ToolCall, deadline: Deadline) -> Finding | None:
         """Return what that tool answers, None where there is none or its answer isn't clear."""
-        tool = self._tool(call)
+        server, name = self.directory.server(call.tool.server), self.directory.tool_options(call).reconcile
+        tool = next((tool for tool in server.listing.tools if tool.name == name), None) if server and name else None
         if tool is None:
             return None
-        arguments: JsonObject = {"key": call.idempotency_key, "arguments": call.arguments}
         question = ToolCall(
             f"{call.id}.found",
             call.run_id,
             call.path,
-            tool,
-            arguments,
+            replace(tool, effect=Effect.READ),
+            {"key": call.idempotency_key, "arguments": call.arguments},
             tenant=call.tenant,
             thread_id=call.thread_id,
         )
@@ -54,10 +54,22 @@ class Reconciliation:
         observation = Observation.FOUND_DONE if answer.done else Observation.FOUND_NOT_DONE
         return Finding(observation, answer.result, tool.full_name)
 
-    def _tool(self, call: ToolCall) -> ToolDefinition | None:
-        server = self.directory.server(call.tool.server)
-        options = server and server.config.options.tools.get(call.tool.name)
-        if not server or not options or options.reconcile is None:
-            return None
-        found = (tool for tool in server.listing.tools if tool.name == options.reconcile)
-        return next((replace(tool, effect=Effect.READ) for tool in found), None)
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """Consults the run's record before and after the call: one that has an outcome already isn't made again.
+
+    The record gets the outcome before it is used.
+    """
+
+    reconcile: Reconciliation
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        if record is None or call.tool.effect is Effect.READ:
+            return await self.inner(call, deadline, record)
+        find = partial(self.reconcile, call, deadline)
+        known = await record.dispatch(call, find)
+        if known is not None:
+            return known
+        return await record.settle(call, await self.inner(call, deadline, record), find)

@@ -1,11 +1,12 @@
-"""Bounds the time of a call, whatever its server does, and how many of its server are made at once."""
+"""Attempts at a call: each waits for its turn and ends after its time limit; one that did no harm is repeated once."""
 
 import asyncio
+import random
 from dataclasses import dataclass
 from typing import Final
 
 from mcp_gateway.path.stage import Stage, failed, not_sent
-from mcp_gateway.registration.known_servers import Directory, KnownServer
+from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.sessions.breaker import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from starling.core.clock import Deadline
@@ -15,6 +16,8 @@ from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 _CALLS_AT_ONCE: Final = 32  # of a server, in one process; others wait for their turn
+_PAUSE_SECONDS: Final = (0.1, 0.5)
+_QUICK_SECONDS: Final = 5.0  # an attempt that took longer is not worth another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +29,12 @@ class CallBounds:
     queues: CallQueues
     limits: Limits
 
-    def seconds(self, server: KnownServer, tool: str) -> float:
-        """Return the seconds that a call of a tool may take, the wait for its turn included."""
-        return server.config.options.timeout_of(tool) or self.limits.tool_call_seconds
-
-    def at_once(self, server: KnownServer) -> int:
-        """Return how many calls of a server are made at once."""
-        return server.config.options.max_calls or _CALLS_AT_ONCE
-
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
     """Waits for the call's turn, and ends it after its time limit, never later than the deadline.
 
-    A call that used up its own time limit, after its turn had come, is a failure of its server.
+    The time limit includes the wait. A call that used it up after its turn had come is a failure of its server.
     """
 
     bounds: CallBounds
@@ -50,7 +45,8 @@ class Timeout:
         server = self.bounds.directory.server(name)
         if server is None:  # removed since it was checked
             return not_sent("removed", f"The server {name} was removed.")
-        own = self.bounds.seconds(server, call.tool.name)
+        options, limits = server.config.options, self.bounds.limits
+        own, at_once = options.timeout_of(call.tool.name) or limits.tool_call_seconds, options.max_calls
         seconds = deadline.cap(own)
         if seconds <= 0:
             return not_sent("timeout", "The run's time is used up.")
@@ -58,7 +54,7 @@ class Timeout:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self.bounds.queues.turn(name, self.bounds.at_once(server), call.tenant, call.run_id),
+                self.bounds.queues.turn(name, at_once or _CALLS_AT_ONCE, call.tenant, call.run_id),
             ):
                 begun = True
                 return await self.inner(call, deadline, record)
@@ -71,3 +67,33 @@ class Timeout:
         if record is not None and call.tool.effect is not Effect.READ and not record.has_left(call):
             return not_sent("timeout", f"No session with {name} was open within {seconds:.3g} s.")
         return failed(call, Observation.TIMED_OUT, "timeout", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Makes a call again, once and after a pause, if its server was unavailable.
+
+    A call that provably never left is made again whatever its effect; one whose connection was lost if it only reads,
+    or if it is idempotent: then it carries the same key. No call is made again while its server's breaker is open.
+    """
+
+    directory: Directory
+    breakers: ServerBreakers
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        before = deadline.remaining()
+        first = await self.inner(call, deadline, record)
+        never_left = first.observation is Observation.NOT_SENT
+        if first.code != "server_unavailable" or not (never_left or call.tool.effect is not Effect.UNSAFE):
+            return first
+        pause = random.uniform(*_PAUSE_SECONDS)  # noqa: S311 - spreads repetitions
+        quick = before - deadline.remaining() <= _QUICK_SECONDS and deadline.remaining() > pause
+        server = self.directory.server(call.tool.server)
+        if not quick or (server is not None and self.breakers.refuses((call.tool.server, server.config.hash))):
+            return first
+        await asyncio.sleep(pause)
+        second = await self.inner(call, deadline, record)
+        if first.observation is Observation.CONNECTION_LOST and second.observation is Observation.NOT_SENT:
+            return first  # that the second attempt didn't leave says nothing about the first one
+        return second

@@ -1,11 +1,11 @@
-"""Secrets of the platform are taken out of results, and of what a server says meanwhile, before anyone sees them."""
+"""Secrets of the platform: calls whose arguments contain one are refused, and results are masked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from mcp_gateway.path.stage import Stage
+from mcp_gateway.path.stage import Stage, not_sent
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
@@ -14,8 +14,23 @@ from starling.core.tools import CallRecord, ToolCall, ToolNotice, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
+class SecretArguments:
+    """Refuses calls whose arguments contain a known secret, also an encoded one, unless the tool's settings name it."""
+
+    directory: Directory
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        found = self.directory.secrets.names_in("\n".join(strings_in(call.arguments)))
+        if found and (refused := sorted(found.difference(self.directory.tool_options(call).secrets))):
+            text = f"The arguments contain a secret of the platform, which tools don't get: {', '.join(refused)}."
+            return not_sent("secret_in_arguments", text)
+        return await self.inner(call, deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
 class SecretResults:
-    """Replaces known secrets in text and structured content, also encoded ones; it comes before the size limit.
+    """Masks known secrets in text, structured content and notices, also encoded ones; it comes before the size limit.
 
     A link to a resource whose address contains a secret can't be followed.
     """
@@ -24,10 +39,9 @@ class SecretResults:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        secrets = self.directory.secrets
         masked_call = call
         if call.on_notice is not None:
-            masked_call = replace(call, on_notice=partial(_hand_on, call.on_notice, secrets))
+            masked_call = replace(call, on_notice=partial(_pass_masked, call.on_notice, self.directory.secrets))
         outcome = await self.inner(masked_call, deadline, record)
         secrets = self.directory.secrets  # servers may have been replaced meanwhile
         links = tuple(uri for uri in outcome.resources if not secrets.names_in(uri))
@@ -42,6 +56,6 @@ class SecretResults:
         return replace(outcome, text=text, data=cast("JsonObject", with_strings(outcome.data, iter(masked))))
 
 
-def _hand_on(take: Callable[[ToolNotice], None], secrets: KnownSecrets, notice: ToolNotice) -> None:
+def _pass_masked(take: Callable[[ToolNotice], None], secrets: KnownSecrets, notice: ToolNotice) -> None:
     message, logger = secrets.mask_beginning(notice.message), secrets.mask_beginning(notice.logger)
     take(replace(notice, message=message, logger=logger))

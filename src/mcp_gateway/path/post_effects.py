@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from mcp_gateway.configuration.post_effects import EmitEvent, InvalidateCache, RelistServer
+from mcp_gateway.configuration.options import EmitEvent, InvalidateCache
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
@@ -33,7 +33,8 @@ class PostEffects:
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         outcome = await self.inner(call, deadline, record)
         effects = self.directory.tool_options(call).post_effects
-        if not effects or _not_done(call, outcome):
+        # where it is proven that the call was not done; for `read` tools, whatever has failed counts as that
+        if not effects or state_after_answer(outcome.observation, call.tool.effect) is CallState.FAILED:
             return outcome
         succeeded = outcome.observation is Observation.COMPLETED
         events: list[str] = []
@@ -41,7 +42,7 @@ class PostEffects:
             match effect:
                 case InvalidateCache():
                     await self.invalidate(call.tenant, f"{call.tool.server}.{effect.invalidate}")
-                case RelistServer():
+                case "relist":
                     if succeeded:
                         self.relist(call.tool.server)
                 case EmitEvent():
@@ -49,8 +50,3 @@ class PostEffects:
                 case _:
                     assert_never(effect)
         return replace(outcome, events=tuple(events)) if events else outcome
-
-
-def _not_done(call: ToolCall, outcome: ToolOutcome) -> bool:
-    """Whether it is proven that the call was not done. For `read` tools, whatever has failed counts as that."""
-    return state_after_answer(outcome.observation, call.tool.effect) is CallState.FAILED

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from brain.durability.ledger import Ledger
-from mcp_gateway.path import retry
+from mcp_gateway.path import attempts
 from mcp_gateway.path.dispatch import IDEMPOTENCY_KEY
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import ServerUnavailableError
@@ -63,7 +63,7 @@ def intended(path: ScriptedPath, effect: Effect) -> tuple[ToolCall, Ledger]:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_PAUSE_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(attempts, "_PAUSE_SECONDS", (0.0, 0.0))
 
 
 async def test_read_whose_connection_was_lost_is_made_again_without_a_row_in_the_ledger() -> None:

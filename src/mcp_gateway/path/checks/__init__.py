@@ -1,1 +1,0 @@
-"""Stages that may refuse a call before anything is sent."""

@@ -1,1 +1,0 @@
-"""Stages that change, keep or follow what a call returned."""

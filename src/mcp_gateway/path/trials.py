@@ -1,0 +1,81 @@
+"""Trials of teams: calls that may change something are answered here, and neither made nor recorded as made."""
+
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from mcp_gateway.path.schema_checks import result_violations
+from mcp_gateway.path.stage import Stage
+from mcp_gateway.schemas.validation import Validators
+from starling.core.clock import Deadline
+from starling.core.json import Json, JsonObject, canonical, storable, storable_text
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome, TrialResult
+
+NOT_EXECUTED: Final = "recorded, not executed"
+_NOT_CALLED: Final = "[simulated: this is a trial, so {tool} was not called; {instead}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCalls:
+    """Sends the calls of a trial that may change something to `simulation`, all others on to `inner`.
+
+    It comes before approval and record: no person is asked about such a call, and it leaves no row.
+    """
+
+    simulation: Stage
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        is_simulated = call.trial is not None and call.tool.effect is not Effect.READ
+        return await (self.simulation if is_simulated else self.inner)(call, deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Answers a call of a trial with the fixture of its case, else with a fixed text.
+
+    A note before the result tells reviewers and people that the tool was not called.
+    """
+
+    validators: Validators
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        fixture = _fixture_for(call)
+        if fixture is None:
+            outcome = ToolOutcome(Observation.COMPLETED, NOT_EXECUTED, simulated="simulated")
+            instead = "take it as done"
+        else:
+            outcome = replace(await self._given(call, storable(fixture.result)), simulated="fixture")
+            instead = "take the result below, which its case gives, as the tool's"
+        note = _NOT_CALLED.format(tool=call.tool.full_name, instead=instead)
+        return replace(outcome, text=storable_text(f"{note}\n{outcome.text}"))
+
+    async def _given(self, call: ToolCall, result: Json) -> ToolOutcome:
+        """Return the outcome of a fixture, which has to keep the promise of the tool's output schema too.
+
+        Where that schema has only `result`, as libraries of servers make it, the bare value will do.
+        """
+        schema = call.tool.output_schema
+        properties = (schema or {}).get("properties")
+        if not isinstance(result, dict) and isinstance(properties, dict) and list(properties) == ["result"]:
+            data: JsonObject | None = {"result": result}
+        else:
+            data = cast("JsonObject", result) if isinstance(result, dict) else None
+        violations = ""
+        if schema is not None and data is None:
+            violations = "it is not an object"
+        elif schema is not None:
+            violations = await result_violations(self.validators, call.tool.schemas_key, schema, data)
+        if violations:
+            text = f"The fixture for {call.tool.full_name} violates the tool's output schema: {violations}."
+            return ToolOutcome(Observation.INVALID_RESULT, text, code="invalid_result")
+        return ToolOutcome(Observation.COMPLETED, result if isinstance(result, str) else canonical(result), data)
+
+
+def _fixture_for(call: ToolCall) -> TrialResult | None:
+    """Return the first fixture for exactly this call, else the first for any call of its tool."""
+    given = call.trial.fixtures if call.trial else ()
+    own = [fixture for fixture in given if fixture.tool == call.tool.full_name]
+    wanted = canonical(call.arguments)
+    exact = (fixture for fixture in own if fixture.arguments is not None and canonical(fixture.arguments) == wanted)
+    return next(exact, None) or next((fixture for fixture in own if fixture.arguments is None), None)
