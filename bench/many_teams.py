@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 
 from architect.compiler import compile_team
+from architect.repository import Creator, TeamKey, TeamRepository
 from architect.team_world import TeamWorld
-from architect.teams.repository import Creator, TeamKey, TeamRepository
 from bench import figures
 from bench.figures import Figure
 from bench.harness import BenchSetup
@@ -18,9 +18,8 @@ from bench.labelled_texts import server_rows
 from bench.platform_process import Place, Platform, admin_session, up
 from bench.prompt_length import add_servers, catalogue, recorded
 from brain.registry.manifest import Manifest
-from brain.registry.repository import EpochRepository
-from brain.registry.teams.repository import StarRepository
-from brain.registry.teams.service import with_team
+from brain.registry.repository import EpochRepository, StarRepository
+from brain.registry.team_cards import with_team
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor

@@ -7,13 +7,13 @@ from time import process_time
 from typing import Any, Final
 
 from architect.compiler import compile_team
-from architect.spec_reading import team_of
+from architect.spec_format import team_of
 from architect.team_world import TeamWorld
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import server_rows
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.teams.binding import team_card, tools_of
+from brain.registry.team_cards import team_card, tools_of
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
-from architect.cases import case_findings
 from architect.checks import COMPOSITION, checked
 from architect.compiler import compile_team
 from architect.design.designer import Designed, Designer
-from architect.proof import prove
+from architect.proof import case_findings, prove
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
+from architect.repository import TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from architect.teams.repository import TeamVersion
 from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
 from starling.core.events.build_events import Published
 from starling.core.json import JsonObject

@@ -4,8 +4,7 @@ from collections import OrderedDict
 from typing import Final
 
 from architect.checks import STRUCTURE, checked
-from architect.granted_tools import Grants, granted_star, granted_tools, members_without_tools
-from architect.team_world import TeamWorld
+from architect.team_world import Grants, TeamWorld, granted_star, granted_tools, members_without_tools
 from starling.core.agents import Persona
 from starling.core.json import digest
 from starling.core.llm import ModelRole

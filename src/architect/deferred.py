@@ -1,8 +1,8 @@
 """The imports that the architect defers until somebody asks for them."""
 
 
-def spec_diff():
-    """Return the module that compares specs. Imports YAML."""
-    from architect import spec_diff
+def spec_format():
+    """Return the module that reads, writes and compares specs. Imports YAML."""
+    from architect import spec_format
 
-    return spec_diff
+    return spec_format

@@ -1,17 +1,239 @@
-"""Proofs: a team is tried on its cases, and what it did is judged by their criteria."""
+"""Proofs: a team is tried on its cases, and each trial is judged by rules where they decide, else by a model."""
 
+import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count, islice
+from typing import Annotated, ClassVar, Final
 
-from architect.cases import with_cases
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criterion, unknown_tool
+from architect.checks.examples import named_tools
 from architect.checks.few_cases import FEWEST
-from architect.judgement import judged
+from architect.team_world import TeamWorld
+from architect.wording import folded
+from starling.core.errors import LLMInvalidResponse
 from starling.core.events.build_events import MetCriterion, Proof
-from starling.core.teams.building import BuildCase, BuildRun
-from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialRecord, share_met
-from starling.core.teams.spec import Criterion, Example, TeamSpec
+from starling.core.model_output.names import aliases, resolve
+from starling.core.teams.building import BuildCase, BuildRun, Section
+from starling.core.teams.findings import MOST_FINDINGS, Finding
+from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord, share_met
+from starling.core.teams.spec import Criterion, Example, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
+
+CASES: Final = "cases"
+"""What paths of findings in the caller's cases begin with."""
+
+_WRITER: Final = TeamMember(name="writer", role="Writer", goal="Write.")
+_PART: Final = re.compile(r"^(criteria|examples)\[(\d+)\]")
+
+
+def with_cases(team: TeamSpec, extra: Sequence[BuildCase]) -> TeamSpec:
+    """Return a spec that has the caller's cases as further examples, to be checked and proved as one.
+
+    They are named `case_1`, `case_2` and so on, as in a build; names of examples are left out. Their criteria are added
+    too, under another id where theirs is taken.
+    """
+    criteria, examples = {one.id: one for one in team.criteria}, list(team.examples)
+    taken = {example.id for example in examples}
+    names = (name for name in map("case_{}".format, count(1)) if name not in taken)
+    for case, name in zip(extra, names, strict=False):
+        ids = [_added(criteria, one, name) for one in case.criteria]
+        examples.append(
+            Example(
+                id=name,
+                input=case.input,
+                fixtures=case.fixtures,
+                criteria=tuple(dict.fromkeys(ids)),
+                must_call=case.must_call,
+                must_not_call=case.must_not_call,
+            )
+        )
+    if len(examples) == len(team.examples):
+        return team
+    return team.model_copy(update={"criteria": tuple(criteria.values()), "examples": tuple(examples)})
+
+
+def case_findings(team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld) -> list[Finding]:
+    """Return why a team's examples and the caller's cases can't prove it; empty if they can.
+
+    Paths of the caller's cases begin with `cases`.
+    """
+    found = checked(with_cases(team, extra), world, PROOF_RULES)
+    return [of_cases(finding, len(team.examples), len(team.criteria)) for finding in found]
+
+
+def case_faults(cases: Sequence[BuildCase], world: TeamWorld) -> list[Finding]:
+    """Return what is wrong with the caller's cases, whatever team is tried on them; empty if nothing is."""
+    spec = with_cases(TeamSpec(name="team", purpose="Any.", members=(_WRITER,)), cases)
+    found = chain(caller_grant.check(spec, world), _unknown_tools(spec, world), trivial_criterion.check(spec, world))
+    return [of_cases(finding, 0, 0) for finding in islice(found, MOST_FINDINGS)]
+
+
+def _unknown_tools(spec: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    for number, example in enumerate(spec.examples):
+        for place, tool in named_tools(example):
+            yield from unknown_tool.unknown(f"examples[{number}].{place}", tool, world)
+    for number, criterion in enumerate(spec.criteria):
+        if criterion.kind == "tool_called" and criterion.value is not None:
+            yield from unknown_tool.unknown(f"criteria[{number}].value", criterion.value, world)
+
+
+def of_cases(finding: Finding, examples: int, criteria: int) -> Finding:
+    """Return a finding whose path begins with `cases` where it is in an example or a criterion after so many."""
+    own = {"examples": examples, "criteria": criteria}
+
+    def place(part: re.Match[str]) -> str:
+        name, number = part[1], int(part[2])
+        if number < own[name]:
+            return part[0]
+        return f"{CASES}{'.criteria' if name == 'criteria' else ''}[{number - own[name]}]"
+
+    return replace(finding, path=_PART.sub(place, finding.path, count=1))
+
+
+def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> str:
+    """Add a criterion of a case to those of the team, and return the id that it has there."""
+    if criteria.setdefault(criterion.id, criterion) == criterion:
+        return criterion.id
+    stem = f"{case}-{criterion.id}"[:40]
+    free = (stem, *(f"{stem}-{number}" for number in range(2, len(criteria) + 3)))
+    name = next(one for one in free if one not in criteria)
+    criteria[name] = criterion.model_copy(update={"id": name})
+    return name
+
+
+_ANSWER_CHARS: Final = 12_000
+_FIXTURE_CHARS: Final = 2_000
+_FIXTURES: Final = 8
+_CALLS: Final = 50
+_VALUE_CHARS: Final = 80  # of a criterion's value in a reason
+_FAULT_CHARS: Final = 300
+_NO_REASON: Final = "The judge did not find it met."
+
+
+def _listed(value: object) -> object:
+    return [] if value is None else value
+
+
+class Judgement(BaseModel):
+    """A judge's answer: ids of the criteria that are met and of those that are not, and why not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    EXPECTED: ClassVar[str] = 'one JSON object with "met", "not_met" (lists of ids) and "reason"'
+    NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("met", "not_met")
+    MUST_AGREE: ClassVar[tuple[str, ...]] = ("met",)
+
+    met: Annotated[list[str], BeforeValidator(_listed)]
+    not_met: Annotated[list[str], BeforeValidator(_listed)] = []
+    reason: str = ""
+
+
+async def judged(
+    example: Example, criteria: Mapping[str, Criterion], trial: TrialRecord, run: BuildRun, step: str
+) -> list[CriterionReport]:
+    """Return for each demand of an example whether the trial meets it; at least one.
+
+    A model is asked at most once, as this step, about all criteria that only it can judge. Nothing is met where the
+    team gave no answer. Raises what `BuildRun.ask` raises, but for an answer that can't be read: then nothing that was
+    asked is met.
+    """
+    failure = trial.failure or ("" if trial.reply.strip() else "The team gave no answer.")
+    own = [criteria[name] for name in example.criteria]
+    asked = [] if failure else [one for one in own if one.kind == "judged"]
+    verdicts: Mapping[str, CriterionReport] = await _verdicts(example, asked, trial, run, step) if asked else {}
+    found = [*(verdicts.get(one.id) or _by_rule(one, trial) for one in own), *_calls(example, trial)]
+    if not found:
+        return [_report("answer", failure[:_FAULT_CHARS])]
+    return [_report(one.id, failure[:_FAULT_CHARS]) for one in found] if failure else found
+
+
+def _by_rule(criterion: Criterion, trial: TrialRecord) -> CriterionReport:
+    return _report(criterion.id, _FAULTS[criterion.kind](criterion.value or "", trial))
+
+
+def _without_text(value: str, trial: TrialRecord) -> str:
+    wanted = folded(value)
+    return "" if wanted and wanted in folded(trial.reply) else f"The answer doesn't contain {_shown(value)}."
+
+
+def _without_call(tool: str, trial: TrialRecord) -> str:
+    statuses = [call.status for call in trial.calls if call.tool == tool]
+    if "succeeded" in statuses:
+        return ""
+    return f"No call of {tool!r} succeeded." if statuses else f"{tool!r} was not called."
+
+
+def _without_artifact(name: str, trial: TrialRecord) -> str:
+    return "" if name in trial.artifacts else f"There is no artifact {_shown(name)}."
+
+
+_FAULTS: Final[Mapping[str, Callable[[str, TrialRecord], str]]] = {
+    "text_contains": _without_text,
+    "tool_called": _without_call,
+    "artifact": _without_artifact,
+    "judged": lambda _value, _trial: _NO_REASON,
+}
+
+
+def _calls(example: Example, trial: TrialRecord) -> Iterator[CriterionReport]:
+    """Return whether the tools were called that must be, and none that must not be, not even in vain."""
+    for tool in dict.fromkeys(example.must_call):
+        yield _report(f"must_call {tool}", _without_call(tool, trial))
+    called = {call.tool for call in trial.calls}
+    for tool in dict.fromkeys(example.must_not_call):
+        yield _report(f"must_not_call {tool}", f"{tool!r} was called." if tool in called else "")
+
+
+def _report(name: str, fault: str) -> CriterionReport:
+    return CriterionReport(id=name, met=not fault, reason=fault)
+
+
+async def _verdicts(
+    example: Example, criteria: Sequence[Criterion], trial: TrialRecord, run: BuildRun, step: str
+) -> Mapping[str, CriterionReport]:
+    """Return what the judge says of each criterion; one that isn't named as met, or is named as both, is not met."""
+    try:
+        judgement = await run.ask(step, "judge", list(_sections(example, criteria, trial)), Judgement)
+    except LLMInvalidResponse as error:
+        return {one.id: _report(one.id, f"It could not be judged: {error}") for one in criteria}
+    known = aliases({one.id: () for one in criteria})
+    met, unmet = ({resolve(name, known) for name in names} for names in (judgement.met, judgement.not_met))
+    reason = " ".join(judgement.reason.split())[:_FAULT_CHARS] or _NO_REASON
+    return {one.id: _report(one.id, "" if one.id in met - unmet else reason) for one in criteria}
+
+
+def _sections(example: Example, criteria: Sequence[Criterion], trial: TrialRecord) -> Iterator[Section]:
+    """Return what the judge is shown, cut to a fixed length."""
+    yield Section("request", example.input)
+    calls = [
+        Section("call", attributes={"tool": call.tool, "status": call.status, "result_from": call.source})
+        for call in trial.calls[:_CALLS]
+    ]
+    results = [
+        _cut_section("result", json.dumps(one.result, ensure_ascii=False), _FIXTURE_CHARS, {"tool": one.tool})
+        for one in example.fixtures[:_FIXTURES]
+    ]
+    if calls:
+        yield Section("calls", parts=calls)
+    if results:
+        yield Section("known_results", parts=results)
+    yield _cut_section("answer", trial.reply, _ANSWER_CHARS, {})
+    yield Section("criteria", parts=[Section("criterion", one.text, {"id": one.id}) for one in criteria])
+
+
+def _cut_section(name: str, text: str, most: int, attributes: Mapping[str, str]) -> Section:
+    note = {} if len(text) <= most else {"shown": f"the beginning of {len(text):,} characters"}
+    return Section(name, text[:most], {**attributes, **note})
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _VALUE_CHARS else f"{value[: _VALUE_CHARS - 1]}…")
+
 
 _REPLY_CHARS: Final = 12_000
 _REASON_CHARS: Final = 2_000

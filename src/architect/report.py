@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from architect.cases import CASES
 from architect.checks.few_cases import FEWEST
+from architect.proof import CASES
 from architect.team_store import PublishedVersion
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.findings import Finding

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from architect.repository import TeamVersion
 from architect.team_world import TeamWorld
-from architect.teams.repository import TeamVersion
 from starling.core.principal import Principal
 from starling.core.teams.build_origin import Approval, BuildOrigin
 from starling.core.teams.proofs import ProofReport

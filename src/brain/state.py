@@ -178,7 +178,7 @@ class GraphState(TypedDict):
     ]  # nothing is stored for a run that asks nothing
 
 
-class Dispatch(TypedDict):
+class TaskDispatch(TypedDict):
     """What one agent receives: its task and the parts of the state that it needs.
 
     `calls_before` is the number of tool calls that earlier tries of the task made.

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brain.prompts import program_text
-from brain.prompts.templates import divided
+from brain.prompts import divided, program_text
 from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest

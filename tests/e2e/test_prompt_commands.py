@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from brain.prompts import program_text, prompt
-from brain.prompts.templates import divided
+from brain.prompts import divided, program_text, prompt
 from tests.support.command_line import CliWorkspace, new_workspace, server_file
 from tests.support.langfuse_server import PUBLIC_KEY, SECRET_KEY, LangfuseServer, langfuse_in_a_thread
 

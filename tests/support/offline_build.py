@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from architect.design.designer import Designed, Designer
-from brain.agents.runtimes.build_run import rendered
+from brain.agents.runtimes.architect import rendered
 from brain.prompts import prompt as prompt_of
-from brain.prompts.response_schemas import response_schema
+from brain.prompts import response_schema
 from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from brain.execution.run_executor import Brain
-from brain.registry.teams.service import with_team
+from brain.registry.team_cards import with_team
 from starling.app.container.database import Database
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime

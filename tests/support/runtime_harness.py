@@ -7,12 +7,12 @@ from typing import Any
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona, RuntimeName
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
@@ -73,8 +73,8 @@ class RuntimeHarness:
         return await self.pipeline().run(begun.context, dispatch(task))
 
 
-def dispatch(task: str = "order tea") -> Dispatch:
-    return Dispatch(
+def dispatch(task: str = "order tea") -> TaskDispatch:
+    return TaskDispatch(
         input_request="Order tea.",
         path="t1",
         messages=[],

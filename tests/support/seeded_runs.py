@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import insert, text
 
 from brain.explanation.shape import Explanation
-from brain.registry.teams.service import with_team
+from brain.registry.team_cards import with_team
 from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id

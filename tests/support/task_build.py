@@ -2,7 +2,7 @@
 
 from typing import Never
 
-from brain.agents.runtimes.build_run import TaskBuildRun
+from brain.agents.runtimes.architect import TaskBuildRun
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from architect.granted_tools import lacks, wanted_tools
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, lacks, wanted_tools
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import Criterion, TeamSpec
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from architect.granted_tools import lacks, wanted_tools
-from architect.near_names import did_you_mean
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, lacks, wanted_tools
+from architect.wording import did_you_mean
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import Example, TeamSpec
 

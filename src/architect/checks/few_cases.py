@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from architect.plain_text import folded
 from architect.team_world import TeamWorld
+from architect.wording import folded
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import TeamSpec
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
-from architect.granted_tools import granted_tools
-from architect.plain_text import plain_words
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, granted_tools
+from architect.wording import plain_words
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import TeamMember, TeamSpec
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from architect.plain_text import folded, says_something
 from architect.team_world import TeamWorld
+from architect.wording import folded, says_something
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import Example, TeamSpec
 

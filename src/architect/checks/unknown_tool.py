@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
+from architect.wording import did_you_mean
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import TeamMember, TeamSpec
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from architect.granted_tools import granted_tools
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, granted_tools
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import TeamSpec
 

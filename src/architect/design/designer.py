@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from architect.cases import of_cases
 from architect.checks import DESIGN_RULES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
-from architect.design.missing_parts import missing_parts
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
-from architect.design.selection import SHORTLIST, Selection, select
+from architect.design.selection import SHORTLIST, Selection, missing_parts, select
+from architect.proof import of_cases
 from architect.team_world import TeamWorld
 from starling.core.events.build_events import CheckFinding, Checks, Design, MissingPart
 from starling.core.events.build_events import DesignedMember as ShownMember

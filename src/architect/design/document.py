@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Final, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from architect.checks import name_findings
-from architect.granted_tools import granted_tools
-from architect.spec_reading import team_of
-from architect.team_world import TeamWorld, is_reserved
+from architect.spec_format import team_of
+from architect.team_world import TeamWorld, granted_tools, is_reserved
 from starling.core.json import storable_text
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.teams.building import BuildCase, BuildRequest

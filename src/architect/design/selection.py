@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from architect.design.document import DesignDocument
 from architect.design.goal_parts import tells_about_caller
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
@@ -215,3 +216,29 @@ def _stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             return word[: -len(ending)] + instead
     return word.removesuffix("e") if len(word) > 3 else word  # `charge` like `charges`
+
+
+def missing_parts(
+    document: DesignDocument, selection: Selection, candidates: Sequence[Candidate]
+) -> tuple[MissingPart, ...]:
+    """Return each part that nothing serves, with what came nearest.
+
+    A part that the search found nothing for counts as served where a member with tools says that it does it, and the
+    best candidate has at least a word of it: the designer reads more than the search.
+    """
+    found = {
+        part.text: part.missing for number, part in enumerate(selection.parts, 1) if _is_open(number, part, document)
+    }
+    for text in filter(None, map(str.strip, document.missing)):
+        part = max(selection.parts, key=lambda one: words_in_common(one.text, text), default=None)
+        if part and words_in_common(part.text, text):
+            found.setdefault(part.text, part.missing)
+        else:
+            found[text] = MissingPart(part=text, nearest=[name_of(one) for one in candidates[:_NEAREST]])
+    return tuple(found.values())
+
+
+def _is_open(number: int, part: PartFit, document: DesignDocument) -> bool:
+    claimed = any(number in member.parts and (member.server or member.team) for member in document.members)
+    named = part.best is not None and shared_words(part.text, part.best) > 0
+    return part.fit == "none" and not (claimed and named)

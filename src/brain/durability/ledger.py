@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Final, Protocol
 
-from brain.interrupts.approvals import approve, exact_call
-from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
+from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts, approve, exact_call
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, canonical, digest

@@ -8,11 +8,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
-from brain.nodes.agents import Agents, TaskPipeline
+from brain.nodes.agents import AgentsNode, TaskPipeline
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.run.context import RunContext
-from brain.state import Dispatch, GraphState, TaskRecord, Update, after, approved
+from brain.state import GraphState, TaskDispatch, TaskRecord, Update, after, approved
 from starling.core.teams.stars import StarSpec
 
 QA = "qa"
@@ -25,7 +25,7 @@ type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
 class StarNodes:
     """What stars are built of; each star's own supervisor is `supervisor` with the star's spec."""
 
-    supervisor: Supervisor
+    supervisor: SupervisorNode
     pipeline: TaskPipeline
     qa: Qa
 
@@ -34,7 +34,7 @@ class StarNodes:
 class SupervisorTurn:
     """The supervisor's turn, with the final answer where no task comes next: a step less than a node of its own."""
 
-    supervisor: Supervisor
+    supervisor: SupervisorNode
     qa: Qa
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
@@ -50,7 +50,7 @@ def build_star(spec: StarSpec, nodes: StarNodes) -> Star:
     """
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
     graph.add_node("supervisor", SupervisorTurn(replace(nodes.supervisor, star=spec), nodes.qa))
-    graph.add_node("agents", Agents(nodes.pipeline))
+    graph.add_node("agents", AgentsNode(nodes.pipeline))
     graph.add_edge(START, "supervisor")
     graph.add_conditional_edges("supervisor", route, ["agents", END])
     graph.add_edge("agents", "supervisor")
@@ -77,10 +77,10 @@ async def route(state: GraphState) -> Sequence[Send] | str:
     return [Send("agents", _dispatch(state, task)) for task in chosen] or END
 
 
-def _dispatch(state: GraphState, task: TaskRecord) -> Dispatch:
+def _dispatch(state: GraphState, task: TaskRecord) -> TaskDispatch:
     done = approved(state)
     tries = [result for result in state["results"] if result["task_id"] == task["id"]]
-    return Dispatch(
+    return TaskDispatch(
         input_request=state["input_request"],
         path=task["id"] if not tries else f"{task['id']}.{len(tries) + 1}",
         messages=state["messages"],

@@ -11,15 +11,14 @@ from brain.agents.runtimes.architect import ArchitectRuntime
 from brain.agents.runtimes.crew import executor as crew_executor
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
 from brain.agents.runtimes.native import NativeRuntime
-from brain.agents.runtimes.team import TeamRuntime
-from brain.agents.runtimes.team_trial import TeamTrial
+from brain.agents.runtimes.team import TeamRuntime, TeamTrial
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
-from brain.conversation.rendering import SHOWN, render
+from brain.conversation.states import SHOWN, render
 from brain.durability.checkpointer import RunCheckpoints
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
@@ -31,7 +30,7 @@ from brain.lifecycle.active_runs import ActiveRun
 from brain.lifecycle.fallback_answer import state_at_timeout
 from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import ARCHITECT, Roster
 from brain.retrieval.search import AgentSearch
@@ -254,7 +253,7 @@ class Brain:
 def _stars(parts: Collaborators) -> StarRunner:
     limits, tracer = parts.limits, parts.tracer
     shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
-    supervisor = Supervisor(limits, shortlister, parts.gateway, tracer)
+    supervisor = SupervisorNode(limits, shortlister, parts.gateway, tracer)
     return StarRunner(supervisor, Qa(), partial(_pipeline, parts))
 
 

@@ -12,7 +12,7 @@ from langgraph.runtime import RunControl
 from brain.execution.graph import Star, StarNodes, build_star
 from brain.nodes.agents import TaskPipeline
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.run.context import RunContext
 from brain.state import GraphState
 from starling.core.errors import SuspendedError
@@ -24,7 +24,7 @@ _STARS_KEPT: Final = 64
 class StarRunner:
     """Executes stars, each built once. `pipeline` makes what works on tasks, which may execute further stars."""
 
-    def __init__(self, supervisor: Supervisor, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
+    def __init__(self, supervisor: SupervisorNode, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
         self._nodes = StarNodes(supervisor, pipeline(self), qa)
         self._steps = supervisor.graph_steps
         self._control = RunControl()

@@ -1,7 +1,8 @@
-"""The answer without a model: the results as they are, and the parts that are missing."""
+"""Answers without a model: the results as they are, the parts that are missing, and why there is no result."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, cast
 
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.lifecycle.citations import citations_of
@@ -42,3 +43,103 @@ def state_at_timeout(state: GraphState) -> GraphState:
     outcomes = list(approved(state).values())
     reply = state["reply"] or (plain_answer(outcomes, degraded) if outcomes else "")
     return cast("GraphState", {**state, "degraded": degraded, "reply": reply, "citations": citations_of(outcomes)})
+
+
+NO_RESULT: Final = "no_result"
+_SHOWN_TOOLS = 5
+_OTHER_SERVER = (
+    "a server with a tool for it (`starling server add`); `starling server show NAME` lists what a server can do"
+)
+_MODEL = "a look at the model: `starling doctor` checks its endpoint"
+_SERVER = "a look at the server: `starling server test NAME` starts it and lists its tools"
+_SMALLER = "a smaller request, or a higher limit (`limits` in starling.yaml)"
+_CHECK_FIRST = "a look at what the call may have changed, before the request is sent again"
+_REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "": _OTHER_SERVER,
+        "unable": _OTHER_SERVER,
+        "not_allowed": f"{_OTHER_SERVER}, or a key that may call the tool",
+        "invalid_arguments": "a request that names every value that the tool needs",
+        "tool_error": "a request with other values, if the tool's message says what is wrong with them",
+        "timeout": "more time for the tool (`timeout` under `x-starling`), or a smaller request",
+        "server_unavailable": _SERVER,
+        "agent_unavailable": _SERVER,
+        "memory_limit": "a smaller request, or more memory for the server (`limits.memory_bytes_per_server`)",
+        "invalid_result": f"{_SERVER}; what it answered can't be used",
+        "removed": "a new request: the server's tools changed during this one",
+        "quarantined": "an admin who approves the tool (`starling server approve NAME`)",
+        "switched_off": "an admin who switches it on again (`starling switch list`)",
+        "not_approved": "an approval of the call",
+        "not_repeated": _CHECK_FIRST,
+        "interrupted": _CHECK_FIRST,
+        "outcome_unknown": _CHECK_FIRST,
+        "over_limit": _SMALLER,
+        "deadline_exceeded": _SMALLER,
+        "budget_exhausted": _SMALLER,
+        "rejected": "a request that says more exactly what is wanted, or a stronger model",
+        "empty_plan": "a request that says in a whole sentence what is wanted, or a stronger model",
+        "llm_invalid_response": f"a stronger model, or {_MODEL}",
+        "llm_timeout": _MODEL,
+        "llm_connection_error": _MODEL,
+        "llm_server_error": _MODEL,
+        "journal_diverged": "a new request: this one can't be continued",
+    }
+)
+_REPORTED: Final = frozenset(
+    {
+        "capability_gap",
+        "conflict",
+        "forbidden",
+        "goal_unclear",
+        "not_found",
+        "proof_failed",
+        "quota_exceeded",
+        "team_invalid",
+    }
+)
+"""Why a team was not built: the reason is a report for whoever asked, with what to do."""
+_UNKNOWN_CODE = "the log of the worker, which has the details"
+
+
+def reply_without_results(state: GraphState) -> str:
+    """Return the reply of a run that found nothing, composed of its failed tasks and unserved parts."""
+    parts = degraded_parts(state)
+    if len(state["tasks"]) == 1 and (report := _report(state["results"])):
+        return report
+    opening = "There is no answer: no task gave a result." if state["tasks"] else "There is no answer."
+    if state["failure"]:
+        code = state.get("failure_code")
+        opening = f"{state['failure']}\nWhat would help: {_remedy(code)}." if code else state["failure"]
+    return "\n\n".join([opening, *(_row(state, part) for part in parts)])
+
+
+def _report(results: Sequence[TaskOutcome]) -> str:
+    """Return the report of a task that has one, empty for any other."""
+    return results[-1]["reason"] if results and results[-1].get("code") in _REPORTED else ""
+
+
+def _row(state: GraphState, part: DegradedPart) -> str:
+    """Return why a part was not answered, who tried it and what would help."""
+    tries = [result for result in state["results"] if result["task_id"] == part.get("task_id")]
+    code = tries[-1].get("code", "rejected") if tries else ""
+    return "\n".join([degraded_line(part), *_tried(tries), f"  What would help: {_remedy(code)}."])
+
+
+def _tried(tries: Sequence[TaskOutcome]) -> Iterator[str]:
+    if not tries:
+        return
+    agents = list(dict.fromkeys(result["agent"] for result in tries))
+    attempts = sum(result["attempts"] for result in tries)
+    used = [use["tool"] for result in tries for use in result["tools"]]
+    names = list(dict.fromkeys(used))
+    shown = ", ".join([*names[:_SHOWN_TOOLS], *(["…"] if len(names) > _SHOWN_TOOLS else [])])
+    calls = f"{_counted(len(used), 'tool call')} ({shown})" if used else "no tool call"
+    yield f"  Tried: {', '.join(agents)}, {_counted(attempts, 'attempt')}, {calls}."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _remedy(code: str) -> str:
+    return _REMEDIES.get(code, _UNKNOWN_CODE)

@@ -17,7 +17,7 @@ from brain.conversation.states import (
     encode,
 )
 from brain.interrupts.budget import Meter
-from brain.lifecycle.unanswered_reply import NO_RESULT, reply_without_results
+from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results
 from brain.state import GraphState, approved, is_answered_directly
 from starling.core.clock import Clock
 from starling.core.events.run_events import Citation, Degradation, Done, Failure

@@ -7,25 +7,25 @@ from langgraph.runtime import Runtime
 
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.run.context import RunContext
-from brain.state import Dispatch, TaskOutcome, Update
+from brain.state import TaskDispatch, TaskOutcome, Update
 from starling.core.task_paths import team_task_path
 
 
 class TaskPipeline(Protocol):
     """Takes a task from dispatch to outcome."""
 
-    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+    async def run(self, context: RunContext, dispatch: TaskDispatch) -> TaskOutcome:
         """Return the outcome of the task. Raises SuspendedError while it waits for an answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Agents:
+class AgentsNode:
     """The worker node, for whichever agent the task names."""
 
     pipeline: TaskPipeline
 
-    async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
+    async def __call__(self, state: TaskDispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
         context = runtime.context
         card, path = context.roster.get(state["task"]["agent"]), state["path"]

@@ -6,15 +6,14 @@ from functools import partial
 
 from langgraph.runtime import Runtime
 
-from brain.conversation.rendering import history_lines
+from brain.conversation.states import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.citations import citations_of, without_unsourced
-from brain.lifecycle.fallback_answer import degraded_lines, plain_answer
-from brain.lifecycle.unanswered_reply import reply_without_results
+from brain.lifecycle.fallback_answer import degraded_lines, plain_answer, reply_without_results
 from brain.prompts import Xml, element, lines
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
-from brain.run.stream_buffer import StreamBuffer
+from brain.run.recorder import StreamBuffer
 from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import ModelRequest, ModelRole

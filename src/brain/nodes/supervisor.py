@@ -16,10 +16,9 @@ from brain.interrupts.clarification import (
     state_with_answer,
 )
 from brain.interrupts.requests import interrupt_on_suspension
-from brain.planning import circuit_breaker
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.planning.decision_request import DecisionInputs, decision_request
-from brain.planning.decision_update import adopt, is_final
+from brain.planning.decision_update import adopt, count_selection, is_final, is_open
 from brain.planning.plan_validation import (
     UNREACHED,
     PlanningContext,
@@ -75,7 +74,7 @@ class SessionWarmer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Supervisor:
+class SupervisorNode:
     """Decides what comes next. Asks no model while the plan is sound, nor once it is finished."""
 
     limits: Limits
@@ -196,10 +195,10 @@ class Supervisor:
             return update | _finish(adopted, unreached="")
         if is_empty(decision) and not adopted["tasks"]:
             return update | _finish(adopted) | {"failure": _NOTHING_PLANNED, "failure_code": "empty_plan"}
-        routing = circuit_breaker.count_selection(adopted, {task["agent"] for task in tasks})
+        routing = count_selection(adopted, {task["agent"] for task in tasks})
         update |= {"routing": routing}
         ready = ready_tasks(adopted)
-        tripped = circuit_breaker.is_open(routing)
+        tripped = is_open(routing)
         if tripped and not reported:
             context.recorder.warn(
                 "circuit_breaker", "The same agents were asked again without progress: answering with what is there."

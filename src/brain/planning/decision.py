@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from brain.prompts.response_schemas import response_schema
+from brain.prompts import response_schema
 from starling.core.llm import ResponseSchema
 
 

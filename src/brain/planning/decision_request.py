@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from brain.conversation.rendering import history_lines
+from brain.conversation.states import history_lines
 from brain.governance import Allowance
 from brain.planning.decision import decision_schema
 from brain.prompts import Prompt, Xml, element, lines

@@ -1,10 +1,12 @@
-"""How a decision of the supervisor changes the state."""
+"""How a decision of the supervisor changes the state, and the circuit breaker that ends planning without progress."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from typing import Final
 
 from brain.planning.decision import Decision
 from brain.planning.plan_validation import RejectedTask
-from brain.state import DegradedPart, GraphState, TaskRecord, Update, approved, failures
+from brain.state import DegradedPart, GraphState, Routing, TaskRecord, Update, approved, failures
+from starling.core.json import digest
 
 
 def is_direct_reply(decision: Decision) -> bool:
@@ -48,3 +50,33 @@ def _degraded(
     added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
     added += [DegradedPart(part=item.part, reason=item.reason, task_id=item.task_id) for item in rejected]
     return [*parts, *(part for part in added if part not in parts)]
+
+
+REPEATS_ALLOWED: Final = 2
+
+
+def count_selection(state: GraphState, agents: Set[str]) -> Routing:
+    """Return the routing of `state` with one more selection of agents counted.
+
+    `retry_count` grows with each selection of an agent that was selected before, and starts again at 0 after progress.
+    """
+    routing, progress = state["routing"], _progress(state)
+    if progress != routing["progress"]:
+        return {**routing, "progress": progress, "routed": sorted(agents), "retry_count": 0}
+    repeated = bool(agents & set(routing["routed"]))
+    return {
+        **routing,
+        "routed": sorted(agents | set(routing["routed"])),
+        "retry_count": routing["retry_count"] + repeated,
+    }
+
+
+def is_open(routing: Routing) -> bool:
+    """Whether no agent may be selected any more."""
+    return routing["retry_count"] >= REPEATS_ALLOWED
+
+
+def _progress(state: GraphState) -> str:
+    """Return a digest that changes when the plan, the approved results or the blackboard do."""
+    board = state["global_state"]
+    return digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})

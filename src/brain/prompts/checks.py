@@ -10,8 +10,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
-from brain.prompts import Prompt, program_text, prompt
-from brain.prompts.templates import Template, divided, joined
+from brain.prompts import Prompt, Template, divided, joined, program_text, prompt
 from starling.core.json import storable_text
 from starling.core.prompts import LONGEST_PROMPT
 

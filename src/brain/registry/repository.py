@@ -1,23 +1,26 @@
-"""Queries over epochs and the tool definitions that they pin."""
+"""Queries over epochs and what they pin: tool definitions, custom agents, stars of teams and texts of prompts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, cast, exists, func, insert, select, text, update
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import RowMapping, Select, cast, exists, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB, distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from brain.registry.manifest import Epoch, Manifest
-from brain.registry.manifest_diff import Changes, Names, difference
+from brain.registry.manifest import AgentPin, Changes, Epoch, Manifest, Names, difference
+from starling.core.agents import LLMAgentConfig
 from starling.core.errors import NotFoundError
+from starling.core.llm import PromptVersion
 from starling.core.principal import SHARED
+from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.runs.listing import EpochRange
-from starling.infra.postgres.tables import epochs, runs
+from starling.infra.postgres.tables import agents, epochs, prompts, runs, stars
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
 CHANNEL: Final = "starling_registry"
@@ -223,3 +226,185 @@ async def _active(connection: AsyncConnection) -> Epoch:
     query = select(epochs.c.number, epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.active)
     row = (await connection.execute(query)).one_or_none()
     return Epoch(0, Manifest()) if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVersion:
+    """A configuration that an agent has or had; an older one that is taken up again keeps its date."""
+
+    hash: str
+    config: LLMAgentConfig
+    created_at: datetime
+
+
+class AgentRepository:
+    """Custom agents in Postgres. Configurations are never removed: epochs pin them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncGenerator[AsyncConnection]:
+        """Give the transaction of a change; it is committed where the block ends well."""
+        with translated():
+            async with self._engine.begin() as connection:
+                yield connection
+
+    async def save(self, connection: AsyncConnection, tenant: str, config: LLMAgentConfig) -> None:
+        """Store a configuration, as part of the connection's transaction."""
+        values = {"name": config.id, "hash": config.hash, "config": config.model_dump(mode="json")}
+        await connection.execute(insert(agents).values(tenant=tenant, **values).on_conflict_do_nothing())
+
+    async def versions(self, tenant: str, name: str) -> Sequence[AgentVersion]:
+        """Return every version of an agent, oldest first."""
+        query = select(agents.c.hash, agents.c.config, agents.c.created_at)
+        query = query.where(agents.c.tenant == tenant, agents.c.name == name).order_by(agents.c.created_at)
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return [
+                    AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
+                    for row in found
+                ]
+
+    async def pinned(self, pins: Iterable[AgentPin]) -> Mapping[AgentPin, LLMAgentConfig]:
+        """Return the configurations of agents of any tenants."""
+        wanted = {(pin.tenant, pin.name, pin.hash): pin for pin in pins}
+        key = agents.c.tenant, agents.c.name, agents.c.hash
+        query = select(*key, agents.c.config).where(tuple_(*key).in_(wanted))
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return {
+                    wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config, extra="ignore")
+                    for row in found
+                }
+
+    async def configs(self, tenant: str, hashes: Collection[str]) -> Mapping[str, LLMAgentConfig]:
+        """Return configurations by hash."""
+        query = select(agents.c.hash, agents.c.config).where(agents.c.tenant == tenant, agents.c.hash.in_(hashes))
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return {row.hash: LLMAgentConfig.model_validate(row.config, extra="ignore") for row in found}
+
+
+class StarRepository:
+    """Stars in Postgres. They are never changed or removed: epochs pin them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def save(self, connection: AsyncConnection, tenant: str, star: StarSpec) -> None:
+        """Store a star, as part of the connection's transaction."""
+        values = {"tenant": tenant, "hash": star.hash, "star": star.model_dump(mode="json")}
+        await connection.execute(insert(stars).values(**values).on_conflict_do_nothing())
+
+    async def stars(self, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
+        """Return the stars of a tenant by hash."""
+        with translated():
+            async with self._engine.connect() as connection:
+                return await self.within(connection, tenant, hashes)
+
+    async def within(self, connection: AsyncConnection, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
+        """Return the stars of a tenant by hash, read in a transaction."""
+        query = select(stars.c.hash, stars.c.star).where(stars.c.tenant == tenant, stars.c.hash.in_(hashes))
+        return {row.hash: StarSpec.model_validate(row.star) for row in await connection.execute(query)}
+
+    async def pinned(self, pins: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], StarSpec]:
+        """Return stars of any tenants, by tenant and hash."""
+        key = stars.c.tenant, stars.c.hash
+        query = select(*key, stars.c.star).where(tuple_(*key).in_(pins))
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return {(row.tenant, row.hash): StarSpec.model_validate(row.star) for row in found}
+
+
+_COLUMNS = ("name", "hash", "source", "version", "label", "remote_name")
+
+_SAVE = text("""
+INSERT INTO prompts (tenant, hash, name, text, source, version, label, remote_name)
+SELECT :tenant, found.* FROM unnest(
+    CAST(:hashs AS text[]), CAST(:names AS text[]), CAST(:texts AS text[]), CAST(:sources AS text[]),
+    CAST(:versions AS integer[]), CAST(:labels AS text[]), CAST(:remote_names AS text[])) AS found
+ON CONFLICT (tenant, hash, name) DO UPDATE SET source = excluded.source, version = excluded.version,
+    label = excluded.label, remote_name = excluded.remote_name, stored_at = clock_timestamp()""")
+
+_STATE = text("""
+SELECT md5(string_agg(CAST(extract(epoch FROM stored_at) AS text), ' ' ORDER BY hash, name))
+FROM prompts WHERE tenant = :tenant""")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPrompt:
+    """A text with the place where it was last found, and when that was."""
+
+    text: str
+    version: PromptVersion
+    stored_at: datetime | None = None
+
+
+async def save_texts(connection: AsyncConnection, found: Sequence[StoredPrompt]) -> None:
+    """Store texts as those that their sources have now, as part of the connection's transaction."""
+    if not found:
+        return
+    ordered = sorted(found, key=lambda one: (one.version.hash, one.version.name))  # one order of locks
+    values = {f"{name}s": [getattr(one.version, name) for one in ordered] for name in _COLUMNS}
+    await connection.execute(_SAVE, {"tenant": SHARED, "texts": [one.text for one in ordered], **values})
+
+
+async def stored_state(connection: AsyncConnection) -> str:
+    """Return what is another text after each `save_texts`; empty before the first."""
+    return await connection.scalar(_STATE, {"tenant": SHARED}) or ""
+
+
+class PromptRepository:
+    """Texts of prompts in Postgres. They are never changed or removed: epochs pin them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def store(self, found: Sequence[StoredPrompt]) -> None:
+        """Store texts in a transaction of their own."""
+        with translated():
+            async with self._engine.begin() as connection:
+                await save_texts(connection, found)
+
+    async def state(self) -> str:
+        """Return the `stored_state` of now."""
+        with translated():
+            async with self._engine.connect() as connection:
+                return await stored_state(connection)
+
+    async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
+        """Return texts by hash; one that isn't stored is left out."""
+        query = select(prompts.c.hash, prompts.c.text).where(prompts.c.tenant == SHARED, prompts.c.hash.in_(hashes))
+        with translated():
+            async with self._engine.connect() as connection:
+                return {row.hash: row.text for row in await connection.execute(query)}
+
+    async def latest(self) -> Mapping[str, StoredPrompt]:
+        """Return for each prompt the text that a source was last found to have."""
+        query = _stored().ext(distinct_on(prompts.c.name)).order_by(prompts.c.name, prompts.c.stored_at.desc())
+        with translated():
+            async with self._engine.connect() as connection:
+                rows = (await connection.execute(query)).mappings()
+                return {row["name"]: _prompt(row) for row in rows}
+
+    async def starting_with(self, digits: str, limit: int) -> Sequence[StoredPrompt]:
+        """Return texts whose hash begins with these hex digits, ordered by hash."""
+        begins = prompts.c.hash.startswith(digits, autoescape=True)
+        query = _stored().where(begins).order_by(prompts.c.hash, prompts.c.name).limit(limit)
+        with translated():
+            async with self._engine.connect() as connection:
+                return [_prompt(row) for row in (await connection.execute(query)).mappings()]
+
+
+def _stored() -> Select[tuple[object, ...]]:
+    columns = (prompts.c[name] for name in (*_COLUMNS, "text", "stored_at"))
+    return select(*columns).where(prompts.c.tenant == SHARED)
+
+
+def _prompt(row: RowMapping) -> StoredPrompt:
+    return StoredPrompt(row["text"], PromptVersion(**{name: row[name] for name in _COLUMNS}), row["stored_at"])

@@ -6,12 +6,11 @@ from typing import Any, cast
 
 from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
-from brain.registry.custom_agents.service import CustomAgents
+from brain.registry.custom_agents import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
-from brain.registry.prompts.pinned import kept_prompts, pinned_prompts
-from brain.registry.prompts.repository import PromptRepository
-from brain.registry.repository import EpochRepository
-from brain.registry.teams.service import Teams
+from brain.registry.prompt_versions import kept_prompts, pinned_prompts
+from brain.registry.repository import EpochRepository, PromptRepository
+from brain.registry.team_cards import TenantTeams
 from starling.core.json import digest
 from starling.core.tools import ToolDefinition, own_name_of
 
@@ -38,7 +37,7 @@ class Registry:
     """Hands out the rosters and prompts of epochs, built once each."""
 
     def __init__(
-        self, repository: EpochRepository, custom: CustomAgents, teams: Teams, prompts: PromptRepository
+        self, repository: EpochRepository, custom: CustomAgents, teams: TenantTeams, prompts: PromptRepository
     ) -> None:
         self._repository = repository
         self._custom = custom

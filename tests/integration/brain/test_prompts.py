@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from brain.prompts import program_text, prompt
-from brain.prompts.templates import divided
+from brain.prompts import divided, program_text, prompt
 from mcp_gateway.configuration.servers import read_config, server_of
 from starling.app.registry.service import Report
 from starling.core.prompts import PROMPT_NAMES

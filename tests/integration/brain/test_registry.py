@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.registry.custom_agents.repository import AgentRepository
-from brain.registry.custom_agents.service import CustomAgents
+from brain.registry.custom_agents import CustomAgents
 from brain.registry.manifest import Epoch
-from brain.registry.prompts.repository import PromptRepository
-from brain.registry.repository import EpochRepository
+from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.service import Registry
-from brain.registry.teams.repository import StarRepository
-from brain.registry.teams.service import Teams
+from brain.registry.team_cards import TenantTeams
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
@@ -42,7 +39,7 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
 
 @pytest.fixture
 def registry(engine: AsyncEngine) -> Registry:
-    custom, teams = CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine))
+    custom, teams = CustomAgents(AgentRepository(engine)), TenantTeams(StarRepository(engine))
     return Registry(EpochRepository(engine), custom, teams, PromptRepository(engine))
 
 

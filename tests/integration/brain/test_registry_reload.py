@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.registry.manifest_diff import Names
+from brain.registry.manifest import Names
 from mcp_gateway.configuration.servers import McpConfig, server_of
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, ConflictError, InvalidRequestError, NotFoundError

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from brain.execution import run_executor
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run
@@ -59,7 +59,7 @@ async def test_long_chain_of_tasks_completes(platform: Platform, script: Scripte
 async def test_chain_that_needs_exactly_the_allowed_steps_completes(
     opened: Open, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_executor, "Supervisor", partial(Supervisor, graph_steps=7))
+    monkeypatch.setattr(run_executor, "SupervisorNode", partial(SupervisorNode, graph_steps=7))
     plan_chain(script, 3)
 
     async with opened() as platform:

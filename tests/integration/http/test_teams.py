@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from architect.spec_reading import team_of
+from architect.spec_format import team_of
 from starling.app.access.keys import KeySpec
 from starling.app.http.routes import teams
 from starling.core.principal import Grant, Scope

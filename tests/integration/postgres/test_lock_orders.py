@@ -41,12 +41,11 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from architect.compiler import TeamCompiler
+from architect.repository import TeamRepository
 from architect.team_store import BuiltTeam
-from architect.teams.repository import TeamRepository
 from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
-from brain.registry.repository import EpochRepository
-from brain.registry.teams.repository import StarRepository
+from brain.registry.repository import EpochRepository, StarRepository
 from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.app.teams.activation import TeamActivation
 from starling.app.teams.publication import TeamPublication

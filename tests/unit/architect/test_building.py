@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from architect.building import Builder
 from architect.design.designer import Designer
-from architect.spec_reading import team_of
+from architect.repository import Creator, TeamVersion
+from architect.spec_format import team_of
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from architect.teams.repository import Creator, TeamVersion
 from starling.core.errors import ConflictError
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject

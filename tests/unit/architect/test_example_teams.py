@@ -7,10 +7,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from architect.cases import case_findings
 from architect.checks import checked
 from architect.compiler import compile_team
-from architect.spec_reading import read_team
+from architect.proof import case_findings
+from architect.spec_format import read_team
 from architect.team_world import TeamWorld
 from mcp_gateway.configuration.servers import ServerConfig, read_config
 from starling.core.teams.spec import TeamSpec, team_schema

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from architect.cases import with_cases
 from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
-from architect.proof import prove
+from architect.proof import prove, with_cases
 from starling.core.errors import DeadlineExceededError, LLMConnectionError, LLMInvalidResponse, SuspendedError
 from starling.core.events.build_events import Proof
 from starling.core.teams.building import BuildCase, Section

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from architect.building import Builder
-from architect.cases import case_faults, case_findings, with_cases
 from architect.design.designer import Designer
+from architect.proof import case_faults, case_findings, with_cases
+from architect.repository import Creator, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from architect.teams.repository import Creator, TeamVersion
 from starling.core.errors import NotFoundError
 from starling.core.principal import Principal
 from starling.core.teams.build_origin import Approval, BuildOrigin

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from architect.checks import DESIGN_RULES, STRUCTURE, checked
 from architect.compiler import compile_team
-from architect.spec_reading import team_of
+from architect.spec_format import team_of
 from architect.team_world import TeamWorld, is_reserved, nested
 from starling.core.principal import Grant
 from starling.core.teams.findings import Finding, TeamInvalidError

@@ -2,9 +2,8 @@
 
 import pytest
 
-from brain.prompts import NAMES, Prompt, program_text, prompt
+from brain.prompts import NAMES, Prompt, divided, program_text, prompt
 from brain.prompts.checks import fault_of, whole_text
-from brain.prompts.templates import divided
 from starling.core.llm import PromptVersion
 from starling.core.prompts import LONGEST_PROMPT
 

@@ -1,13 +1,208 @@
-"""The runtime of the architect: its task is a build of a team."""
+"""The runtime of the architect, and what a build of a team uses of its run: each step has its place in the journal."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-from brain.agents.runtimes.build_run import CaseTrial, TaskBuildRun
+from pydantic import BaseModel
+
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
-from brain.retrieval.search import AgentRanker
-from brain.run.stream_buffer import StreamBuffer
+from brain.interrupts.clarification import answer_schema, question_request
+from brain.interrupts.requests import InterruptRequest
+from brain.prompts import Xml, element, lines, response_schema
+from brain.registry.cards import AgentCard, Roster
+from brain.registry.team_cards import team_card, tools_of
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from brain.run.recorder import StreamBuffer
+from brain.run.structured_output import ask_for_document
+from starling.core.events.run_events import ExactCall
+from starling.core.events.stream import AnyEvent
+from starling.core.json import JsonObject, storable_text
+from starling.core.llm import ModelRequest, ModelRole
+from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
-from starling.core.teams.building import BuildRequest, TeamBuilder
+from starling.core.teams.build_origin import ACTIVATE_TEAM, Approval, BuildOrigin
+from starling.core.teams.building import BuildRequest, Candidate, Section, TeamBuilder
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import StarSpec
+from starling.core.tools import ToolDefinition
+
+_MAY_BE_MEMBERS: Final = ("specialist", "team")  # kinds of agents
+_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean", "description": "Whether the team may be activated."},
+        "note": {"type": "string", "maxLength": 2_000, "description": "Why; whoever asked for the team reads it."},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
+
+
+class CaseTrial(Protocol):
+    """Tries a team on a case, inside the task of the architect."""
+
+    async def run(self, execution: TaskExecution, card: AgentCard, case: Example, name: str) -> TrialRecord:
+        """Return what the team did, in a star at the place `name` of the task. Raises SuspendedError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBuildRun:
+    """The run of a build, as the task of the architect is a part of it."""
+
+    execution: TaskExecution
+    ranker: AgentRanker
+    trial: CaseTrial
+    limits: Limits
+
+    @property
+    def origin(self) -> BuildOrigin:
+        """Where the build runs, and for whom."""
+        run = self.execution.context.run
+        caller = Principal(run.tenant, run.caller, run.scopes, run.grant)
+        return BuildOrigin(caller, run.id, run.fence, self.execution.path, run.trace_id, run.epoch)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the caller may be asked a question now, or was asked one by an earlier process."""
+        run, asked = self.execution.context.run, self.execution.context.interrupts
+        own = run.config.limits.max_clarifications
+        limit = self.limits.max_clarifications if own is None else min(own, self.limits.max_clarifications)
+        return run.clarifications < limit or asked.was_asked_within(f"clarification/{self.execution.path}.")
+
+    async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
+        """Return a model's answer as a document. A resumed build asks with the sections that it had first."""
+        allowance, used = self.execution.context.allowance, self.execution.context.prompts[prompt]
+        request = ModelRequest(
+            role=allowance.role(ModelRole.REASONING),
+            messages=used.fill(sections=self._shown(step, sections)),
+            response=response_schema(prompt, document),
+            max_tokens=allowance.max_tokens,
+            prompt=used.used,
+        )
+        return await ask_for_document(self.execution.context.model, self._place(step), 0, request, document)
+
+    def _shown(self, step: str, sections: Sequence[Section]) -> Xml:
+        """Return sections as a prompt has them: servers and teams may have changed since they were recorded."""
+        journal, place = self.execution.context.journal, self._place(step)
+        if (recorded := journal.find(place, "context")) is not None:
+            return Xml(recorded["sections"])
+        shown = Xml(storable_text(rendered(sections)))
+        journal.record(place, "context", {"sections": shown})
+        return shown
+
+    async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
+        """Return for each text the agents that fit it best, best first, of those that the caller may use."""
+        journal, place = self.execution.context.journal, self._place(step)
+        recorded = journal.find(place, "context")
+        if recorded is None:
+            recorded = {"found": [await self._ranked(text, limit) for text in texts]}
+            journal.record(place, "context", recorded)
+        return [self._known(found) for found in recorded["found"]]
+
+    def _known(self, found: Sequence[Mapping[str, Any]]) -> list[Candidate]:
+        cards = self._cards()
+        return [_candidate(cards[one["name"]], one) for one in found if one["name"] in cards]
+
+    async def _ranked(self, text: str, limit: int) -> list[JsonObject]:
+        context = self.execution.context
+        search = AgentSearch(context.run.tenant, context.search.roster, Roster(self._cards()))
+        ranking = await self.ranker.rank(search, text, limit)
+        if ranking.warning:
+            context.recorder.warn_once("embeddings_unavailable", ranking.warning)
+        return [_found(one) for one in ranking.agents]
+
+    def _cards(self) -> Mapping[str, AgentCard]:
+        cards = self.execution.context.roster.cards
+        return {name: card for name, card in cards.items() if card.kind in _MAY_BE_MEMBERS and not card.degraded}
+
+    def tools(self) -> Mapping[str, ToolDefinition]:
+        """Return the definitions of all tools that the caller may use, by full name."""
+        cards = self.execution.context.roster.cards.values()
+        return {tool.full_name: tool for card in cards for tool in card.tools}
+
+    def clarify(self, step: str, question: str, options: Sequence[str]) -> str:
+        """Return the caller's answer to a question, empty where there was none in time."""
+        schema = answer_schema(self.limits.input_chars, options)
+        request = question_request(self._place(step), question, "The goal can be read in more than one way.", schema)
+        answer = self.execution.context.interrupts.answer_to(request)
+        return str(answer.payload["answer"]).strip() if answer.state == "resolved" else ""
+
+    def approve_activation(self, team: str, version: int, details: JsonObject) -> Approval:
+        """Return an admin's decision on the activation of a version, shown with its details."""
+        path = self.execution.path
+        call = ExactCall(
+            name=ACTIVATE_TEAM,
+            args={"team": team, "version": version, **details},
+            task_id=self.execution.task_id,
+            path=path,
+            call_id=f"{self.execution.context.run.id}/{path}",
+        )
+        request = InterruptRequest(
+            kind="approval",
+            key=f"activation/{path}",
+            path=path,
+            reason="A team that may change something, or that is not proven, is activated by an admin only.",
+            message=f"Version {version} of the team {team} was built. May it be activated?",
+            response_schema=_SCHEMA,
+            call=call,
+        )
+        outcome = self.execution.context.interrupts.answer_to(request)
+        note = {"cancelled": "The question was withdrawn.", "expired": "There was no answer in time."}
+        said = note.get(outcome.state) or str(outcome.payload.get("note", "")).strip()
+        return Approval(outcome.state == "resolved" and outcome.payload.get("approved") is True, outcome.by, said)
+
+    async def try_case(self, star: StarSpec, case: Example) -> TrialRecord:
+        """Have a team do the input of a case, with a recorder in place of tools that may change something."""
+        card = team_card(star, tools_of(self.execution.context.roster.cards))
+        return await self.trial.run(self.execution, card, case, f"case-{case.id}")
+
+    def check_budget(self) -> None:
+        """Return while a model may be asked. Raises DeadlineExceededError, BudgetExhaustedError."""
+        budget = self.execution.context.budget
+        if budget.exhausted_reason:
+            budget.check(self.execution.path)
+
+    def recorded(self, step: str) -> JsonObject | None:
+        """Return what an earlier process recorded of a step, None if it recorded nothing."""
+        return self.execution.context.journal.find(self._place(step), "result")
+
+    def record(self, step: str, result: JsonObject, *events: AnyEvent) -> None:
+        """Record the result of a step and emit its events, with the next flush."""
+        self.execution.context.journal.record(self._place(step), "result", result)
+        for event in events:
+            self.execution.context.recorder.emit(event)
+
+    async def flush(self) -> None:
+        """Make what was recorded durable."""
+        await self.execution.context.recorder.flush()
+
+    def _place(self, step: str) -> str:
+        return f"{self.execution.path}.{step}"
+
+
+def rendered(sections: Sequence[Section]) -> Xml:
+    """Return the sections of a prompt as elements, all their text escaped."""
+    return lines(
+        element(one.name, rendered(one.parts) if one.parts else one.text, **one.attributes) for one in sections
+    )
+
+
+def _found(agent: RankedAgent) -> JsonObject:
+    return {"name": agent.name, "score": agent.comparable_score, "tool": agent.tool}
+
+
+def _candidate(card: AgentCard, found: Mapping[str, Any]) -> Candidate:
+    return Candidate(
+        server=card.server or "",
+        team=card.name if card.star else "",
+        description=card.description,
+        tools=card.tools,
+        score=found["score"],
+        tool=found["tool"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.agents.tools.resource_tool import reading_tools
+from brain.agents.tools.reading_tools import reading_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
-from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
+from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import prompt_of
 from brain.run.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
@@ -30,7 +30,7 @@ class NativeRuntime:
         if self.access.tool_finder is not None:
             await self.access.tool_finder.choose(execution)
         toolbox = Toolbox.of(execution.card.tools, reserved=() if execution.shown is None else (FIND_TOOLS,))
-        uses: list[ToolUse] = []
+        uses: list[FinishedCall] = []
         for _ in range(execution.context.allowance.tool_iterations):
             position = execution.position
             request = _request(execution, toolbox)
@@ -70,7 +70,7 @@ def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
     )
 
 
-def _output_in_words(answer: ModelAnswer, uses: Sequence[ToolUse]) -> AttemptOutput:
+def _output_in_words(answer: ModelAnswer, uses: Sequence[FinishedCall]) -> AttemptOutput:
     """Return the output of an answer without calls: earlier calls' results, else the agent is unable to do the task."""
     if uses:
         return AttemptOutput(joined_results(uses), tuple(uses))
@@ -80,7 +80,7 @@ def _output_in_words(answer: ModelAnswer, uses: Sequence[ToolUse]) -> AttemptOut
     return AttemptOutput(text, unable=True)
 
 
-def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
+def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[FinishedCall]) -> list[Message]:
     """Return a message for each call, in order, `continue` included: ids are not unique with every endpoint."""
     texts = iter([use.outcome.text for use in made])
     return [Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls]

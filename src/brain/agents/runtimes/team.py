@@ -1,15 +1,103 @@
-"""The runtime of teams: a task is the request of a star of its own, inside the run."""
+"""The runtime of teams: a task, or a case of a trial, is the request of a star of its own, inside the run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
 
-from brain.agents.runtimes.team_star import StarExecution, TeamStars, answer_text, star_report, why_failed
+from langgraph.errors import GraphDrained
+
 from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution
-from brain.run.stream_buffer import StreamBuffer
-from brain.state import GraphState, TaskOutcome, initial_state
-from starling.core.clock import Clock
-from starling.core.task_paths import star_path
+from brain.durability.journal import Journal
+from brain.interrupts.budget import Meter, RunBudget
+from brain.lifecycle.citations import without_citations
+from brain.registry.cards import AgentCard, Roster
+from brain.retrieval.search import AgentSearch
+from brain.run.context import RunContext
+from brain.run.recorder import StreamBuffer
+from brain.state import GraphState, TaskOutcome, approved, initial_state, is_answered_directly
+from starling.core.clock import Clock, Deadline
+from starling.core.errors import SuspendedError
+from starling.core.json import digest
+from starling.core.task_paths import star_path, trial_path
+from starling.core.teams.proofs import TrialCall, TrialRecord, TrialVerdict
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import MAIN_STAR, StarSpec
+from starling.core.tools import Trial, TrialResult
+
+
+class StarExecution(Protocol):
+    """Executes a star to its end."""
+
+    async def run(self, spec: StarSpec, context: RunContext, initial: GraphState) -> GraphState:
+        """Return the state that it ends in. Raises SuspendedError, GraphDrained."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStars:
+    """Executes the stars of teams with `stars`, each in the context of its run, narrowed to the team."""
+
+    stars: StarExecution
+    clock: Clock
+
+    def context(self, outer: RunContext, card: AgentCard, path: str) -> RunContext:
+        """Return the context of a team's star: the run's, narrowed to the team's members, limits and path."""
+        star = card.star or MAIN_STAR
+        recorder, budget = outer.recorder.inside(path), self._budget(outer, star, path)
+        roster = Roster(card.members)
+        decisions = min(outer.allowance.supervisor_calls, star.limits.iterations or outer.allowance.supervisor_calls)
+        return replace(
+            outer,
+            allowance=replace(outer.allowance, supervisor_calls=decisions),
+            roster=roster,
+            search=AgentSearch(outer.run.tenant, outer.search.roster, roster),
+            recent_agents=(),
+            recorder=recorder,
+            model=replace(outer.model, recorder=recorder, budget=budget),
+            budget=budget,
+            path=path,
+            teams=(*outer.teams, star.name),
+        )
+
+    async def run(self, card: AgentCard, context: RunContext, initial: GraphState) -> GraphState:
+        """Return the state that the star ends in.
+
+        Raises SuspendedError while a member waits for an answer, or while this process drains.
+        """
+        try:
+            return await self.stars.run(card.star or MAIN_STAR, context, initial)
+        except GraphDrained:
+            raise SuspendedError from None  # the tasks beside it end their own step first
+
+    def _budget(self, outer: RunContext, star: StarSpec, path: str) -> RunBudget:
+        """Return what is left of the run's budget, and not more than the team's limits."""
+        whole, seconds = outer.budget, star.limits.seconds
+        deadline = whole.deadline if seconds is None else Deadline(self.clock, whole.deadline.cap(seconds))
+        meter = Meter(tokens=outer.journal.tokens_inside(path), whole=whole.meter)
+        return RunBudget(deadline, meter, whole.interrupts, star.limits.tokens, whole)
+
+
+def star_report(state: GraphState) -> Mapping[str, Any]:
+    """Return what a star came to, as JSON: its answer, whether it is one, and the outcomes of its tasks."""
+    failed = bool(state.get("failure")) or not (approved(state) or is_answered_directly(state))
+    tasks = {task["id"]: task["task"] for task in state["tasks"]}
+    codes = [outcome.get("code", "") for outcome in state["results"] if outcome["status"] == "failed"]
+    code = state.get("failure_code", "") or (codes[-1] if codes else "")
+    return {"reply": state["reply"], "failed": failed, "code": code, "outcomes": state["results"], "tasks": tasks}
+
+
+def why_failed(report: Mapping[str, Any]) -> str:
+    """Return why a team has no answer: why each member failed, as its last try says it."""
+    outcomes: Sequence[TaskOutcome] = report["outcomes"]
+    reasons = {outcome["agent"]: outcome["reason"] for outcome in outcomes if outcome["status"] == "failed"}
+    return " ".join(f"{member}: {reason}" for member, reason in reasons.items()) or report["reply"]
+
+
+def answer_text(report: Mapping[str, Any]) -> str:
+    """Return a team's answer without its sources: they are results inside the team, which nobody outside can see."""
+    outputs = [outcome["output"] for outcome in report["outcomes"] if outcome["status"] == "approved"]
+    return without_citations(report["reply"], len(outputs), outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +166,68 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
 
 def _message_id(execution: TaskExecution) -> str:
     return f"{execution.path}.{execution.position}.{execution.context.run.fence}"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTrial:
+    """Has teams do the inputs of cases, with their fixtures in place of calls that may change something."""
+
+    stars: StarExecution
+    clock: Clock
+
+    async def run(self, execution: TaskExecution, card: AgentCard, case: Example, name: str) -> TrialRecord:
+        """Return what the team of `card` does with a case, or what an earlier process recorded of that.
+
+        `name`, `case1`, is unique in the task, and the same when the task is resumed. The star has what is left of the
+        task's budget. Raises SuspendedError while a member waits for an answer, or while this process drains, and
+        JournalDivergedError where another team or case was tried under this name.
+        """
+        path, tried = trial_path(execution.path, name), _digest(card, case)
+        journal, place = execution.context.journal, f"{path}.star"
+        recorded = journal.find(place, "result", request_hash=tried)
+        if recorded is None:
+            begun = self._begun(journal, place, tried)
+            record = await self._tried(execution.context, card, case, path, begun)
+            recorded = record.model_dump(mode="json")
+            journal.record(place, "result", recorded, request_hash=tried)
+        return TrialRecord.model_validate(recorded)
+
+    async def _tried(
+        self, outer: RunContext, card: AgentCard, case: Example, path: str, begun: datetime
+    ) -> TrialRecord:
+        teams = TeamStars(self.stars, self.clock)
+        fixtures = tuple(TrialResult(given.tool, given.arguments, given.result) for given in case.fixtures)
+        context = replace(teams.context(outer, card, path), trial=Trial(fixtures))
+        report = star_report(await teams.run(card, context, initial_state(case.input)))
+        seconds = max(0.0, (self.clock.now() - begun).total_seconds())
+        return _record(path, report, context.budget.meter.tokens.total, round(seconds, 3))
+
+    def _begun(self, journal: Journal, place: str, tried: str) -> datetime:
+        """Return when the trial began, in whichever process."""
+        if (recorded := journal.find(place, "context", request_hash=tried)) is not None:
+            return datetime.fromisoformat(recorded["begun"])
+        begun = self.clock.now()
+        journal.record(place, "context", {"begun": begun.isoformat()}, request_hash=tried)
+        return begun
+
+
+def _digest(card: AgentCard, case: Example) -> str:
+    return digest([card.star.hash if card.star else card.name, case.model_dump(mode="json")])
+
+
+def _record(path: str, report: Mapping[str, Any], tokens: int, seconds: float) -> TrialRecord:
+    outcomes: list[TaskOutcome] = report["outcomes"]
+    kept = [record["name"] for outcome in outcomes for record in outcome.get("artifacts", ())]
+    return TrialRecord(
+        path=path,
+        reply="" if report["failed"] else answer_text(report),
+        failure=why_failed(report) if report["failed"] else "",
+        calls=tuple(TrialCall(**call) for outcome in outcomes for call in outcome.get("calls", ())),
+        verdicts=tuple(
+            TrialVerdict(member=outcome["agent"], status=outcome["status"], reason=outcome["reason"])
+            for outcome in outcomes
+        ),
+        artifacts=tuple(dict.fromkeys(kept)),
+        tokens=tokens,
+        seconds=seconds,
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.agents.turn.prompt_building import prompt_of
 from brain.run.journaled_model import ModelAnswer
-from brain.run.stream_buffer import StreamBuffer
+from brain.run.recorder import StreamBuffer
 from starling.core.llm import Message, ModelRequest
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from brain.agents.tools.resource_tool import offers_resources
+from brain.agents.tools.reading_tools import offers_resources
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import TaskExecution
 from starling.core.artifacts import READ_ARTIFACT

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from brain.agents.tools.artifact_tool import ArtifactTool
 from brain.agents.tools.concurrency import run_concurrently
+from brain.agents.tools.reading_tools import ArtifactTool, resource_call
 from brain.agents.tools.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
-from brain.agents.tools.resource_tool import resource_call
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.tools.toolbox import Toolbox
-from brain.agents.turn.agent_runtime import TaskExecution, ToolUse
-from brain.interrupts.approvals import NOT_APPROVED
+from brain.agents.turn.agent_runtime import FinishedCall, TaskExecution
+from brain.interrupts.requests import NOT_APPROVED
 from starling.core.errors import OutcomeUnknownError
 from starling.core.events.run_events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
@@ -86,7 +85,7 @@ class ToolCallBatch:
         """Whether the model asked for tools, which it is shown with its next request."""
         return any(item.name == FIND_TOOLS and item.is_made for item in self.requested)
 
-    async def use_all(self) -> list[ToolUse]:
+    async def use_all(self) -> list[FinishedCall]:
         """Make all calls concurrently, in any order; the failure of one doesn't stop the others.
 
         Returns what became of each that was asked for. One that repeats another of the answer gets the result of that.
@@ -100,12 +99,12 @@ class ToolCallBatch:
         times, refused = repetitions(self.requested), [item.index for item in self.requested if item.refused]
         return [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
 
-    def results(self, answered: Iterable[ToolUse]) -> list[ToolUse]:
+    def results(self, answered: Iterable[FinishedCall]) -> list[FinishedCall]:
         """Return those of the calls that are results of the attempt: no repetitions, and no look for tools."""
         looks = self.execution.shown is not None
         return [use for use in answered if not use.repeated and not (looks and use.name == FIND_TOOLS)]
 
-    async def use(self, index: int) -> ToolUse:
+    async def use(self, index: int) -> FinishedCall:
         """Make one call, or return the outcome that an earlier process recorded.
 
         Raises SuspendedError where a person has to decide first, LeaseLostError, DatabaseUnavailableError, and
@@ -113,7 +112,7 @@ class ToolCallBatch:
         """
         item, context = self.requested[index], self.execution.context
         if item.refused and item.fault is not None:
-            return ToolUse(item.name, item.asked.arguments or {}, item.fault)
+            return FinishedCall(item.name, item.asked.arguments or {}, item.fault)
         outcome = self._recorded(item)
         if outcome is None:
             outcome = await self._made(item)
@@ -122,7 +121,7 @@ class ToolCallBatch:
                 await context.recorder.flush()  # durable before its result is used
         if outcome.code == NOT_APPROVED and outcome.text not in self.execution.refused:
             self.execution.refused.append(outcome.text)
-        return ToolUse(item.name, item.asked.arguments or {}, outcome)
+        return FinishedCall(item.name, item.asked.arguments or {}, outcome)
 
     def _recorded(self, item: RequestedCall) -> ToolOutcome | None:
         context = self.execution.context
@@ -246,8 +245,8 @@ class ToolCallBatch:
 
 
 def _use_of(
-    item: RequestedCall, made: Mapping[int, ToolUse], times: Mapping[int, int], *, first_refused: int
-) -> ToolUse:
+    item: RequestedCall, made: Mapping[int, FinishedCall], times: Mapping[int, int], *, first_refused: int
+) -> FinishedCall:
     """Return what became of a call. `made` has those that repeat no other, by index; `times` how often they repeat."""
     first = item.index if item.repeats is None else item.repeats
     use = made[first]

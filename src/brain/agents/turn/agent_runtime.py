@@ -7,15 +7,16 @@ from typing import Protocol
 from brain.registry.cards import AgentCard
 from brain.run.context import RunContext
 from brain.skills.skill import RecalledSkill
-from brain.state import ArtifactRecord, Dispatch, TaskOutcome
+from brain.state import ArtifactRecord, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
+from starling.core.tool_calls import AnswerSource, Effect, Observation
 from starling.core.tools import ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
+class FinishedCall:
     """A finished tool call and its outcome. `name` is the full name, or the one that the model made up.
 
     `repeated`: equal to an earlier one of the same answer, so the result of the attempt omits it.
@@ -33,7 +34,7 @@ class ToolUse:
         return [ArtifactRecord(id=key, name=self.name, characters=characters)] if key else []
 
 
-def joined_results(uses: Sequence[ToolUse]) -> str:
+def joined_results(uses: Sequence[FinishedCall]) -> str:
     """Return one result as it is, several each under its call."""
     if len(uses) == 1:
         return uses[0].outcome.text
@@ -56,7 +57,7 @@ class AttemptOutput:
     """
 
     output: str
-    uses: tuple[ToolUse, ...] = ()
+    uses: tuple[FinishedCall, ...] = ()
     unable: bool = False
     inner: tuple[MemberResult, ...] = ()
     code: str = ""
@@ -78,18 +79,18 @@ class TaskExecution:
 
     context: RunContext
     card: AgentCard
-    dispatch: Dispatch
+    dispatch: TaskDispatch
     path: str
     messages: list[Message] = field(default_factory=list[Message])
     position: int = 0
     refused: list[str] = field(default_factory=list[str])
-    uses: list[ToolUse] = field(default_factory=list[ToolUse])
+    uses: list[FinishedCall] = field(default_factory=list[FinishedCall])
     calls: int = 0
     limit_reached: bool = False
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
     links: dict[str, str] = field(default_factory=dict[str, str])
     skills: Sequence[RecalledSkill] = ()
-    result_uses: Sequence[ToolUse] = ()
+    result_uses: Sequence[FinishedCall] = ()
     attempts_begun_at: list[int] = field(default_factory=list[int])
     shown: list[str] | None = None
     rejected_for: Sequence[str] = ()
@@ -103,18 +104,18 @@ class TaskExecution:
         return {record["id"]: record for record in needed} | self.kept
 
     @property
-    def uses_by_attempt(self) -> list[Sequence[ToolUse]]:
+    def uses_by_attempt(self) -> list[Sequence[FinishedCall]]:
         """The finished calls of each attempt."""
         ends = [*self.attempts_begun_at[1:], len(self.uses)]
         return [self.uses[begin:end] for begin, end in zip(self.attempts_begun_at, ends, strict=True)]
 
     @property
-    def failed_calls(self) -> list[ToolUse]:
+    def failed_calls(self) -> list[FinishedCall]:
         """The last call of each tool whose last call failed."""
         last = {use.name: use for use in self.uses}
         return [use for use in last.values() if use.outcome.status == "failed"]
 
-    def keep(self, uses: Sequence[ToolUse]) -> None:
+    def keep(self, uses: Sequence[FinishedCall]) -> None:
         """Add finished calls and their artifacts, in their order."""
         self.uses += uses
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
@@ -150,3 +151,29 @@ class AgentRuntime(Protocol):
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
         """Make one attempt with `execution.messages`; the model's answers and tool results are added to them."""
         ...
+
+
+def trial_calls(execution: TaskExecution) -> list[TrialUse]:
+    """Return the calls of an agent's tools in all attempts at a task, and those inside the team that it is."""
+    path, tools = execution.path, {tool.full_name for tool in execution.card.tools}
+    own = [
+        TrialUse(tool=use.name, path=path, status=use.outcome.status, source=_source(use.outcome))
+        for use in execution.uses
+        if use.name in tools and not use.repeated
+    ]
+    return own + [call for outcome in execution.inner for call in outcome.get("calls", ())]
+
+
+def has_simulated_effects(execution: TaskExecution) -> bool:
+    """Whether a trial has a call that may change something, which the run's ledger doesn't know."""
+    if execution.context.trial is None:
+        return False
+    effectful = {tool.full_name for tool in execution.card.tools if tool.effect is not Effect.READ}
+    return any(call["tool"] in effectful for call in trial_calls(execution))
+
+
+def _source(outcome: ToolOutcome) -> AnswerSource:
+    """Return what answered a call; of one that was stopped before it left, no server did."""
+    if outcome.simulated:
+        return outcome.simulated
+    return "simulated" if outcome.observation is Observation.NOT_SENT else "live"

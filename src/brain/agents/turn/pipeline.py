@@ -4,20 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from brain.agents.turn.agent_runtime import AgentRuntime, AttemptOutput, TaskExecution
-from brain.agents.turn.agent_runtime import ToolUse as FinishedCall
+from brain.agents.turn.agent_runtime import AgentRuntime, AttemptOutput, FinishedCall, TaskExecution, trial_calls
 from brain.agents.turn.prompt_building import begin, feedback
 from brain.agents.turn.reflection import Reviewer, ReviewResult
-from brain.agents.turn.remembering import finished_task, was_followed
-from brain.agents.turn.trial_calls import trial_calls
-from brain.interrupts.approvals import NOT_APPROVED
 from brain.interrupts.budget import OUT_OF_TIME
+from brain.interrupts.requests import NOT_APPROVED
 from brain.planning.plan_validation import with_refusals
 from brain.run.context import RunContext
-from brain.run.stream_buffer import StreamBuffer
-from brain.skills.memory import SkillMemory
+from brain.run.recorder import StreamBuffer
+from brain.skills.generalization import MadeCall
+from brain.skills.memory import FinishedTask, SkillMemory
 from brain.skills.run_skills import Lesson
-from brain.state import Dispatch, SkillRecord, TaskOutcome, ToolUse
+from brain.skills.skill import RecalledSkill
+from brain.state import SkillRecord, TaskDispatch, TaskOutcome, ToolUse
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
@@ -77,7 +76,7 @@ class Pipeline:
     team_runtime: AgentRuntime | None = None  # None where agents can't be teams
     architect_runtime: AgentRuntime | None = None  # None where no teams can be built
 
-    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+    async def run(self, context: RunContext, dispatch: TaskDispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
         path = dispatch["path"]
         recorded = context.journal.find(path, "result")
@@ -100,7 +99,7 @@ class Pipeline:
         return outcome
 
     async def _execute(
-        self, context: RunContext, dispatch: Dispatch
+        self, context: RunContext, dispatch: TaskDispatch
     ) -> tuple[TaskExecution, TaskOutcome] | tuple[None, TaskOutcome]:
         """Return the outcome, and the execution unless the agent wasn't there."""
         path, name = dispatch["path"], dispatch["task"]["agent"]
@@ -261,7 +260,7 @@ def _tools_inside(outcomes: Sequence[TaskOutcome]) -> list[ToolUse]:
     return [use for outcome in outcomes for use in outcome["tools"]]
 
 
-def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:
+def _failed(dispatch: TaskDispatch, why: _Reason) -> TaskOutcome:
     task = dispatch["task"]
     outcome = TaskOutcome(
         task_id=task["id"],
@@ -276,7 +275,7 @@ def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:
     return {**outcome, "unknown": True} if why.unknown else outcome
 
 
-def _dispatch_attributes(context: RunContext, dispatch: Dispatch) -> Attributes:
+def _dispatch_attributes(context: RunContext, dispatch: TaskDispatch) -> Attributes:
     task = dispatch["task"]
     card = context.roster.get(task["agent"])
     team = f"{card.star.name}@{card.star.hash[:_HASH_CHARS]}" if card and card.star else None
@@ -316,3 +315,36 @@ def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
         skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
         code=outcome.get("code"),
     )
+
+
+def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTask:
+    """Return what is remembered of a task: only succeeded calls of servers' tools count."""
+    dispatch, own = execution.dispatch, {tool.full_name for tool in execution.card.tools}
+    calls = [
+        MadeCall(use.name, use.arguments, use.outcome.text)
+        for use in execution.result_uses
+        if use.name in own and use.outcome.status == "succeeded" and not use.repeated
+    ]
+    return FinishedTask(
+        tenant=execution.context.run.tenant,
+        path=execution.path,
+        card=execution.card,
+        request=dispatch["input_request"],
+        task=execution.task,
+        recalled=execution.skills,
+        calls=calls,
+        output=outcome["output"],
+        code=outcome.get("code", "rejected"),
+        results=[result["output"] for result in dispatch["needed"]],
+        seen=[use.outcome.text for use in execution.uses],
+        uncertain=bool(outcome.get("uncertain")),
+    )
+
+
+def was_followed(execution: TaskExecution, done: FinishedTask, skill: RecalledSkill) -> bool:
+    """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, also in vain."""
+    return done.followed(skill) if done.output else any(_made(uses, skill) for uses in execution.uses_by_attempt)
+
+
+def _made(uses: Sequence[FinishedCall], skill: RecalledSkill) -> bool:
+    return skill.was_followed([(use.name, use.arguments) for use in uses])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brain.agents.turn.agent_runtime import TaskExecution
-from brain.conversation.rendering import POLICIES, last_messages
+from brain.conversation.states import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, lines
 from brain.registry.cards import AgentCard
 from brain.skills.memory import SkillMemory

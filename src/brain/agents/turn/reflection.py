@@ -5,9 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse, joined_results
+from brain.agents.turn.agent_runtime import (
+    AttemptOutput,
+    FinishedCall,
+    MemberResult,
+    TaskExecution,
+    has_simulated_effects,
+    joined_results,
+)
 from brain.agents.turn.prompt_building import instruction
-from brain.agents.turn.trial_calls import has_simulated_effects
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Prompt, Xml, element, lines
 from brain.run.structured_output import ask_for_document
@@ -154,7 +160,7 @@ def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
     return None
 
 
-def _call_element(use: ToolUse) -> Xml:
+def _call_element(use: FinishedCall) -> Xml:
     return element("call", _call(use), name=use.name, status=use.outcome.status, **_length_note(use))
 
 
@@ -165,12 +171,12 @@ def _member_element(result: MemberResult) -> Xml:
     return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
 
 
-def _length_note(use: ToolUse) -> Mapping[str, str]:
+def _length_note(use: FinishedCall) -> Mapping[str, str]:
     """Return an attribute that says that a result was cut: the note at its end may be cut off here."""
     return {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
 
 
-def _call(use: ToolUse) -> Xml:
+def _call(use: FinishedCall) -> Xml:
     arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
     return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
 

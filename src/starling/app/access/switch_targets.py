@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from brain.registry.custom_agents.service import pinned_agents
+from brain.registry.custom_agents import pinned_agents
 from brain.registry.manifest import Manifest, specialist_name
 from brain.registry.repository import EpochRepository
-from brain.registry.teams.service import pinned_teams
+from brain.registry.team_cards import pinned_teams
 from starling.core.principal import DEFAULT_TENANT, SHARED
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchKind, Target

@@ -69,7 +69,7 @@ def read_servers(file: Path) -> Mapping[str, Any]:
 
 def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
     """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
-    from architect.spec_reading import read_team
+    from architect.spec_format import read_team
     from starling.core.teams.findings import TeamInvalidError
 
     try:
@@ -80,7 +80,7 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 
 def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
     """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
-    from architect.spec_reading import read_cases
+    from architect.spec_format import read_cases
     from starling.core.teams.findings import TeamInvalidError
 
     try:
@@ -91,7 +91,7 @@ def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mappin
 
 def shortest_team(spec: Mapping[str, Any]) -> str:
     """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
-    from architect.spec_diff import spec_yaml
+    from architect.spec_format import spec_yaml
     from starling.core.teams.spec import TeamSpec
 
     return spec_yaml(TeamSpec.model_validate(spec))

@@ -5,14 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brain.registry.custom_agents.repository import AgentRepository
-from brain.registry.custom_agents.service import CustomAgents
-from brain.registry.prompts.repository import PromptRepository
-from brain.registry.prompts.selection import PromptSelection
-from brain.registry.repository import EpochRepository
+from brain.registry.custom_agents import CustomAgents
+from brain.registry.prompt_versions import PromptSelection
+from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.service import Registry
-from brain.registry.teams.repository import StarRepository
-from brain.registry.teams.service import Teams
+from brain.registry.team_cards import TenantTeams
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.app.access.keys import KeyService
@@ -136,7 +133,7 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     epochs, servers = EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
     rosters = Registry(
-        epochs, CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)), PromptRepository(engine)
+        epochs, CustomAgents(AgentRepository(engine)), TenantTeams(StarRepository(engine)), PromptRepository(engine)
     )
     retrieval = DeferredRetrieval(settings, engine)
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)

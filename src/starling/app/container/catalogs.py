@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from architect.compiler import TeamCompiler
-from architect.teams.repository import TeamRepository
+from architect.repository import TeamRepository
 from brain.explanation.repository import ExplanationRepository
-from brain.registry.custom_agents.repository import AgentRepository
-from brain.registry.prompts.selection import PromptSelection
-from brain.registry.repository import EpochRepository
+from brain.registry.prompt_versions import PromptSelection
+from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
 from brain.registry.service import Registry
-from brain.registry.teams.repository import StarRepository
 from brain.skills.catalog.repository import SkillCatalog
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.kill_switches import halts_now

@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.acceptance import Claim
 if TYPE_CHECKING:
     from brain.execution.run_executor import Brain
     from brain.registry.cards import AgentCard
-    from brain.registry.prompts.selection import PromptSelection
+    from brain.registry.prompt_versions import PromptSelection
     from brain.registry.service import Registry
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
     from starling.app.container.catalogs import Catalogs

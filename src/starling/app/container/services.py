@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brain.registry.custom_agents.repository import AgentRepository
-from brain.registry.repository import EpochRepository
-from brain.registry.teams.repository import StarRepository
+from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
 from brain.state import GRAPH_VERSION
 from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import open_gateway

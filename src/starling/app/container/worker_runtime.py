@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 
 from brain.lifecycle.active_runs import ActiveRuns
-from brain.registry.prompts.choice import PromptChoice
+from brain.registry.prompt_versions import PromptChoice
 from brain.registry.service import Registry
 from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway

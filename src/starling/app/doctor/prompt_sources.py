@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from brain.registry.prompts.selection import usable
+from brain.registry.prompt_versions import usable
 from starling.app.doctor.finding import Finding, ok
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import PROMPT_NAMES, Offers

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
+from architect.repository import TeamState, TeamSummary, TeamVersion
 from architect.team_graph import TeamGraph
-from architect.teams.repository import TeamState, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, degraded_members
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
 from starling.core.teams import findings as found

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from architect.spec_diff import SpecDiff
+from architect.spec_format import SpecDiff
 from starling.app.http.schemas import Name
 from starling.app.http.team_bodies import AT, HASH, RUN_ID, SPEC, TRACE_ID, DescribedSpec
 from starling.core.agents import AgentName

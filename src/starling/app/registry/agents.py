@@ -9,14 +9,11 @@ from operator import attrgetter
 from typing import Literal
 
 from brain.registry.cards import AgentCard, AgentKind, Roster
-from brain.registry.custom_agents.binding import described
-from brain.registry.custom_agents.repository import AgentRepository, AgentVersion
-from brain.registry.custom_agents.service import pinned_agents, with_agent, without_agent
-from brain.registry.custom_agents.validation import checked, granted
+from brain.registry.custom_agents import checked, described, granted, pinned_agents, with_agent, without_agent
 from brain.registry.manifest import AgentPin, Manifest
-from brain.registry.repository import Activation, EpochRepository
+from brain.registry.repository import Activation, AgentRepository, AgentVersion, EpochRepository
 from brain.registry.service import Registry, with_servers
-from brain.registry.teams.service import pinned_teams
+from brain.registry.team_cards import pinned_teams
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig

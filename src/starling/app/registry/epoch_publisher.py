@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from brain.registry.manifest import ServerEntry, ToolPin
-from brain.registry.prompts.choice import PromptChoice
-from brain.registry.prompts.repository import save_texts, stored_state
-from brain.registry.repository import Activation, EpochRepository
+from brain.registry.prompt_versions import PromptChoice
+from brain.registry.repository import Activation, EpochRepository, save_texts, stored_state
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
 from mcp_gateway.configuration.options import ServerOptions

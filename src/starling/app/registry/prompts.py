@@ -8,10 +8,8 @@ from typing import Final
 
 from brain.prompts import program_text, prompt
 from brain.registry.manifest import Manifest
-from brain.registry.prompts.choice import PromptChoice, program_prompts
-from brain.registry.prompts.repository import PromptRepository, StoredPrompt
-from brain.registry.prompts.selection import REMOTE, PromptSelection
-from brain.registry.repository import EpochRepository
+from brain.registry.prompt_versions import REMOTE, PromptChoice, PromptSelection, program_prompts
+from brain.registry.repository import EpochRepository, PromptRepository, StoredPrompt
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.llm import PromptVersion
 from starling.core.prompts import PROMPT_NAMES

@@ -5,16 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from brain.registry.custom_agents.broken_agents import broken_agents
-from brain.registry.custom_agents.repository import AgentRepository
-from brain.registry.manifest import Manifest, ServerEntry
-from brain.registry.manifest_diff import Changes, difference
-from brain.registry.prompts.choice import PromptChoice
-from brain.registry.prompts.selection import PromptSelection
-from brain.registry.repository import Activation, EpochRepository
+from brain.registry.custom_agents import broken_agents
+from brain.registry.manifest import Changes, Manifest, ServerEntry, difference
+from brain.registry.prompt_versions import PromptChoice, PromptSelection
+from brain.registry.repository import Activation, AgentRepository, EpochRepository, StarRepository
 from brain.registry.service import with_servers
-from brain.registry.teams.broken_teams import broken_teams
-from brain.registry.teams.repository import StarRepository
+from brain.registry.team_cards import broken_teams
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer, server_of
 from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
 from mcp_gateway.gateway import Gateway

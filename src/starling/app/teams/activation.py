@@ -8,14 +8,13 @@ from functools import partial
 from typing import Final
 
 from architect.compiler import TeamCompiler
+from architect.repository import TeamKey, TeamRepository, TeamVersion, VersionState
 from architect.team_world import TeamWorld, nested
-from architect.teams.repository import TeamKey, TeamRepository, TeamVersion, VersionState
-from brain.registry.custom_agents.service import pinned_agents
+from brain.registry.custom_agents import pinned_agents
 from brain.registry.manifest import Manifest
-from brain.registry.repository import EpochRepository
+from brain.registry.repository import EpochRepository, StarRepository
 from brain.registry.service import with_servers
-from brain.registry.teams.repository import StarRepository
-from brain.registry.teams.service import pinned_teams, with_team
+from brain.registry.team_cards import pinned_teams, with_team
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits

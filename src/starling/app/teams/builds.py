@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from architect.cases import case_faults
 from architect.checks import name_findings
-from architect.teams.repository import TeamKey
+from architect.proof import case_faults
+from architect.repository import TeamKey
 from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
 from starling.app.teams.activation import TeamActivation, active_or_newest, check_version
 from starling.core.errors import ForbiddenError, InvalidRequestError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from architect.checks import checked, name_findings
+from architect.repository import BuildRecord, Creator, TeamKey, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion
 from architect.team_world import TeamWorld
-from architect.teams.repository import BuildRecord, Creator, TeamKey, TeamVersion
 from brain.registry.manifest import Manifest
 from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
 from starling.app.teams.build_rights import approver_of, check_caller

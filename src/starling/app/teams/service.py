@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from architect import deferred
 from architect.checks import checked
-from architect.teams.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
+from architect.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.repository import EpochRepository
-from brain.registry.teams.repository import StarRepository
-from brain.registry.teams.service import without_team
+from brain.registry.repository import EpochRepository, StarRepository
+from brain.registry.team_cards import without_team
 from starling.app.teams.activation import (
     REMEDY,
     ActivatedTeam,
@@ -31,7 +30,7 @@ from starling.infra.postgres.audit import Actor, AuditedChange, AuditEntry, reco
 from starling.infra.postgres.runs.builds import check_not_being_built
 
 if TYPE_CHECKING:
-    from architect.spec_diff import SpecDiff
+    from architect.spec_format import SpecDiff
 
 _HISTORY: Final = 500  # changes
 
@@ -253,4 +252,4 @@ class TeamService:
 
 
 def _difference(before: TeamSpec, after: TeamSpec, names: tuple[str, str]) -> "SpecDiff":
-    return deferred.spec_diff().spec_diff(before, after, names=names)
+    return deferred.spec_format().spec_diff(before, after, names=names)

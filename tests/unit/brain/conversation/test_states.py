@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.conversation.rendering import render
 from brain.conversation.states import (
     KINDS,
     AssistantMessageState,
@@ -21,6 +20,7 @@ from brain.conversation.states import (
     WaitingState,
     decode,
     encode,
+    render,
 )
 from starling.core.errors import InvalidRequestError
 

@@ -3,20 +3,22 @@
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
-from brain.nodes.agents import Agents
+from brain.nodes.agents import AgentsNode
 from brain.run.context import RunContext
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.errors import SuspendedError
 from tests.support.in_memory_run import make_execution
 
 TASK = TaskRecord(id="t1", agent="bench", task="look", depends_on=[], status="running")
-SENT = Dispatch(input_request="Look.", path="t1", messages=[], task=TASK, whole_plan=True, needed=[], global_state={})
+SENT = TaskDispatch(
+    input_request="Look.", path="t1", messages=[], task=TASK, whole_plan=True, needed=[], global_state={}
+)
 
 
 class Failing:
     """A pipeline in which every task fails."""
 
-    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+    async def run(self, context: RunContext, dispatch: TaskDispatch) -> TaskOutcome:
         del context
         task = dispatch["task"]
         return TaskOutcome(
@@ -27,20 +29,20 @@ class Failing:
 class Waiting:
     """A pipeline in which every task waits for two answers."""
 
-    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+    async def run(self, context: RunContext, dispatch: TaskDispatch) -> TaskOutcome:
         raise SuspendedError("first", "second")
 
 
 async def test_update_carries_the_outcome_and_the_tasks_new_status() -> None:
-    update = await Agents(Failing())(SENT, Runtime(context=make_execution().context))
+    update = await AgentsNode(Failing())(SENT, Runtime(context=make_execution().context))
 
     assert update["tasks"] == [{**TASK, "status": "failed"}]
     assert [result["reason"] for result in update["results"]] == ["No."]
 
 
 async def test_suspended_task_interrupts_the_graph_with_the_ids_of_its_questions() -> None:
-    graph: StateGraph[Dispatch, RunContext, Dispatch, Dispatch] = StateGraph(Dispatch, RunContext)
-    graph.add_node("agents", Agents(Waiting()))
+    graph: StateGraph[TaskDispatch, RunContext, TaskDispatch, TaskDispatch] = StateGraph(TaskDispatch, RunContext)
+    graph.add_node("agents", AgentsNode(Waiting()))
     graph.add_edge(START, "agents")
     graph.add_edge("agents", END)
 

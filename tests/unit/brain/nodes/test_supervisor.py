@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.planning.plan_validation import UNREACHED
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard
@@ -67,20 +67,20 @@ class AwayEmbedder:
 
 def supervisor(
     sessions: Sessions | None = None, *, embedder: CachingEmbedder | None = None, **limits: Any
-) -> Supervisor:
+) -> SupervisorNode:
     steps, at_once = limits.pop("graph_steps", 200), limits.pop("parallel_tasks", 8)
     given = Limits(**limits)
     shortlister = Shortlister(AgentFinder(embedder, SystemClock()), given.shortlist, NOOP_TRACER)
-    return Supervisor(
+    return SupervisorNode(
         given, shortlister, sessions or Sessions(), NOOP_TRACER, graph_steps=steps, parallel_tasks=at_once
     )
 
 
-async def step(node: Supervisor, state: GraphState, execution: Execution) -> Update:
+async def step(node: SupervisorNode, state: GraphState, execution: Execution) -> Update:
     return await node(state, Runtime(context=execution.context))
 
 
-async def suspended(node: Supervisor, state: GraphState, execution: Execution) -> list[str]:
+async def suspended(node: SupervisorNode, state: GraphState, execution: Execution) -> list[str]:
     """Run the node in a graph of its own and return the ids of the interrupts that it waits for."""
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
     graph.add_node("supervisor", node)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from brain.registry.cards import GENERALIST, AgentCard, AgentKind, Roster
-from brain.retrieval import model_vectors
+from brain.retrieval import agent_finder as model_vectors
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import SystemClock

@@ -56,7 +56,7 @@ async def test_steps_of_answers_and_failed_attempts_name_the_prompt() -> None:
 async def test_step_of_a_model_call_says_how_long_it_took_since_it_began_or_failed_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("brain.run.failed_attempts.perf_counter", iter((10.0, 11.5, 14.0)).__next__)
+    monkeypatch.setattr("brain.run.journaled_model.perf_counter", iter((10.0, 11.5, 14.0)).__next__)
     execution = make_execution(FAILED, "Hello.")
 
     await execution.context.model.ask("t1", 0, HELLO)

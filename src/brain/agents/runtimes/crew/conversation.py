@@ -1,18 +1,58 @@
-"""The conversation of a CrewAI agent with its model: our messages, our journal, our tool calls."""
+"""A task as CrewAI is told of it, and the agent's conversation with its model: our messages, journal and tool calls."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, Literal
+from xml.sax.saxutils import escape
 
-from brain.agents.runtimes.crew.task import CrewTask
-from brain.agents.tools.resource_tool import reading_tools
+from brain.agents.tools.reading_tools import reading_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
-from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
+from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import prompt_of
 from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import Message, ModelReply, ModelRequest, ToolSpec
 from starling.core.tools import CONTINUE
+
+_PLACES: Final = re.compile("<<(role|goal|backstory|task)>>")
+_GOAL: Final = "Do what your task says."
+
+
+@dataclass(frozen=True, slots=True)
+class CrewTask:
+    """An agent and its task, as texts that have no tags but our own."""
+
+    role: str
+    goal: str
+    backstory: str
+    task: str
+    iterations: int
+    has_tools: bool
+
+    def filled(self, message: str) -> str:
+        """Return a message that CrewAI made of places, with the texts in them."""
+        return _PLACES.sub(lambda place: getattr(self, place[1]), message)
+
+
+def place(name: Literal["role", "goal", "backstory", "task"]) -> str:
+    """Return what CrewAI gets for a text, in which it would fill in `{input}`, `{tools}` and others."""
+    return f"<<{name}>>"
+
+
+def crew_task(execution: TaskExecution) -> CrewTask:
+    """Return the agent and the task, of the messages that the task has: the first one is about the agent."""
+    card = execution.card
+    return CrewTask(
+        role=escape(card.persona.role if card.persona else card.name),
+        goal=escape(card.persona.goal if card.persona else _GOAL),
+        backstory=execution.messages[0].content,
+        task=execution.messages[-1].content,
+        iterations=execution.context.allowance.tool_iterations,
+        has_tools=bool(card.tools),
+    )
+
 
 _FIRST_MESSAGES = 1  # index of the journal's entry beside the context that they were made from
 _LAST_REQUEST = Message("user", "You can call no more tools. Write out the result now, from what you have found.")
@@ -49,7 +89,7 @@ class CrewConversation:
     toolbox: Toolbox
     task: CrewTask
     text: str = ""  # the answer in words, which is the attempt's output
-    uses: list[ToolUse] = field(default_factory=list[ToolUse])
+    uses: list[FinishedCall] = field(default_factory=list[FinishedCall])
 
     async def ask(self, shown: Sequence[Message], *, with_tools: bool) -> CallRequest | None:
         """Ask the model, or read its recorded answer; announce the calls that it asks for. None if it is in words.

@@ -10,14 +10,13 @@ from typing import Final
 
 from brain.agents.runtimes.crew import deferred
 from brain.agents.runtimes.crew.bridge import CrewBridge
-from brain.agents.runtimes.crew.conversation import CrewConversation
-from brain.agents.runtimes.crew.task import crew_task
+from brain.agents.runtimes.crew.conversation import CrewConversation, crew_task
 from brain.agents.tools.concurrency import first_error
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.interrupts.budget import OUT_OF_TIME, RunBudget
-from brain.run.stream_buffer import StreamBuffer
+from brain.run.recorder import StreamBuffer
 from starling.core.errors import DeadlineExceededError, RuntimeFailedError, StarlingError
 from starling.core.tools import FIND_TOOLS
 

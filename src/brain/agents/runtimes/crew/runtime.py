@@ -14,7 +14,7 @@ from crewai.utilities.types import LLMMessage
 from pydantic import BaseModel, PrivateAttr
 
 from brain.agents.runtimes.crew.bridge import CrewBridge, CrewStoppedError
-from brain.agents.runtimes.crew.task import CrewTask, place
+from brain.agents.runtimes.crew.conversation import CrewTask, place
 from starling.core.llm import Message
 
 _TOOL: Final = "tool_call"

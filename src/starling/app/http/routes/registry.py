@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from brain.registry.manifest_diff import Changes, Names
+from brain.registry.manifest import Changes, Names
 from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem

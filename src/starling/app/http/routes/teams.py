@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from architect.spec_reading import team_of
+from architect.spec_format import team_of
 from architect.team_graph import TeamGraph, mermaid, team_graph
 from starling.app.http.dependencies import Admin, FromServices, IdempotencyKey, TeamCaller, TeamReader
 from starling.app.http.problems import Problem

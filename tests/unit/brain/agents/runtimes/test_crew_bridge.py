@@ -9,9 +9,8 @@ import pytest
 
 from brain.agents.runtimes.crew import bridge as crew_bridge
 from brain.agents.runtimes.crew.bridge import CrewBridge, CrewStoppedError
-from brain.agents.runtimes.crew.conversation import CrewConversation
-from brain.agents.runtimes.crew.task import CrewTask
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.runtimes.crew.conversation import CrewConversation, CrewTask
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import TaskExecution

@@ -4,12 +4,12 @@ import pytest
 
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
@@ -54,7 +54,7 @@ async def run(begun: Execution, *, crewai: bool) -> TaskOutcome:
         crewai_runtime=TextRuntime() if crewai else None,  # another one than an agent with tools has otherwise
     )
     task = TaskRecord(id="t1", agent="bench", task="look at the disk", depends_on=[], status="running")
-    dispatch = Dispatch(
+    dispatch = TaskDispatch(
         input_request="How is the disk?",
         path="t1",
         messages=[],

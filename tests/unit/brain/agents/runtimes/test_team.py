@@ -8,19 +8,19 @@ import pytest
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.team import TeamRuntime
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.execution.star_runner import StarRunner
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.teams.binding import team_card
+from brain.registry.team_cards import team_card
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
@@ -84,13 +84,13 @@ def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:
         )
 
     shortlister = Shortlister(AgentFinder(None, SystemClock()), limits.shortlist, NOOP_TRACER)
-    supervisor = Supervisor(limits, shortlister, found, NOOP_TRACER)
+    supervisor = SupervisorNode(limits, shortlister, found, NOOP_TRACER)
     runner = StarRunner(supervisor, Qa(), made)
     return made(runner)
 
 
-def dispatch(agent: str = "machines", *, needed: list[TaskOutcome] | None = None) -> Dispatch:
-    return Dispatch(
+def dispatch(agent: str = "machines", *, needed: list[TaskOutcome] | None = None) -> TaskDispatch:
+    return TaskDispatch(
         input_request="How are the machines?",
         path="t3",
         messages=[],

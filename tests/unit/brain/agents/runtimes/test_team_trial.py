@@ -8,24 +8,23 @@ from typing import Any, cast
 import pytest
 
 from brain.agents.runtimes.native import NativeRuntime
-from brain.agents.runtimes.team import TeamRuntime
-from brain.agents.runtimes.team_trial import TeamTrial
+from brain.agents.runtimes.team import TeamRuntime, TeamTrial
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.execution.star_runner import StarRunner
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import Supervisor
+from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import GENERALIST
-from brain.registry.teams.binding import team_card
+from brain.registry.team_cards import team_card
 from brain.retrieval.agent_finder import AgentFinder
 from brain.skills.memory import FinishedTask, Recall, SkillMemory
 from brain.skills.run_skills import Lesson
-from brain.state import Dispatch, TaskRecord
+from brain.state import TaskDispatch, TaskRecord
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
@@ -108,7 +107,7 @@ class Platform:
     @property
     def stars(self) -> StarRunner:
         shortlister = Shortlister(AgentFinder(None, SystemClock()), Limits().shortlist, NOOP_TRACER)
-        supervisor = Supervisor(Limits(), shortlister, self.gateway, NOOP_TRACER)
+        supervisor = SupervisorNode(Limits(), shortlister, self.gateway, NOOP_TRACER)
         return StarRunner(supervisor, Qa(), self.pipeline)
 
     async def tried(
@@ -116,7 +115,7 @@ class Platform:
     ) -> TrialRecord:
         """Try a team on a case, in the task `t4` of a run."""
         task = TaskRecord(id="t4", agent="generalist", task="build a team", depends_on=[], status="running")
-        dispatch = Dispatch(
+        dispatch = TaskDispatch(
             input_request="Build a team.",
             path="t4",
             messages=[],
@@ -311,7 +310,7 @@ async def test_drained_trial_suspends_its_task(platform: Platform) -> None:
 
     with pytest.raises(SuspendedError):
         await TeamTrial(runner, platform.clock).run(
-            TaskExecution(begun.context, GENERALIST, cast("Dispatch", {}), "t4"),
+            TaskExecution(begun.context, GENERALIST, cast("TaskDispatch", {}), "t4"),
             team_card(TEAM, TOOLS),
             Example(id="usual", input="Look."),
             "case1",

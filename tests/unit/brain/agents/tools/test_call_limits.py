@@ -8,13 +8,13 @@ import pytest
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
 from brain.agents.tools import requested_calls
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.durability.ledger import call_key
 from brain.registry.cards import AgentCard
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
@@ -51,7 +51,7 @@ async def run(begun: Execution, gateway: ScriptedGateway, *, calls_before: int =
     task = TaskRecord(id="t1", agent="shop", task="order tea", depends_on=[], status="running")
     return await pipeline.run(
         begun.context,
-        Dispatch(
+        TaskDispatch(
             input_request="Order tea.",
             path="t1",
             messages=[],

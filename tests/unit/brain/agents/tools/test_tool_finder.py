@@ -8,7 +8,7 @@ import pytest
 
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.turn.pipeline import Pipeline
@@ -16,7 +16,7 @@ from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
@@ -79,7 +79,7 @@ async def run(
     task = TaskRecord(id="t1", agent="house", task="switch lamp 7 on", depends_on=[], status="running")
     return await pipeline.run(
         begun.context,
-        Dispatch(
+        TaskDispatch(
             input_request="Switch lamp 7 on.",
             path="t1",
             messages=[],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from architect.judgement import Judgement, judged
+from architect.proof import Judgement, judged
 from starling.core.teams.proofs import CriterionReport, TrialRecord
 from starling.core.teams.spec import Criterion, Example
 from starling.infra.llm.offline_model import OfflineModel

@@ -7,13 +7,13 @@ import pytest
 
 from brain.agents.runtimes.native import NativeRuntime
 from brain.agents.runtimes.text import TextRuntime
-from brain.agents.tools.artifact_tool import ArtifactTool
+from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
-from brain.state import Dispatch, TaskOutcome, TaskRecord
+from brain.state import TaskDispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall, ReturnedReasoning
@@ -53,8 +53,8 @@ def pipeline(gateway: ScriptedGateway | None = None, **limits: Any) -> Pipeline:
     )
 
 
-def dispatch(agent: str = "bench", *, whole_plan: bool = True, needed: list[TaskOutcome] | None = None) -> Dispatch:
-    return Dispatch(
+def dispatch(agent: str = "bench", *, whole_plan: bool = True, needed: list[TaskOutcome] | None = None) -> TaskDispatch:
+    return TaskDispatch(
         input_request="How is the disk?",
         path="t1",
         messages=[],
@@ -69,7 +69,7 @@ def execution(*answers: ScriptedAnswer, **fields: Any) -> Execution:
     return make_execution(*answers, agents=[BENCH], **fields)
 
 
-async def run(begun: Execution, sent: Dispatch | None = None) -> TaskOutcome:
+async def run(begun: Execution, sent: TaskDispatch | None = None) -> TaskOutcome:
     return await pipeline().run(begun.context, sent or dispatch())
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution, ToolUse
+from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution
 from brain.agents.turn.reflection import Reviewer
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
-from brain.state import Dispatch, TaskRecord
+from brain.state import TaskDispatch, TaskRecord
 from starling.core.agents import LLMAgentConfig
 from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import Effect, Observation
@@ -25,7 +25,7 @@ APPROVED = verdict_json("APPROVED", "Fine.")
 
 def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
     task = TaskRecord(id="t1", agent=card.name, task="look", depends_on=[], status="running")
-    sent = Dispatch(
+    sent = TaskDispatch(
         input_request="How is the disk?",
         path="t1",
         messages=[],
@@ -39,7 +39,7 @@ def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
 
 async def test_prompt_shows_calls_with_arguments_and_results() -> None:
     begun = make_execution(APPROVED)
-    use = ToolUse("bench.look", {"thing": "disk"}, ToolOutcome(Observation.COMPLETED, "the disk is <fine>"))
+    use = FinishedCall("bench.look", {"thing": "disk"}, ToolOutcome(Observation.COMPLETED, "the disk is <fine>"))
 
     result = await REVIEWER.review(task_of(begun), AttemptOutput("the disk is <fine>", (use,)), attempt=1)
 
@@ -54,7 +54,7 @@ async def test_order_of_arguments_does_not_change_the_prompt() -> None:
     asked: list[str] = []
     for arguments in ({"offset": 1, "length": 2}, {"length": 2, "offset": 1}):
         begun = make_execution(APPROVED)
-        use = ToolUse("bench.look", arguments, ToolOutcome(Observation.COMPLETED, "fine"))
+        use = FinishedCall("bench.look", arguments, ToolOutcome(Observation.COMPLETED, "fine"))
         await REVIEWER.review(task_of(begun), AttemptOutput("fine", (use,)), attempt=1)
         asked += begun.model.prompts
 
@@ -66,7 +66,7 @@ async def test_prompt_says_that_a_cut_result_is_longer() -> None:
     outcome = ToolOutcome(Observation.COMPLETED, "the beginning", truncated=True, artifact="a1", characters=50_000)
 
     await REVIEWER.review(
-        task_of(begun), AttemptOutput("the beginning", (ToolUse("bench.look", {}, outcome),)), attempt=1
+        task_of(begun), AttemptOutput("the beginning", (FinishedCall("bench.look", {}, outcome),)), attempt=1
     )
 
     assert 'shown="the beginning of 50,000 characters"' in begun.model.prompts[0]
@@ -124,7 +124,7 @@ async def test_policy_of_a_tool_wins_over_that_of_the_agent_for_its_results(
 ) -> None:
     known = tuple(replace(tool(name), reflect=policy) for name, policy in tools.items())
     begun = make_execution(APPROVED)
-    made = tuple(ToolUse(f"bench.{name}", {}, ToolOutcome(Observation.COMPLETED, "fine")) for name in uses)
+    made = tuple(FinishedCall(f"bench.{name}", {}, ToolOutcome(Observation.COMPLETED, "fine")) for name in uses)
 
     result = await REVIEWER.review(
         task_of(begun, replace(CARD, tools=known, reflect=agent)), AttemptOutput("It is fine.", made), attempt=1
@@ -138,7 +138,7 @@ async def test_risky_policy_of_a_tool_has_tasks_reviewed_that_may_have_changed_s
     begun = make_execution(APPROVED)
     call = begun.context.ledger.with_keys(ToolCall("t1.0.0", begun.context.run.id, "t1", put, {}))
     begun.context.ledger.intend([call])
-    made = (ToolUse("bench.put", {}, ToolOutcome(Observation.COMPLETED, "fine")),)
+    made = (FinishedCall("bench.put", {}, ToolOutcome(Observation.COMPLETED, "fine")),)
 
     await REVIEWER.review(
         task_of(begun, replace(CARD, tools=(put,), reflect="never")), AttemptOutput("It is fine.", made), attempt=1

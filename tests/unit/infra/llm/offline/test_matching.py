@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brain.agents.tools.artifact_tool import READ_ARTIFACT_SPEC
+from brain.agents.tools.reading_tools import READ_ARTIFACT_SPEC
 from brain.prompts import element
 from starling.core.llm import Message, ToolSpec
 from tests.support.offline_requests import DATA, calls, select_calls, tools_of

@@ -7,9 +7,8 @@ import pytest
 
 from brain.prompts import program_text, prompt, versions
 from brain.registry.manifest import Manifest, PromptOrigin
-from brain.registry.prompts.choice import PromptChoice
-from brain.registry.prompts.pinned import kept_prompts, pinned_prompts
-from brain.registry.prompts.repository import StoredPrompt
+from brain.registry.prompt_versions import PromptChoice, kept_prompts, pinned_prompts
+from brain.registry.repository import StoredPrompt
 from starling.core.llm import PromptVersion
 
 WORDS = program_text("qa").replace("Use no internal names", "Never use internal names")

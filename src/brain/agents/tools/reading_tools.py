@@ -1,4 +1,4 @@
-"""The built-in tool `read_artifact`: reads more of long results, of the task's own calls and of those it depends on."""
+"""The built-in tools `read_artifact` and `read_resource`, which read what earlier results left out."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.state import ArtifactRecord
 from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
@@ -16,8 +17,8 @@ from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.settings.schema import Limits
-from starling.core.tool_calls import Observation
-from starling.core.tools import ToolOutcome
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import READ_RESOURCE, ToolCall, ToolOutcome
 from starling.core.tracing import SpanKind, Tracer
 
 READ_ARTIFACT_SPEC: Final = ToolSpec(
@@ -39,7 +40,7 @@ _CONTEXT_CHARS = 80  # on each side of a match
 _SHORTEST_PREFIX = 8  # of an id
 
 
-class _ReadRequest(BaseModel):
+class _ArtifactRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     artifact: str = ""
@@ -86,7 +87,7 @@ class _Reader:
 
     async def read(self, arguments: JsonObject) -> ToolOutcome:
         try:
-            request = _ReadRequest.model_validate(arguments)
+            request = _ArtifactRequest.model_validate(arguments)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             return ToolOutcome(
@@ -113,7 +114,7 @@ class _Reader:
         known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
         return f"{name!r} names none of the artifacts here. They are: {known}."
 
-    async def _part(self, record: ArtifactRecord, request: _ReadRequest) -> str:
+    async def _part(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         length, total = min(request.length or self.room, self.room), record["characters"]
         part = await self.artifacts.part(self.tenant, self.run_id, record["id"], request.offset, length)
         if not part:
@@ -122,7 +123,7 @@ class _Reader:
         more = f"; more from offset {end}" if end < total else "; that is its end"
         return f"{part}\n[characters {request.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
 
-    async def _matches(self, record: ArtifactRecord, request: _ReadRequest) -> str:
+    async def _matches(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
         lines, used = list[str](), 0
         for at, line in _matching_lines(content.text, request.find, request.offset):
@@ -140,3 +141,74 @@ def _matching_lines(text: str, wanted: str, offset: int) -> Iterator[tuple[int, 
     for match in re.compile(re.escape(wanted), re.IGNORECASE).finditer(text, offset):
         start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
         yield match.start(), f"{match.start()}: {json.dumps(text[start:end], ensure_ascii=False)}"
+
+
+READ_RESOURCE_SPEC: Final = ToolSpec(
+    READ_RESOURCE,
+    "Read a resource that a result above names as [resource …], from the server that named it.",
+    {
+        "type": "object",
+        "properties": {"uri": {"type": "string", "description": "Its address, exactly as the result has it."}},
+        "required": ["uri"],
+    },
+)
+
+
+class _ResourceRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str = Field(min_length=1, max_length=10_000)
+
+
+def reading_tools(execution: TaskExecution, toolbox: Toolbox) -> tuple[ToolSpec, ...]:
+    """Return the built-in tools that read what earlier results left out; those that have nothing to read are not shown.
+
+    A server's own tool of the name `read_resource` is what its agent gets.
+    """
+    found = (READ_ARTIFACT_SPEC,) if execution.artifacts else ()
+    return (*found, READ_RESOURCE_SPEC) if offers_resources(execution, toolbox) else found
+
+
+def offers_resources(execution: TaskExecution, toolbox: Toolbox) -> bool:
+    """Whether there is a link to follow, and the name of the tool means nothing else."""
+    return bool(execution.links) and READ_RESOURCE not in toolbox.tools
+
+
+def resource_call(
+    execution: TaskExecution, place: tuple[int, int], arguments: JsonObject | None
+) -> ToolCall | ToolOutcome:
+    """Return the read of a linked resource, on behalf of the tool that linked it, or why there is none.
+
+    `place` is the position of the answer that asks for it, and the index of the call in it.
+    """
+    try:
+        uri = _ResourceRequest.model_validate(arguments).uri
+    except ValidationError:
+        return _fault(f"{READ_RESOURCE} takes a `uri`, as a result has it.")
+    linking = next((tool for tool in execution.card.tools if tool.full_name == execution.links.get(uri)), None)
+    if linking is None:
+        known = ", ".join(execution.links)
+        return _fault(f"No result of this task names the resource {uri!r}. Named are: {known}.")
+    run = execution.context.run
+    call = ToolCall(
+        id=f"{execution.path}.{place[0]}.{place[1]}",
+        run_id=run.id,
+        path=execution.path,
+        tool=linking.reading(),
+        arguments={"uri": uri},
+        grant=run.grant,
+        tenant=run.tenant,
+        agent=execution.card.name,
+        caller=run.caller,
+        position=place[0],
+        index=place[1],
+        teams=execution.context.teams,
+        thread_id=run.thread_id,
+        resource=uri,
+    )
+    assert call.tool.effect is Effect.READ
+    return execution.context.ledger.with_keys(call)
+
+
+def _fault(text: str) -> ToolOutcome:
+    return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")

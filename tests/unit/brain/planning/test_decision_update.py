@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brain.planning import circuit_breaker
+from brain.planning import decision_update as circuit_breaker
 from brain.state import GraphState, TaskOutcome, after, initial_state
 
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from architect.spec_reading import MAX_CHARS, read_team, team_of
-from architect.yaml_subset import dump_yaml
+from architect.spec_format import MAX_CHARS, dump_yaml, read_team, spec_diff, team_of
 from starling.core.teams.findings import Finding, TeamInvalidError
 from starling.core.teams.spec import TeamSpec
-from tests.support.team_specs import member, spec_document
+from tests.support.team_specs import member, spec_document, team_spec
 
 YAML = "name: news\npurpose: Tells what is new.\nmembers:\n- {name: historian, role: historian, goal: Tells it.}\n"
 
@@ -244,3 +243,36 @@ def test_any_document_is_a_spec_with_a_hash_or_has_findings(document: object) ->
         assert all(finding.reason and finding.remedy for finding in found)
     else:
         assert team_of(team.model_dump(mode="json")).hash == team.hash
+
+
+READER, WRITER = member("reader", server="git", tools=["git.git_log"]), member("writer")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "paths"),
+    [
+        ([READER], [READER], ()),
+        ([READER], [{**READER, "role": "Tells."}], ("members[0].role",)),
+        ([READER], [{**READER, "tools": ["git.git_log", "git.git_commit"]}], ("members[0].tools[1]",)),
+        ([READER, WRITER], [READER], ("members[1]",)),
+        ([READER], [READER, {**WRITER, "runtime": "native"}], ("members[1]",)),
+        ([READER], [{**READER, "runtime": "native"}], ("members[0].runtime",)),
+        ([{**READER, "runtime": "native"}], [READER], ("members[0].runtime",)),
+    ],
+)
+def test_paths_name_what_differs(
+    before: list[dict[str, Any]], after: list[dict[str, Any]], paths: tuple[str, ...]
+) -> None:
+    found = spec_diff(team_spec(*before), team_spec(*after), names=("news@1", "news@2"))
+
+    assert found.paths == paths
+    assert bool(found.text) == bool(paths)
+
+
+def test_text_is_a_unified_diff_of_yaml() -> None:
+    before, after = team_spec(READER), team_spec(READER, WRITER)
+
+    text = spec_diff(before, after, names=("news@1", "news@2")).text
+
+    assert text.splitlines()[:2] == ["--- news@1", "+++ news@2"]
+    assert "+- name: writer\n+  role: historian\n+  goal: Tells what changed.\n" in text

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from brain.interrupts.approvals import approve
-from brain.interrupts.requests import Interrupts
+from brain.interrupts.requests import Interrupts, approve
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
 from starling.core.events.run_events import ApprovalRequired

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from brain.run.recorder import RunRecorder
-from brain.run.stream_buffer import StreamBuffer
+from brain.run.recorder import RunRecorder, StreamBuffer
 from starling.core.events.stream import AnyEvent
 from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run
 

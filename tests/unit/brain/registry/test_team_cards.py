@@ -4,8 +4,7 @@ import pytest
 
 from brain.registry.cards import AgentCard, Roster, degraded_members, with_members
 from brain.registry.manifest import Manifest
-from brain.registry.teams.binding import missing_tools, team_card, tools_of
-from brain.registry.teams.service import pinned_teams, with_team, without_team
+from brain.registry.team_cards import missing_tools, pinned_teams, team_card, tools_of, with_team, without_team
 from starling.core.agents import Persona
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant

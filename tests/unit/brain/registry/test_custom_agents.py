@@ -1,7 +1,7 @@
 """Names of tools, and what they come to."""
 
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.custom_agents.binding import custom_card, select_tools
+from brain.registry.custom_agents import custom_card, select_tools
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant
 from starling.core.tool_calls import Effect

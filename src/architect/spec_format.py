@@ -1,0 +1,315 @@
+"""Team specs as documents: read from YAML or JSON, with findings for what breaks the format, written, and compared."""
+
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from itertools import islice, zip_longest
+from typing import Any, Final, cast
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from architect.wording import did_you_mean
+from starling.core.json import Json, canonical
+from starling.core.teams.building import BuildCase
+from starling.core.teams.findings import MOST_FINDINGS, Finding, TeamInvalidError
+from starling.core.teams.spec import Criterion, Example, Fixture, TeamGrants, TeamLimits, TeamMember, TeamSpec
+from starling.core.validation_errors import fault_text
+
+DEEPEST: Final = 50
+"""How many objects and lists may be inside one another."""
+DIGITS: Final = 19
+"""How many digits an integer may have; a longer one is a text."""
+_OTHER_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
+_TAG: Final = "tag:yaml.org,2002:"
+
+
+def load_yaml(text: str) -> object:
+    """Return the data of a document; `yes`, `2026-01-01` and `010` are texts. Raises YAMLError."""
+    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that takes less
+
+
+def dump_yaml(document: object) -> str:
+    """Return a document that `load_yaml` reads as the same data."""
+    lines_kept = not _OTHER_BREAKS.search(canonical(document))  # PyYAML would write these as line breaks
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=lines_kept, width=100)
+
+
+def _fault(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
+    mark = cast("yaml.Mark | None", place.start_mark)
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the part of YAML that JSON has too."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = cast("yaml.Event", self.peek_event())
+        if isinstance(event, yaml.AliasEvent):
+            raise _fault("aliases are not allowed", event)
+        if getattr(event, "tag", None) is not None:
+            raise _fault("tags are not allowed", event)
+        if self._depth == DEEPEST:
+            raise _fault("it is nested too deeply", event)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys: set[str] = set()
+        for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
+            if key.tag != f"{_TAG}str":
+                raise _fault("a key must be a text", key)
+            if key.value in keys:
+                raise _fault(f"the key {key.value!r} is used twice", key)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+# no more than those of PyYAML, so that what it writes without quotes is read as what it was
+_Loader.yaml_implicit_resolvers = {}
+for _name, _pattern, _first in (
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", rf"^[-+]?(?:0|[1-9][0-9]{{0,{DIGITS - 1}}})$", list("-+0123456789")),
+    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?$", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(_pattern), _first)
+
+
+_SHOWN: Final = 60  # characters of a wrong value or key
+_SCHEMA: Final = "`starling team schema` prints the format."
+_PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
+    ("members",): TeamMember,
+    ("criteria",): Criterion,
+    ("examples",): Example,
+    ("examples", "fixtures"): Fixture,
+    ("fixtures",): Fixture,  # of a case of its own
+    ("limits",): TeamLimits,
+    ("grants",): TeamGrants,
+}
+_CRITERIA: Final = ("examples", "criteria")
+_FREE: Final = ("arguments", "result")  # fields of a fixture that may have any JSON
+
+
+def format_findings(error: ValidationError, whole: type[BaseModel] = TeamSpec) -> Iterator[Finding]:
+    """Return one finding for each wrong, missing or unknown field of a document, or of one in a list of them."""
+    seen: set[tuple[int | str, ...]] = set()
+    for fault in cast("list[Mapping[str, Any]]", error.errors(include_url=False)):
+        location = _location(fault["loc"])
+        # pydantic counts only the valid items of a list: one with wrong items isn't too short as well
+        if location in seen or (fault["type"] == "too_short" and fault["input"]):
+            continue
+        seen.add(location)
+        names = tuple(part for part in location if isinstance(part, str))
+        yield Finding(_path(location), "format", _reason(fault, names), _remedy(fault, names, whole))
+
+
+def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return where a fault is, without the types that pydantic tried for a field of any JSON."""
+    end = next((place + 1 for place, part in enumerate(location) if part in _FREE), len(location))
+    return location[:end]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
+    return "".join(parts).removeprefix(".")
+
+
+def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    text = fault_text(fault)
+    if fault["type"] == "string_pattern_mismatch" and names == _CRITERIA:
+        text = "must be the id of a criterion"
+    elif names and names[-1] in _FREE:
+        text = "must be JSON"
+    if not text.startswith(("must ", "is ")):
+        return f"{text[:1].upper()}{text[1:]}."
+    return f"The value{_shown(fault['input']) if text.startswith('must ') else ''} {text}."
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, (str, int, float)):
+        return ""
+    return f" {_shortened(repr(value))}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _remedy(fault: Mapping[str, Any], names: tuple[str, ...], whole: type[BaseModel]) -> str:
+    part = _PARTS.get(names[:-1]) if names[:-1] else whole
+    field = part.model_fields.get(names[-1]) if part and names else None
+    if part and names and fault["type"] == "extra_forbidden":
+        return did_you_mean(names[-1], part.model_fields, f"Remove it. {_SCHEMA}")
+    about = field.description if field and field.description else _SCHEMA
+    return f"Add it. {about}" if fault["type"] == "missing" else f"Correct it. {about}"
+
+
+MAX_CHARS: Final = 200_000
+"""The longest document that is read, as text and as JSON; the slowest one takes a second of processor time."""
+
+_CASES: Final = TypeAdapter(list[BuildCase])
+
+
+def read_team(text: str) -> TeamSpec:
+    """Return the team spec of a document: JSON if it begins with a brace, else YAML.
+
+    Of YAML only what JSON has is read: no aliases, tags or dates, and `yes` is a text. Raises TeamInvalidError.
+    """
+    return team_of(_document(text))
+
+
+def read_cases(text: str) -> Sequence[BuildCase]:
+    """Return the cases of a document, which is one case or a list of them, read as `read_team` reads a spec.
+
+    Raises TeamInvalidError.
+    """
+    document = _checked_size(_document(text))
+    if document in (None, []):
+        raise _unreadable(
+            "The document has no case.", "Write one: `input` is the request, `must_call` lists its tools."
+        )
+    try:
+        return _CASES.validate_python(document) if isinstance(document, list) else [BuildCase.model_validate(document)]
+    except ValidationError as error:
+        raise TeamInvalidError(list(islice(format_findings(error, BuildCase), MOST_FINDINGS))) from None
+
+
+def team_of(document: object) -> TeamSpec:
+    """Return the team spec that plain data describe. Raises TeamInvalidError with all that breaks the format."""
+    try:
+        return TeamSpec.model_validate(_checked_size(document))
+    except ValidationError as error:
+        raise TeamInvalidError(list(islice(format_findings(error), MOST_FINDINGS))) from None
+
+
+def _document(text: str) -> object:
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_CHARS:
+        raise _too_long(f"The document has {len(text):,} characters")
+    return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+
+
+def _checked_size(document: object) -> object:
+    if (length := _json_length(document)) > MAX_CHARS:
+        raise _too_long(f"As JSON the document has {length:,} characters")
+    if _is_too_deep(document):
+        raise _unreadable(f"More than {DEEPEST} objects and lists are inside one another.", "Shorten the fixtures.")
+    return document
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise _unreadable(f"This is not JSON at {place}: {error.msg}.") from None
+    except RecursionError:
+        raise _unreadable("This JSON can't be read: it is nested too deeply.") from None
+    except ValueError as error:
+        raise _unreadable(f"This JSON can't be read: {error}.") from None
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is used twice in one object")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits.removeprefix("-")) <= DIGITS else digits
+
+
+def _yaml(text: str) -> object:
+    try:
+        return load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise _unreadable(f"This YAML can't be read{place}: {error.problem or error.context}.") from None
+    except yaml.YAMLError as error:  # characters that YAML doesn't have
+        raise _unreadable(f"This YAML can't be read: {' '.join(str(error).split())}.") from None
+
+
+def _unreadable(reason: str, remedy: str = "Correct the document at that place.") -> TeamInvalidError:
+    return TeamInvalidError([Finding("", "document", reason, remedy)])
+
+
+def _too_long(length: str) -> TeamInvalidError:
+    return _unreadable(f"{length}, and {MAX_CHARS:,} are read.", "Shorten its texts and examples.")
+
+
+def _json_length(document: object) -> int:
+    """Return the characters of a document as JSON without white space; 0 for one that is nested too deeply for that."""
+    try:
+        return len(json.dumps(document, separators=(",", ":"), ensure_ascii=False, default=str))
+    except RecursionError:
+        return 0
+
+
+def _is_too_deep(document: object) -> bool:
+    level = [document]
+    for _ in range(DEEPEST):
+        level = [item for value in level for item in _items(value)]
+    return bool(level)
+
+
+def _items(value: object) -> Iterable[object]:
+    match value:
+        case dict():
+            return cast("dict[object, object]", value).values()
+        case list() | tuple():
+            return cast("Iterable[object]", value)
+        case _:
+            return ()
+
+
+_NOTHING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class SpecDiff:
+    """A unified diff of two specs as YAML, and the paths, such as `members[0].role`, of what differs."""
+
+    text: str
+    paths: tuple[str, ...]
+
+
+def spec_diff(before: TeamSpec, after: TeamSpec, *, names: tuple[str, str]) -> SpecDiff:
+    """Return how one spec differs from an earlier one; `names` stand in the diff's first lines."""
+    old, new = (spec_yaml(spec).splitlines(keepends=True) for spec in (before, after))
+    text = "".join(unified_diff(old, new, fromfile=names[0], tofile=names[1]))
+    written = [spec.model_dump(mode="json", exclude_defaults=True) for spec in (before, after)]
+    return SpecDiff(text, tuple(_paths("", *written)))
+
+
+def spec_yaml(spec: TeamSpec) -> str:
+    """Return a spec as YAML without what is the default anyway."""
+    return dump_yaml({"version": spec.version, **spec.model_dump(mode="json", exclude_defaults=True)})
+
+
+def _paths(path: str, before: object, after: object) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        old, new = cast("Mapping[str, Json]", before), cast("Mapping[str, Json]", after)
+        for key in sorted({*old, *new}):
+            yield from _paths(f"{path}.{key}".lstrip("."), old.get(key, _NOTHING), new.get(key, _NOTHING))
+    elif isinstance(before, list) and isinstance(after, list):
+        pairs = zip_longest(cast("Sequence[Json]", before), cast("Sequence[Json]", after), fillvalue=_NOTHING)
+        for number, (old, new) in enumerate(pairs):
+            yield from _paths(f"{path}[{number}]", old, new)
+    elif before != after:
+        yield path

@@ -1,1 +1,0 @@
-"""Versions of teams, as they are stored."""
