@@ -48,10 +48,11 @@ type _Data = Mapping[str, Any]
 class RunDocumentBuilder:
     """Takes the rows of one run: events in their order, steps in theirs, the rest in any.
 
-    Texts of rows are taken as they are masked, and cut to `TEXT_CHARS`.
+    Texts are taken as they are masked, and cut to `chars` characters.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chars: int = TEXT_CHARS) -> None:
+        self._chars = chars
         self._run: RunRow | None = None
         self._status: RunStatus | None = None
         self._plans: list[PlanVersion] = []
@@ -160,8 +161,8 @@ class RunDocumentBuilder:
     def _plan(self, event: EventRow, at: datetime) -> None:
         seq, data = event.seq, event.data
         star = data.get("path") or ""
-        tasks = tuple({**task, "task": task["task"][:TEXT_CHARS]} for task in data["tasks"])
-        why = data["thought_process"][:TEXT_CHARS]
+        tasks = tuple({**task, "task": task["task"][: self._chars]} for task in data["tasks"])
+        why = data["thought_process"][: self._chars]
         self._plans.append(PlanVersion(seq, at, star, data["version"], tuple(data["plan"]), why, tasks))
         for task in tasks:
             path = f"{star}/{task['id']}" if star else task["id"]
@@ -191,7 +192,7 @@ class RunDocumentBuilder:
         if not attempts:
             attempts.append(TaskAttempt(1, seq, at))
         number = attempts[-1].number
-        call = Call(data["call_id"], data["name"], _fitting(data["args"]), seq, at)
+        call = Call(data["call_id"], data["name"], _fitting(data["args"], self._chars), seq, at)
         self._calls[call.id], self._attempt_of[call.id] = call, number
         self._made_in[path, number].append(call.id)
 
@@ -207,7 +208,7 @@ class RunDocumentBuilder:
             self._calls[call.id] = replace(
                 call,
                 status=data["status"],
-                result=data["result"][:TEXT_CHARS],
+                result=data["result"][: self._chars],
                 state=data.get("state") or "",
                 artifact=data.get("artifact"),
                 simulated=data.get("simulated"),
@@ -221,7 +222,7 @@ class RunDocumentBuilder:
     def _reflection(self, event: EventRow, at: datetime) -> None:
         del at
         data = event.data
-        reasons = tuple(reason[:TEXT_CHARS] for reason in data["reasons"])
+        reasons = tuple(reason[: self._chars] for reason in data["reasons"])
         self._verdicts[data.get("path") or data["task_id"], data["attempt"]] = ReviewVerdict(
             data["status"], reasons, event.seq
         )
@@ -233,7 +234,7 @@ class RunDocumentBuilder:
             self._begin(path, data.get("agent")),
             status=data["status"],
             code=str(data.get("code") or ""),
-            summary=data["summary"][:TEXT_CHARS],
+            summary=data["summary"][: self._chars],
             skills=tuple(RecalledSkill(one["id"], one["task"], one["followed"]) for one in data.get("skills") or ()),
             artifacts=tuple(data.get("artifacts") or ()),
             seq=seq,
@@ -243,7 +244,7 @@ class RunDocumentBuilder:
     def _notice(self, event: EventRow, at: datetime) -> None:
         seq, kind, data = event.seq, event.type, event.data
         task, star = str(data.get("task_id") or ""), str(data.get("path") or "")
-        message = data["message"][:TEXT_CHARS]
+        message = data["message"][: self._chars]
         self._notices.append(
             Notice(seq, at, "error" if kind == "error" else "warning", data["code"], message, task, star)
         )
@@ -255,10 +256,11 @@ class RunDocumentBuilder:
         call, expires = data.get("call"), data["expiresAt"]
         self._asked[data["id"]] = RunInterrupt(
             id=data["id"],
+            run_id=self._run.run_id if self._run else "",
             kind=_KINDS[event.type],
             path=call["path"] if call else "",
             reason=data["reason"],
-            message=data["message"][:TEXT_CHARS],
+            message=data["message"][: self._chars],
             responseSchema=data["responseSchema"],
             call=call,
             state="open",
@@ -337,7 +339,7 @@ class RunDocumentBuilder:
         position = (attempt - 1) * _POSITIONS_PER_REVIEW
         for answer in (answer for end in REVIEWS for answer in self._answers.get(f"{path}{end}", ())):
             if answer.position in (position, position + 1) and (refined := _refined(answer.content)):
-                return replace(verdict, refined=refined[:TEXT_CHARS])
+                return replace(verdict, refined=refined[: self._chars])
         return verdict
 
     def _texts(self, path: str, attempts: int) -> Mapping[int, str]:
@@ -346,8 +348,8 @@ class RunDocumentBuilder:
         if not written or not attempts:
             return {}
         if len(written) == attempts:
-            return {number: answer.content[:TEXT_CHARS] for number, answer in enumerate(written)}
-        return {attempts - 1: written[-1].content[:TEXT_CHARS]}
+            return {number: answer.content[: self._chars] for number, answer in enumerate(written)}
+        return {attempts - 1: written[-1].content[: self._chars]}
 
     def _all_interrupts(self) -> tuple[RunInterrupt, ...]:
         """Return the stored interrupts with the numbers of their events, else those that the events tell."""
@@ -365,7 +367,8 @@ class RunDocumentBuilder:
                 yield Pruned("journal", "The answers of models were deleted by retention.")
         if self._kept is None:
             return
-        if gone := sorted({name for task in tasks for name in task.artifacts} - self._kept.artifacts):
+        known = self._kept.artifacts
+        if known is not None and (gone := sorted({name for task in tasks for name in task.artifacts} - known)):
             yield Pruned("artifacts", f"Whole results of tools were deleted: {', '.join(gone[:5])}.")
         yield from (Pruned("not_read", text) for text in self._kept.unread)
 
@@ -376,10 +379,10 @@ def progress_text(report: _Data) -> str:
     return ": ".join(filter(None, (f"{report['progress']:g}{of}", report["message"])))
 
 
-def _fitting(args: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fitting(args: Mapping[str, Any], chars: int) -> Mapping[str, Any]:
     """Return arguments, or the beginning of their text where it is long."""
     text = canonical(args)
-    return args if len(text) <= TEXT_CHARS else {"…": text[:TEXT_CHARS]}
+    return args if len(text) <= chars else {"…": text[:chars]}
 
 
 def _refined(content: str) -> str:

@@ -195,6 +195,7 @@ class RunInterrupt:
     """
 
     id: str
+    run_id: str
     kind: InterruptKind
     path: str
     reason: str

@@ -78,7 +78,10 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The ids of the artifacts that are still kept, and sentences about kinds of rows of which only some were read."""
+    """The ids of the artifacts that are still kept, None where they weren't read.
 
-    artifacts: frozenset[str]
+    `unread` are sentences about kinds of rows of which only some were read.
+    """
+
+    artifacts: frozenset[str] | None
     unread: tuple[str, ...] = ()

@@ -1,13 +1,12 @@
 """Feedback on runs: the latest of each principal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from sqlalchemy import select, text
 
 from starling.core.errors import NotFoundError
+from starling.core.run_document.document import Feedback
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -22,17 +21,6 @@ ON CONFLICT (tenant, run_id, principal) DO UPDATE SET
     score = EXCLUDED.score, comment = EXCLUDED.comment, updated_at = now(), due_at = now(), sent_at = NULL
 RETURNING principal, score, comment, created_at, updated_at""")
 _NOTIFY = text(f"NOTIFY {FEEDBACK_CHANNEL}")
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """What a principal says of a run: a score from 0 (useless) to 1 (as it should be), and a comment."""
-
-    by: str
-    score: float
-    comment: str
-    created_at: datetime
-    updated_at: datetime
 
 
 class FeedbackRepository:

@@ -14,6 +14,7 @@ from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFou
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal, Scope
+from starling.core.run_document.document import InterruptKind, InterruptState, RunInterrupt
 from starling.core.teams.build_origin import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
@@ -21,9 +22,6 @@ from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs.writer import Clause
-
-type InterruptKind = Literal["approval", "clarification", "budget", "in_doubt"]
-type InterruptState = Literal["open", "resolved", "cancelled", "expired"]
 
 BATCH_LIMIT = 500  # interrupts or runs handled at once
 
@@ -359,6 +357,25 @@ class InterruptRepository(InterruptReader):
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
     with translated():
         return [StoredInterrupt(*row) for row in await fetch_autocommit(engine, query, values)]
+
+
+def public_interrupt(item: StoredInterrupt) -> RunInterrupt:
+    """Return what callers see of an interrupt."""
+    return RunInterrupt(
+        id=item.id,
+        run_id=item.run_id,
+        kind=item.kind,
+        path=item.path,
+        reason=item.reason,
+        message=item.message,
+        responseSchema=item.response_schema,
+        call=item.call,
+        state=item.state,
+        createdAt=item.created_at,
+        expiresAt=item.expires_at,
+        answered_at=item.answered_at,
+        answered_by=item.answered_by,
+    )
 
 
 def is_of_build(path: str) -> bool:
