@@ -220,9 +220,9 @@ class Platform:
         return RunStream(key, [event async for event in self.services.reader.follow(key)])
 
     async def result(self, key: RunKey) -> RunResult:
-        record = await self.services.reader.record(key)
-        assert record.result is not None
-        return record.result
+        run = await self.services.documents.row(key)
+        assert run.result is not None
+        return RunResult.model_validate(run.result)
 
     @asynccontextmanager
     async def executing(self, key: RunKey) -> AsyncGenerator[asyncio.Task[RunResult | None]]:

@@ -103,7 +103,7 @@ async def test_runs_continue_while_the_context_service_is_down_and_events_are_de
             await service.asked.wait()
             service.status = 200
             await service.complete.wait()
-        record = await services.reader.record(key)
+        record = await services.documents.row(key)
 
     of_run = [event for event in service.stream.values() if event["event_type"].startswith("run_")]
     assert [shown(event) for event in of_run] == [

@@ -49,7 +49,7 @@ def one_task(script: ScriptedModel, *answers: Answer) -> None:
 async def begun(platform: Platform) -> RunKey:
     key = await platform.accept("Do it.")
     await execute_run(platform, key)
-    assert (await platform.services.reader.record(key)).status is RunStatus.WAITING
+    assert (await platform.services.documents.row(key)).status is RunStatus.WAITING
     return key
 
 
@@ -202,7 +202,7 @@ async def test_answer_given_before_the_run_is_suspended_is_applied(
     effects.open("gate")
     await life
 
-    assert (await platform.services.reader.record(key)).status is RunStatus.QUEUED
+    assert (await platform.services.documents.row(key)).status is RunStatus.QUEUED
     assert (await platform.finish(key)).status == "succeeded"
     assert sorted(effects.done()) == ["charge a", "read_it b"]
 

@@ -34,7 +34,7 @@ async def begun(platform: Platform, text: str, *, thread: str = "thread", **conf
 
 
 async def status(platform: Platform, key: RunKey) -> RunStatus:
-    return (await platform.services.reader.record(key)).status
+    return (await platform.services.documents.row(key)).status
 
 
 async def waiting(platform: Platform, key: RunKey) -> list[StoredInterrupt]:

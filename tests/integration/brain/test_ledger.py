@@ -121,7 +121,7 @@ async def test_interrupted_unsafe_call_is_in_doubt_and_its_question_shows_the_ca
 
     (row,) = await rows(platform, key)
     (question,) = await open_interrupts(platform, key)
-    record = await platform.services.reader.record(key)
+    record = await platform.services.documents.row(key)
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
     assert asked_about(question) == ("effects.charge", "a")

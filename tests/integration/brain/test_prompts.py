@@ -239,19 +239,19 @@ async def test_runs_are_found_by_the_wording_that_they_used(
     await reload(platform)
     runs.append(await platform.ask("Hello?", thread="c"))
 
-    [new] = await platform.services.listing.prompts(runs[1].key)
-    shown = await platform.services.prompt_catalog.show(new.hash[:8])
+    [new] = (await platform.services.documents.read(runs[1].key)).prompts
+    shown = await platform.services.prompt_catalog.show(str(new["hash"])[:8])
 
     first, second, third = (run.key.id for run in runs)
     assert (shown.text.partition("\n---\n")[0], shown.in_force) == (NEW, False)
     assert await found_by(platform, own) == [third, first]
-    assert await found_by(platform, new.hash) == [second]
+    assert await found_by(platform, str(new["hash"])) == [second]
     assert await found_by(platform, prompt("coder").used.hash) == []
 
 
 async def found_by(platform: Platform, digest: str) -> list[str]:
     which = RunFilter(prompt=PromptFilter(digest, await platform.services.epochs.pinning_prompt(digest)))
-    return [run.id for run in await platform.services.listing.latest("default", limit=9, which=which)]
+    return [run.run_id for run in await platform.services.listing.latest("default", limit=9, which=which)]
 
 
 async def test_rollback_of_servers_keeps_prompts(

@@ -30,7 +30,7 @@ async def test_run_that_exceeds_its_tokens_asks_for_more(opened: Open, script: S
     async with opened(run_tokens=30) as platform:
         key = await platform.accept("How is the disk?", limits={"tokens": 10_000})
         await execute_run(platform, key)
-        waiting = (await platform.services.reader.record(key)).status
+        waiting = (await platform.services.documents.row(key)).status
         [asked] = await open_interrupts(platform, key)
         await platform.services.interrupts.answer(
             key, [InterruptAnswer(asked.id, "resolved", {"tokens": 10_000})], "me"
@@ -65,7 +65,7 @@ async def test_run_whose_endpoint_reports_no_usage_reaches_its_ceiling_with_one_
     ):
         key = await platform.accept("How is the disk?")
         await execute_run(platform, key)
-        waiting = (await platform.services.reader.record(key)).status
+        waiting = (await platform.services.documents.row(key)).status
         [asked] = await open_interrupts(platform, key)
         await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
         stream = await platform.finish(key)

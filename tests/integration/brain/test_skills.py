@@ -72,8 +72,8 @@ async def test_approved_task_stores_a_skill_and_a_similar_one_recalls_it(
     ]
     (used,) = second.of("task_result")[0]["skills"]
     assert used == {"id": first["id"], "task": "Look at the {thing}.", "followed": True}
-    named = await platform.services.listing.skills(second.key)
-    assert [(task.path, [skill.id for skill in task.skills]) for task in named] == [("t1", [first["id"]])]
+    document = await platform.services.documents.read(second.key)
+    assert [(task.path, [skill.id for skill in task.skills]) for task in document.tasks] == [("t1", [first["id"]])]
     (agent,) = [r for r in platform.requests_containing('<task id="t1">') if "right disk" in str(r) and "tools" in r]
     assert "<skill id=" in agent["messages"][1]["content"]
     main, example = await stored(platform)

@@ -121,15 +121,16 @@ async def test_runs_are_found_by_the_ending_of_their_id(api: LiveApi) -> None:
     assert made not in [run["run_id"] for run in none["runs"]]
 
 
-async def test_document_of_a_run_holds_its_plan_steps_and_result(api: LiveApi) -> None:
+async def test_run_with_its_tasks_holds_plans_attempts_and_result(api: LiveApi) -> None:
     run = (await begin(api, request()))["run_id"]
     await stream_of(api, run)
 
-    document = await get(api, f"/v1/runs/{run}/document")
+    document = await get(api, f"/v1/runs/{run}?include=tasks,calls")
 
     assert (document["run_id"], document["status"]) == (run, "succeeded")
     assert document["tasks"]
-    assert "plan" in {step["type"] for step in document["steps"]}
+    assert document["plans"][0]["thought_process"]
+    assert [attempt["verdict"]["status"] for attempt in document["tasks"][0]["attempts"]] == ["APPROVED"]
     assert document["result"]["reply"]
 
 
@@ -155,7 +156,7 @@ async def test_runs_are_listed_by_status(api: LiveApi) -> None:
         ("/v1/runs?limit=0", 422),
         ("/v1/runs?ending=4e", 422),
         ("/v1/runs?ending=xyzt", 422),
-        ("/v1/runs/01a1f94a-ae93-72f0-90c0-62dd857f9816/document", 404),
+        ("/v1/runs/01a1f94a-ae93-72f0-90c0-62dd857f9816?include=tasks", 404),
         ("/v1/servers/nobody", 404),
         ("/v1/runs?limit=100000", 422),
         ("/v1/runs?state=failed", 422),

@@ -358,7 +358,7 @@ async def test_thread_of_the_same_name_is_separate_per_tenant(town: Town) -> Non
 
     accepted = await town.services.acceptance.accept(principal, RunRequest(input="hello", thread_id="vault"))
 
-    assert (await town.services.reader.record(accepted.key)).thread_id == "vault"
+    assert (await town.services.documents.row(accepted.key)).thread_id == "vault"
     assert await town.checksum(BANK) == before
 
 

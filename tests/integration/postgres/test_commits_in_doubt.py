@@ -18,6 +18,7 @@ from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.runs.acceptance import Connection, NewRun, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
 from starling.infra.postgres.runs.leases import Leases
@@ -205,7 +206,7 @@ async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(
 
     assert shaky.database.proxy.cuts == 1
     assert await shaky.numbers_and_texts(new.key) == [(1, "run_started"), (2, "done")]
-    assert (await shaky.reader.record(new.key)).status is RunStatus.SUCCEEDED
+    assert (await RunDocumentRepository(shaky.engine).row(new.key)).status is RunStatus.SUCCEEDED
     assert set(shaky.queued) == {new.key, following.key}
     assert await claimed(shaky.leases, following.key)
     await writer.close()

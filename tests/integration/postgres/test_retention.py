@@ -17,6 +17,7 @@ from starling.core.runs import FinalStatus, RunResult, Step
 from starling.infra.postgres.retention import Retention, RetentionReport, Selection
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 from tests.support.admission_harness import CAP, AdmissionHarness
@@ -107,7 +108,7 @@ async def test_pruned_run_keeps_its_last_event_and_readers_get_one_gap(archive: 
         assert (gap.type, gap.data["from"], gap.data["to"]) == ("gap", after + 1, 4)
         assert (done.seq, done.type) == (5, "done")
     assert told(await archive.read(key, 4)) == [(5, "done")]
-    assert (await RunReader(archive.engine, Broadcast()).record(key)).result is not None
+    assert (await RunDocumentRepository(archive.engine).row(key)).result is not None
 
 
 async def test_pruned_run_keeps_the_reason_of_its_failure(archive: Archive) -> None:

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events.run_events import Done, Plan, Thinking, Usage
+from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.events.stream import ANY_EVENT, StoredEvent
 from starling.core.runs import RunResult
 from starling.infra.postgres.engine import open_engine
@@ -158,21 +158,6 @@ async def test_unfinished_run_is_read_across_a_gap(writing: Writing, engine: Asy
     rest = [event async for event in stream]
 
     assert numbers_and_types([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
-
-
-async def test_latest_plan_of_the_main_star_is_found_in_a_long_stream(writing: Writing, engine: AsyncEngine) -> None:
-    for version in (1, 2):
-        await writing.say(*("word" for _ in range(600)))
-        writing.writer.emit(Plan(version=version, plan=[], tasks=[], thought_process=""))
-    writing.writer.emit(Plan(version=3, plan=[], tasks=[], thought_process="", path="t1"))
-    await writing.end()
-    reader = RunReader(engine, Broadcast())
-
-    found = await reader.latest_plan(writing.key)
-
-    assert found is not None
-    assert (found.seq, found.data["version"]) == (1 + 2 * 600 + 2, 2)
-    assert await reader.latest_plan(RunKey("other", writing.key.id)) is None
 
 
 async def test_done_received_between_two_queries_is_delivered(writing: Writing, engine: AsyncEngine) -> None:

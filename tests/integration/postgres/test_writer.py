@@ -21,6 +21,7 @@ from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender, open_broadcast
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.interrupts import insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow, storing
@@ -168,7 +169,7 @@ async def test_flush_after_a_lost_lease_writes_nothing(
 
 
 async def test_end_after_a_lost_lease_is_rejected(
-    writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
+    engine: AsyncEngine, writer: RunWriter, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
     await leases.release(claim.run)
     await claimed(leases, key_of(claim))
@@ -176,7 +177,7 @@ async def test_end_after_a_lost_lease_is_rejected(
     with pytest.raises(LeaseLostError):
         await end(writer, repository)
 
-    assert (await reader.record(key_of(claim))).status is RunStatus.RUNNING
+    assert (await RunDocumentRepository(engine).row(key_of(claim))).status is RunStatus.RUNNING
 
 
 async def test_committed_batch_is_not_repeated_after_a_lost_answer(
@@ -220,12 +221,17 @@ async def test_flush_raises_after_retrying_an_unavailable_postgres(claim: Claim)
 
 
 async def test_ended_run_has_its_result_and_stays_ended(
-    writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
+    engine: AsyncEngine,
+    writer: RunWriter,
+    reader: RunReader,
+    repository: RunRepository,
+    leases: Leases,
+    claim: Claim,
 ) -> None:
     await end(writer, repository)
 
-    record = await reader.record(key_of(claim))
-    assert (record.status, record.result and record.result.reply) == (RunStatus.SUCCEEDED, "Done.")
+    run = await RunDocumentRepository(engine).row(key_of(claim))
+    assert (run.status, run.result and run.result["reply"]) == (RunStatus.SUCCEEDED, "Done.")
     assert [event.type async for event in reader.follow(key_of(claim))] == ["run_started", "done"]
     assert await leases.claim(key_of(claim), worker="w", lease_seconds=9, run_seconds=9) is None
 

@@ -18,7 +18,6 @@ from starling.app.container.database import find_database
 from starling.app.container.deferred import DeferredAgentRanker, DeferredCatalogs, DeferredRetrieval
 from starling.app.container.private_files import private_files
 from starling.app.registry.documents import ServerDocuments
-from starling.app.runs.documents import RunDocuments
 from starling.app.runs.records import RunRecords
 from starling.app.runs.retention import RetentionService
 from starling.core.artifacts import ArtifactStore
@@ -30,6 +29,7 @@ from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository
 from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import open_broadcast
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader
 from starling.infra.postgres.runs.ledger import LedgerReader
@@ -57,7 +57,7 @@ class AdminServices:
     agent_ranker: DeferredAgentRanker
     artifacts: ArtifactStore
     catalogs: DeferredCatalogs
-    documents: RunDocuments
+    documents: RunDocumentRepository
     epochs: EpochRepository
     feedback: FeedbackRepository
     interrupts: InterruptReader
@@ -80,7 +80,7 @@ class AdminServices:
 
     @property
     def records(self) -> RunRecords:
-        return RunRecords(self.listing, self.reader, self.feedback)
+        return RunRecords(self.listing, self.reader, self.documents)
 
     @property
     def explanations(self) -> "RunExplanations":
@@ -144,7 +144,7 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         agent_ranker=ranker,
         artifacts=artifacts,
         catalogs=DeferredCatalogs(engine, settings, rosters, ranker, retrieval, prompts),
-        documents=RunDocuments(reader, listing, ledger, interrupts, artifacts, feedback),
+        documents=RunDocumentRepository(engine),
         epochs=epochs,
         feedback=feedback,
         interrupts=interrupts,

@@ -13,7 +13,6 @@ from starling.app.http.routes import (
     registry,
     resume,
     run_calls,
-    run_document,
     run_explanation,
     run_records,
     runs,
@@ -28,7 +27,7 @@ from starling.app.http.routes import (
 ROUTERS = tuple(
     module.router
     for module in (
-        *(agent_run, runs, run_calls, run_document, run_explanation, run_records, artifacts),
+        *(agent_run, runs, run_calls, run_explanation, run_records, artifacts),
         *(cancellation, feedback, resume, approvals),
         *(agents, teams, team_builds, team_history, skills, servers, registry, prompts),
         *(kill_switches, start_page, metrics),

@@ -1,18 +1,17 @@
 """Bodies that several routes share: requests for runs, interrupts and their answers."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs import acceptance
-from starling.core.events.run_events import SkillUsed
 from starling.core.name_patterns import PRINTABLE_NAME
+from starling.core.run_document.document import RunInterrupt
 from starling.core.runs import RunConfig, RunStatus
 from starling.infra.postgres.runs.busy_thread_policy import Policy
-from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind, StoredInterrupt
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt, public_interrupt
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
 
@@ -29,12 +28,17 @@ EXAMPLE: Final[dict[str, Any]] = {
     "id": _ID,
     "run_id": _RUN,
     "kind": "approval",
+    "path": "t1",
     "reason": "shop.order may change something that can't be taken back.",
     "message": "mcp_agent_shop wants to call shop.order with exactly these arguments.",
     "responseSchema": _SCHEMA,
     "createdAt": "2026-11-20T11:12:01.250000Z",
     "expiresAt": "2026-11-21T11:12:01.250000Z",
     "call": _CALL,
+    "state": "open",
+    "answered_at": None,
+    "answered_by": None,
+    "seq": 6,
 }
 
 FEEDBACK: Final[dict[str, Any]] = {
@@ -159,59 +163,6 @@ class InterruptReply(Reply):
 type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_REPLY]])]
 
 
-class TaskSkills(BaseModel):
-    """The skills that were in the prompt of a task of a run; `task_id` is its name in the plan."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-    task_id: str
-    path: str
-    skills: list[SkillUsed]
-
-
-class RunFeedback(BaseModel):
-    """Feedback on a run; `by` is the id of a key, or `local`."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": [FEEDBACK]})
-
-    score: float
-    comment: str
-    by: str
-    created_at: datetime
-    updated_at: datetime
-
-
-class OpenInterrupt(BaseModel):
-    """An open interrupt of a run; `call` is the exact tool call that it is about, if any."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
-
-    id: str
-    run_id: str
-    kind: InterruptKind
-    reason: str
-    message: str
-    responseSchema: dict[str, Any]  # noqa: N815 - as in the event
-    createdAt: datetime | None  # noqa: N815
-    expiresAt: datetime  # noqa: N815
-    call: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, found: StoredInterrupt) -> Self:
-        """Return the response body of an interrupt."""
-        return cls(
-            id=found.id,
-            run_id=found.run_id,
-            kind=found.kind,
-            reason=found.reason,
-            message=found.message,
-            responseSchema=dict(found.response_schema),
-            createdAt=found.created_at,
-            expiresAt=found.expires_at,
-            call=dict(found.call) if found.call else None,
-        )
-
-
 class RunWaits(BaseModel):
     """The status of a run, and its open interrupts."""
 
@@ -221,9 +172,9 @@ class RunWaits(BaseModel):
 
     run_id: str
     status: RunStatus
-    interrupts: list[OpenInterrupt]
+    interrupts: Sequence[RunInterrupt]
 
     @classmethod
     def at(cls, run_id: str, status: RunStatus, waiting: Sequence[StoredInterrupt]) -> Self:
         """Return the response body of a waiting run."""
-        return cls(run_id=run_id, status=status, interrupts=[OpenInterrupt.of(found) for found in waiting])
+        return cls(run_id=run_id, status=status, interrupts=[public_interrupt(found) for found in waiting])

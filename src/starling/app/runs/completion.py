@@ -7,26 +7,28 @@ from typing import Final
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 
 _ASKS: Final = frozenset({"approval_required", "clarification", "budget_required", "in_doubt"})
 _POLL_SECONDS = 0.1
 
 
-async def ended(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
+async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
     """Read a stream until the run ends or waits for an answer; return whether it ended."""
     async for batch in events:
         if any(event.type in _ASKS for event in batch):
-            return await _ended_or_waits(reader, key, events)
+            return await _ended_or_waits(runs, key, events)
     return True
 
 
-async def _ended_or_waits(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
+async def _ended_or_waits(
+    runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
+) -> bool:
     """Poll the status: no event says that a run waits, as other tasks may continue after a question."""
     reading = asyncio.get_running_loop().create_task(_read_out(events), name=f"read-{key.id}")
     try:
         while not reading.done():
-            if (await reader.record(key)).status is RunStatus.WAITING:
+            if (await runs.row(key)).status is RunStatus.WAITING:
                 return False
             await asyncio.wait([reading], timeout=_POLL_SECONDS)
         await reading

@@ -38,7 +38,8 @@ _DOCUMENT: dict[str, Any] = {
     "epoch": 1,
     "trace_id": "f",
     "correlation_id": "c",
-    **{name: [] for name in ("tasks", "calls", "artifacts", "behind", "waits_for", "steps")},
+    **{name: [] for name in ("tasks", "interrupts", "logs", "builds", "feedback")},
+    "behind": None,
     "result": None,
 }
 _DONE = {
@@ -171,8 +172,7 @@ _ANSWERS: dict[str, Any] = {
     "/health": {"status": "ok"},
     "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [_LISTED], "next": None},
-    f"/v1/runs/{_RUN}": _STATE,
-    f"/v1/runs/{_RUN}/document": _DOCUMENT,
+    f"/v1/runs/{_RUN}": _STATE | _DOCUMENT,
     f"/v1/runs/{_RUN}/explanation": _EXPLANATION,
     f"/v1/runs/{_RUN}/tree": {"root": _NODE, "pruned": []},
     f"/v1/runs/{_RUN}/comparison/{_RUN}": _COMPARISON,

@@ -6,18 +6,19 @@ from starling.app.cli.run.show import run_parts
 from tests.support.build_events import DESIGN, FAULTY, PASSED, SOUND, STORED
 
 DOCUMENT: dict[str, Any] = {
-    **{name: [] for name in ("tasks", "calls", "artifacts", "behind", "waits_for", "steps")},
+    **{name: [] for name in ("tasks", "interrupts", "logs", "builds", "feedback")},
+    "behind": None,
     "result": None,
 }
 
 
 def test_skills_of_tasks_are_named() -> None:
     used = {"id": "01a1f8ac", "task": "How full is {path}?", "followed": False}
-    skills = [{"task_id": "t1", "path": "t1", "skills": [used, {**used, "followed": True}]}]
+    task = {"path": "t1", "agent": "a", "text": "Look", "attempts": [], "skills": [used, {**used, "followed": True}]}
 
-    parts = run_parts({**DOCUMENT, "skills": skills}, "last")
+    parts = run_parts({**DOCUMENT, "tasks": [task]}, "last")
 
-    assert parts == [
+    assert parts[1:] == [
         (
             "Skills",
             [
@@ -25,14 +26,6 @@ def test_skills_of_tasks_are_named() -> None:
                 "t1       01a1f8ac followed: How full is {path}?",
             ],
         )
-    ]
-
-
-def test_steps_have_the_numbers_that_explanations_name() -> None:
-    steps = [{"type": "llm_call", "description": "asked m"}, {"type": "tool_call", "description": "time.now:\nten"}]
-
-    assert run_parts({**DOCUMENT, "steps": steps}, "last") == [
-        ("Steps", ["  1  llm_call   asked m", "  2  tool_call  time.now: ten"]),
     ]
 
 
@@ -52,12 +45,12 @@ def test_feedback_is_shown_with_its_author() -> None:
     assert parts == [("Feedback", ["0.5 by local: Late, but right.", "1 by local"])]
 
 
-def test_document_of_an_api_without_skills_is_shown() -> None:
+def test_run_without_any_part_has_no_lines() -> None:
     assert run_parts(DOCUMENT, "last") == []
 
 
 def test_build_is_shown_within_80_columns() -> None:
-    ((title, lines),) = run_parts({**DOCUMENT, "build": [DESIGN, FAULTY, SOUND, PASSED, STORED]}, "last")
+    ((title, lines),) = run_parts({**DOCUMENT, "builds": [DESIGN, FAULTY, SOUND, PASSED, STORED]}, "last")
 
     assert title == "Build"
     assert lines[-3:] == [

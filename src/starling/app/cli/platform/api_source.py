@@ -52,7 +52,7 @@ class ApiDocuments:
 
     def run(self, run_id: str) -> Document:
         """Return everything that is stored about a run."""
-        return self.api.get(f"/v1/runs/{run_id}/document")
+        return self.api.get(f"/v1/runs/{run_id}", include="tasks,calls,prompts,feedback")
 
     def explanation(self, run_id: str) -> Document:
         """Return why a run came to what it came to."""

@@ -29,7 +29,7 @@ class DatabaseSource(ApiDocuments):
             open_admin(self.settings) as admin,
             in_background(_show_run_ahead(admin, key, watcher), "show-run-ahead"),
         ):
-            await admin.reader.record(key)
+            await admin.documents.row(key)
             async for event in admin.reader.follow(key, after=after):
                 watcher.event(StreamedEvent(event.seq, event.type, event.data))
 
@@ -40,7 +40,7 @@ async def _show_run_ahead(admin: AdminServices, key: RunKey, watcher: RunWatcher
     if not watcher.idle:
         return
     try:
-        ahead = (await admin.listing.details(key)).behind
+        ahead = (await admin.documents.read(key, ())).behind
     except DatabaseUnavailableError:
         return  # the reader waits for Postgres, too
     if ahead and watcher.idle:

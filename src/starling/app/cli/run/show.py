@@ -61,30 +61,23 @@ def _show_tree(document: Document, *, as_json: bool) -> None:
 
 def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
     """Return the parts of a run that have content, each with its title; `run` is how commands name the run."""
-    result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
+    result: dict[str, Any] = document["result"] or {}
+    calls = [call for task in document["tasks"] for attempt in task["attempts"] for call in attempt["calls"]]
+    waiting = [item for item in document["interrupts"] if item["state"] == "open"]
+    sources = result.get("citations", ())
     parts: list[tuple[str, list[str]]] = [
-        ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
-        (
-            "Steps",
-            [
-                f"{number:>3}  {step['type']:<10} {_shortened(step['description'])}"
-                for number, step in enumerate(document["steps"], start=1)
-            ],
-        ),
-        (
-            "Logs",
-            [f"{log['call_id']:<8} {log['name']} {_shortened(log_text(log))}" for log in document.get("logs", ())],
-        ),
-        ("Build", [line for event in document.get("build", ()) for line in _built(event)]),
-        ("Skills", [_used(task["path"], used) for task in document.get("skills", ()) for used in task["skills"]]),
-        ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
-        ("Waits for", [line for item in document["waits_for"] for line in _asked(item, run)]),
-        ("Effects", [_effect(call) for call in document["calls"]]),
-        ("Artifacts", [f"{item['call_id']:<8} {item['name']}: {item['id']}" for item in document["artifacts"]]),
-        ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
-        ("Assumptions", result["assumptions"]),
-        ("Feedback", [_judged(given) for given in document.get("feedback", ())]),
-        ("Not answered", [f"{item['part']}: {item['reason']}" for item in result["degraded"]]),
+        ("Plan", [f"{task['path']} {task['agent']}: {task['text']}" for task in document["tasks"]]),
+        ("Logs", [f"{log['call_id']:<8} {log['name']} {_shortened(log_text(log))}" for log in document["logs"]]),
+        ("Build", [line for event in document["builds"] for line in _built(event)]),
+        ("Skills", [_used(task["path"], used) for task in document["tasks"] for used in task["skills"]]),
+        ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in (document["behind"],) if run]),
+        ("Waits for", [line for item in waiting for line in _asked(item, run)]),
+        ("Effects", [_effect(call) for call in calls if call["effect"] != "read"]),
+        ("Artifacts", [f"{call['id']:<8} {call['name']}: {call['artifact']}" for call in calls if call["artifact"]]),
+        ("Sources", [f"[{one['id']}] {one['agent']}: {', '.join(one['tools'])}" for one in sources]),
+        ("Assumptions", result.get("assumptions", [])),
+        ("Feedback", [_judged(given) for given in document["feedback"]]),
+        ("Not answered", [f"{item['part']}: {item['reason']}" for item in result.get("degraded", ())]),
     ]
     return [(title, lines) for title, lines in parts if lines]
 
@@ -107,9 +100,7 @@ def _used(path: str, skill: dict[str, Any]) -> str:
 def _effect(call: dict[str, Any]) -> str:
     """Return a line for a call that may change something: its state, and who settled it."""
     by = f", settled by {call['settled_by']}" if call["settled_by"] else ""
-    return (
-        f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {canonical(call["arguments"])}')}{by}"
-    )
+    return f"{call['id']:<8} {call['state']:<10} {_shortened(f'{call["name"]} {canonical(call["args"])}')}{by}"
 
 
 def _judged(given: dict[str, Any]) -> str:

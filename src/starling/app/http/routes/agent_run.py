@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from starling.app.container.services import Services
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
@@ -13,9 +14,8 @@ from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.events.stream import AnyEvent
-from starling.core.runs import FinalStatus, RunStatus, Step
+from starling.core.runs import FinalStatus, RunResult, RunStatus, Step
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.reader import RunReader
 
 router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 
@@ -100,19 +100,18 @@ async def process(
     """
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     key = accepted.key
-    if not await ended(services.reader, key, accepted.events):
+    if not await ended(services.documents, key, accepted.events):
         waits = RunWaits.at(key.id, RunStatus.WAITING, await services.interrupts.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
-    return ProcessResult.model_validate(await _whole(services.reader, key))
+    return ProcessResult.model_validate(await _whole(services, key))
 
 
-async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
-    record = await reader.record(key)
-    assert record.result is not None
-    return record.result.model_dump() | {
-        "steps": await reader.steps(key),
-        "trace_id": record.trace_id,
-        "thread_id": record.thread_id,
-        "run_id": record.id,
-        "correlation_id": record.correlation_id,
+async def _whole(services: Services, key: RunKey) -> dict[str, Any]:
+    run = await services.documents.row(key)
+    return RunResult.model_validate(run.result, extra="ignore").model_dump() | {
+        "steps": await services.reader.steps(key),
+        "trace_id": run.trace_id,
+        "thread_id": run.thread_id,
+        "run_id": run.run_id,
+        "correlation_id": run.correlation_id,
     }

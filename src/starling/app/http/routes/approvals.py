@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import EXAMPLE, OpenInterrupt, Reply, RunWaits
+from starling.app.http.schemas import EXAMPLE, Reply, RunWaits
+from starling.core.run_document.document import InterruptKind, RunInterrupt
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, public_interrupt
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"], responses={503: {"model": Problem}})
 
@@ -33,7 +34,7 @@ class Waiting(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"interrupts": [EXAMPLE], "next": None}]})
 
-    interrupts: list[OpenInterrupt]
+    interrupts: list[RunInterrupt]
     next: str | None
 
 
@@ -45,7 +46,7 @@ async def waiting(services: FromServices, caller: Caller, wanted: Annotated[Wait
         caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1
     )
     shown, more = found[: wanted.limit], len(found) > wanted.limit
-    return Waiting(interrupts=[OpenInterrupt.of(item) for item in shown], next=shown[-1].id if more else None)
+    return Waiting(interrupts=[public_interrupt(item) for item in shown], next=shown[-1].id if more else None)
 
 
 @router.post("/{interrupt_id}", status_code=202, summary="Answer an interrupt", responses=_REFUSALS)
@@ -56,5 +57,5 @@ async def answer(
     actor = Actor.caller(caller, request.client.host if request.client else "")
     given = InterruptAnswer(str(interrupt_id), reply.status, reply.payload)
     key = await services.answering.answer_one(given, actor, caller)
-    record = await services.reader.record(key)
-    return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))
+    run = await services.documents.row(key)
+    return RunWaits.at(key.id, run.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -74,7 +74,7 @@ class RunArtifacts(BaseModel):
 async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> RunArtifacts:
     """List the artifacts of a run: whole results of which models saw only the beginning."""
     key = RunKey(caller.tenant, str(run_id))
-    await services.reader.record(key)  # 404 for a run that isn't there
+    await services.documents.row(key)  # 404 for a run that isn't there
     return RunArtifacts(
         artifacts=[RunArtifact.of(item) for item in await services.artifacts.of_run(key.tenant, key.id)]
     )

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import RunFeedback
 from starling.core.json import storable_text
+from starling.core.run_document.document import Feedback
 from starling.core.secrets.look_alikes import mask_keys
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -35,12 +35,11 @@ class FeedbackRequest(BaseModel):
 @router.post("/{run_id}/feedback", summary="Give feedback on a run", responses={422: {"model": Problem}})
 async def give(
     run_id: UUID, feedback: FeedbackRequest, request: Request, services: FromServices, caller: Caller
-) -> RunFeedback:
+) -> Feedback:
     """Store your feedback on a run of your tenant, in place of an earlier one by the same key.
 
     Where Langfuse is configured, it is the score `user_feedback` of the run's trace.
     """
     actor = Actor.caller(caller, request.client.host if request.client else "")
     comment = mask_keys(storable_text(feedback.comment))
-    stored = await services.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)
-    return RunFeedback.model_validate(stored)
+    return await services.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)

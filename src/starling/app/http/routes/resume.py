@@ -24,5 +24,5 @@ async def resume(run_id: UUID, replies: Replies, request: Request, services: Fro
     key = RunKey(caller.tenant, str(run_id))
     actor = Actor.caller(caller, request.client.host if request.client else "")
     await services.answering.answer(key, [reply.answer() for reply in replies], actor, caller)
-    record = await services.reader.record(key)
-    return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))
+    run = await services.documents.row(key)
+    return RunWaits.at(key.id, run.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -11,8 +11,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import FEEDBACK, Name, RunFeedback
+from starling.app.http.schemas import FEEDBACK, Name
 from starling.app.runs.records import RecordsPage
+from starling.core.run_document.document import Feedback
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.listing import RunFilter
 
@@ -82,7 +83,7 @@ class RunRecord(BaseModel):
     assumptions: list[str]
     degraded: Documents
     scores: Annotated[Documents, Field(description="As in Langfuse: `name`, `value`, `comment` and what each is of.")]
-    feedback: list[RunFeedback]
+    feedback: list[Feedback]
     prompts: Annotated[Documents, Field(description="The prompts that models were asked with.")]
     usage: dict[str, Any] | None
     steps: Documents

@@ -1,10 +1,12 @@
 """Background runs: accept, list, show, and stream their events."""
 
+import asyncio
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any, Self
+from dataclasses import fields
+from typing import Annotated, Any
 from uuid import UUID
 
+import orjson
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,26 +14,13 @@ from starling.app.container.services import Services
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.prompt_bodies import WORDING, Wording
-from starling.app.http.schemas import (
-    ACCEPTED,
-    FEEDBACK,
-    RUN_LOCATION,
-    Name,
-    OpenInterrupt,
-    RunAccepted,
-    RunFeedback,
-    RunRequest,
-    TaskSkills,
-    run_path,
-)
+from starling.app.http.schemas import ACCEPTED, RUN_LOCATION, Name, RunAccepted, RunRequest, run_path
 from starling.core.events.stream import AnyEvent
-from starling.core.runs import RunResult, RunStatus
-from starling.infra.postgres.runs import listing
+from starling.core.run_document.document import RunDocument
+from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.feedback import Feedback
-from starling.infra.postgres.runs.interrupts import StoredInterrupt
-from starling.infra.postgres.runs.listing import PromptFilter, RunDetails, RunFilter, RunSummary
+from starling.infra.postgres.runs.documents import ALL_PARTS, Part
+from starling.infra.postgres.runs.listing import PromptFilter, RunFilter, RunSummary
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
@@ -42,6 +31,7 @@ _ENDED: dict[str, Any] = ACCEPTED | {
     "status": "succeeded",
     "epoch": 3,
     "input": "What time is it in Lima?",
+    "config": {},
     "events": 10,
     "created_at": _MOMENT,
     "started_at": _MOMENT,
@@ -50,11 +40,7 @@ _ENDED: dict[str, Any] = ACCEPTED | {
     "why": None,
     "behind": None,
     "interrupts": [],
-    "skills": [
-        {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
-    ],
-    "feedback": [FEEDBACK],
-    "prompts": [WORDING],
+    "pruned": [],
 }
 _PAGE: dict[str, Any] = {
     "runs": [
@@ -71,69 +57,16 @@ _PAGE: dict[str, Any] = {
 }
 
 
-class Why(BaseModel):
-    """What ended a run before its time."""
+_OF_PARTS: dict[Part, tuple[str, ...]] = {
+    "tasks": ("plans", "tasks", "notices", "builds", "logs"),
+    "calls": ("plans", "tasks", "notices", "builds", "logs"),
+    "prompts": ("plans", "tasks", "notices", "builds", "logs", "decisions", "prompts"),
+    "feedback": ("feedback",),
+}
+"""The fields of a document that come with each part; the parts complete the calls and the attempts of its tasks."""
 
-    code: str
-    message: str
-
-
-class Behind(BaseModel):
-    """An earlier run of the thread that hasn't ended."""
-
-    run_id: str
-    status: RunStatus
-
-
-class RunState(RunAccepted):
-    """The current state of a run."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_ENDED]})
-
-    epoch: int
-    input: str
-    events: int = Field(description="The number of the latest event.")
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    result: RunResult | None = Field(description="Once the run has ended.")
-    why: Why | None = Field(description="What ended the run before its time, if anything did.")
-    behind: Behind | None = Field(description="While it is queued: the run of its thread that has to end first.")
-    interrupts: list[OpenInterrupt] = Field(description="What the run waits for.")
-    skills: list[TaskSkills] = Field(description="The skills that its finished tasks had in their prompts.")
-    feedback: list[RunFeedback] = Field(description="What its readers say of it, oldest first.")
-    prompts: list[Wording] = Field(
-        default_factory=list[Wording], description="The wordings that its model calls used, in order of first use."
-    )
-
-    @classmethod
-    def at(
-        cls,
-        run: RunDetails,
-        waiting: Sequence[StoredInterrupt],
-        skills: Sequence[listing.TaskSkills],
-        feedback: Sequence[Feedback],
-    ) -> Self:
-        """Return a run as it is sent."""
-        return cls(
-            run_id=run.id,
-            thread_id=run.thread_id,
-            status=run.status,
-            trace_id=run.trace_id,
-            correlation_id=run.correlation_id,
-            epoch=run.epoch,
-            input=run.input,
-            events=run.events,
-            created_at=run.created_at,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
-            result=run.result,
-            why=Why(code=run.failure.code, message=run.failure.message) if run.failure else None,
-            behind=Behind(run_id=run.behind.run_id, status=run.behind.status) if run.behind else None,
-            interrupts=[OpenInterrupt.of(found) for found in waiting],
-            skills=[TaskSkills.model_validate(found) for found in skills],
-            feedback=[RunFeedback.model_validate(given) for given in feedback],
-        )
+_TASKS: frozenset[Part] = frozenset({"tasks"})
+_LATER = frozenset(name for names in _OF_PARTS.values() for name in names)
 
 
 class RunQuery(BaseModel):
@@ -155,27 +88,21 @@ class RunQuery(BaseModel):
     limit: int = Field(20, ge=1, le=200)
 
 
-class ListedRun(BaseModel):
-    """A run in the list. `seconds` is its duration so far; `input` is the beginning of its request."""
+class DocumentQuery(BaseModel):
+    """What is returned of a run beside its state."""
 
-    run_id: str
-    thread_id: str
-    status: RunStatus
-    created_at: datetime
-    seconds: float
-    input: str
+    model_config = ConfigDict(extra="forbid")
 
-    @classmethod
-    def of(cls, run: RunSummary) -> Self:
-        """Return a run as it is listed."""
-        return cls(
-            run_id=run.id,
-            thread_id=run.thread_id,
-            status=run.status,
-            created_at=run.created_at,
-            seconds=run.seconds,
-            input=run.input,
-        )
+    include: str = Field(
+        "",
+        pattern="^$|^(tasks|calls|prompts|feedback)(,(tasks|calls|prompts|feedback))*$",
+        description="Parts, separated by commas: `tasks`, `calls`, `prompts`, `feedback`.",
+    )
+
+    def parts(self) -> frozenset[Part]:
+        """Return the parts that are to be read: calls and prompts complete tasks."""
+        named: frozenset[Part] = frozenset(part for part in ALL_PARTS if part in self.include.split(","))
+        return named | _TASKS if named & {"calls", "prompts"} else named
 
 
 class RunPage(BaseModel):
@@ -183,7 +110,7 @@ class RunPage(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_PAGE]})
 
-    runs: list[ListedRun]
+    runs: Sequence[RunSummary]
     next: str | None
 
 
@@ -218,7 +145,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
     which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending, prompt)
     found = await services.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
-    return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
+    return RunPage(runs=shown, next=shown[-1].run_id if more else None)
 
 
 async def _prompt(services: Services, wanted: str) -> PromptFilter:
@@ -226,15 +153,30 @@ async def _prompt(services: Services, wanted: str) -> PromptFilter:
     return PromptFilter(digest, await services.epochs.pinning_prompt(digest))
 
 
-@router.get("/{run_id}", summary="Show a run")
-async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
-    """Return the status of a run, its open interrupts and, once it has ended, its result."""
-    key = RunKey(caller.tenant, str(run_id))
-    run = await services.listing.details(key)
-    waiting = await services.interrupts.waiting(key.tenant, run=run.id) if run.ended_at is None else ()
-    feedback = await services.feedback.of_run(key)
-    state = RunState.at(run, waiting, await services.listing.skills(key), feedback)
-    return state.model_copy(update={"prompts": [Wording.of(one) for one in await services.listing.prompts(key)]})
+@router.get(
+    "/{run_id}",
+    summary="Show a run",
+    responses={
+        200: {"model": RunDocument, "content": {"application/json": {"example": _ENDED}}},
+        422: {"model": Problem},
+    },
+)
+async def show(
+    run_id: UUID, services: FromServices, caller: Caller, wanted: Annotated[DocumentQuery, Query()]
+) -> Response:
+    """Return the status of a run, its open interrupts and, once it has ended, its result.
+
+    `include` adds the fields of parts: `tasks` adds plans, tasks, notices, builds and logs; `calls` completes tool
+    calls by what is known of their effects; `prompts` adds the calls of models and the wordings that these used;
+    `feedback` adds what readers say of the run.
+    """
+    parts = wanted.parts()
+    document = await services.documents.read(RunKey(caller.tenant, str(run_id)), parts)
+    shown = {name for part in parts for name in _OF_PARTS[part]}
+    names = [*(one.name for one in fields(document)), "prompts"]
+    body = {name: getattr(document, name) for name in names if name in shown or name not in _LATER}
+    made = await asyncio.to_thread(orjson.dumps, body, option=orjson.OPT_UTC_Z)
+    return Response(made, media_type="application/json")
 
 
 @router.get(
@@ -254,7 +196,7 @@ async def events(
     One `gap` event replaces events that were pruned.
     """
     key = RunKey(caller.tenant, str(run_id))
-    await services.reader.record(key)  # 404 before the stream begins
+    await services.documents.row(key)  # 404 before the stream begins
     return EventStream(services.reader.follow_batches(key, after=_number(last_event_id)), services.acceptance.limits)
 
 

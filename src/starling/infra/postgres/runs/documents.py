@@ -1,5 +1,6 @@
 """Reads the document of a run from its rows, in bounded parts: long texts are cut by the database."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -132,7 +133,7 @@ class RunDocumentRepository:
         if "feedback" in parts:
             for given in await self._feedback.of_run(key):
                 builder.take(given, begin)
-        return builder.document()
+        return await asyncio.to_thread(builder.document)  # a run may have thousands of rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, false, func, or_, select
 
-from starling.core.errors import NotFoundError
-from starling.core.events.run_events import Failure, SkillUsed
-from starling.core.llm import PromptVersion
-from starling.core.runs import RunResult, RunStatus
+from starling.core.runs import RunStatus
 from starling.infra.postgres.engine import Engine, translated
-from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import events, runs, steps
+from starling.infra.postgres.tables import runs, steps
 
 ENDING_SCAN = 100_000
 _INPUT_CHARS = 500
@@ -25,7 +21,7 @@ _CLOCKS: Final = timedelta(hours=1)  # by which those of processes and of Postgr
 class RunSummary:
     """A run in a list. `seconds` is the time from acceptance to end, or until now; `input` is truncated."""
 
-    id: str
+    run_id: str
     thread_id: str
     status: RunStatus
     created_at: datetime
@@ -67,48 +63,6 @@ class RunFilter:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunAhead:
-    """The earlier run that a queued run waits for."""
-
-    run_id: str
-    status: RunStatus
-
-
-@dataclass(frozen=True, slots=True)
-class RunDetails:
-    """The current state of a run; `events` is the number of its last event, `failure` the error that ended it early.
-
-    `behind` is the first unfinished run of the branch, if the run is queued behind it. Events up to number `trimmed`,
-    and all steps then, were pruned.
-    """
-
-    id: str
-    thread_id: str
-    trace_id: str
-    epoch: int
-    correlation_id: str
-    status: RunStatus
-    input: str
-    events: int
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    result: RunResult | None
-    failure: Failure | None
-    behind: RunAhead | None
-    trimmed: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSkills:
-    """The skills that were in the prompt of a task of a run."""
-
-    task_id: str
-    path: str
-    skills: Sequence[SkillUsed]
-
-
 _ALL = RunFilter()
 
 
@@ -134,67 +88,6 @@ class RunListing:
                 return [
                     RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found
                 ]
-
-    async def details(self, key: RunKey) -> RunDetails:
-        """Return a run. Raises NotFoundError, also for a run of another tenant."""
-        why = (
-            select(events.c.data)
-            .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
-            .where(events.c.data["task_id"].astext.is_(None), runs.c.ended_at.is_not(None))
-            .order_by(events.c.seq.desc())
-            .limit(1)
-            .scalar_subquery()
-        )
-        ahead = runs.alias("ahead")
-        behind = (
-            select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
-            .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
-            .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
-            .order_by(ahead.c.status == RunStatus.QUEUED, ahead.c.arrival)  # uses the index of unfinished runs
-            .limit(1)
-            .scalar_subquery()
-        )
-        names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
-        columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result", "trimmed")]
-        query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
-                row = found.mappings().one_or_none()
-        if row is None:
-            raise NotFoundError("run", key.id)
-        values: dict[str, Any] = dict(row)
-        values["status"] = RunStatus(row["status"])
-        values["result"] = RunResult.model_validate(row["result"], extra="ignore") if row["result"] else None
-        values["failure"] = Failure.model_validate(row["failure"], extra="ignore") if row["failure"] else None
-        if ahead_of_it := row["behind"]:
-            values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
-        return RunDetails(**values)
-
-    async def prompts(self, key: RunKey) -> Sequence[PromptVersion]:
-        """Return the wordings that the model calls of a run used, in the order of their first use."""
-        named = steps.c.metadata["prompt"]
-        query = select(named).where(steps.c.tenant == key.tenant, steps.c.run_id == key.id, steps.c.type == "llm_call")
-        with translated():
-            async with self._engine.connect() as connection:
-                found = (await connection.scalars(query.where(named.is_not(None)).order_by(steps.c.id))).all()
-        return [*dict.fromkeys(PromptVersion.from_json(one) for one in found)]
-
-    async def skills(self, key: RunKey) -> Sequence[TaskSkills]:
-        """Return the tasks of a run that had skills, in the order of their results; none once events are pruned."""
-        query = (
-            select(events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == "task_result")
-            .where(func.jsonb_array_length(events.c.data["skills"]) > 0)  # older results have no such field
-            .order_by(events.c.seq)
-        )
-        with translated():
-            async with self._engine.connect() as connection:
-                found = (await connection.execute(query)).scalars().all()
-        return [
-            TaskSkills(data["task_id"], data["path"], [SkillUsed.model_validate(used) for used in data["skills"]])
-            for data in found
-        ]
 
 
 def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:

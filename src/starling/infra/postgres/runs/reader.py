@@ -8,17 +8,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import DatabaseUnavailableError, NotFoundError
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
-from starling.core.runs import RunResult, RunStatus, Step
+from starling.core.runs import Step
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
-from starling.infra.postgres.tables import events, journal, runs, steps
+from starling.infra.postgres.tables import journal, runs, steps
 
 _BUILD_EVENTS = ("design", "checks", "proof", "published")
 _PAGE_ROWS, _PAGE_BYTES = 500, 2**16  # a page ends with the event that reaches one of them
@@ -51,19 +51,6 @@ class EventPage:
 
     events: Sequence[StoredEvent]
     last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """The public fields of a run; `result` is None until it has ended."""
-
-    id: str
-    thread_id: str
-    trace_id: str
-    epoch: int
-    correlation_id: str
-    status: RunStatus
-    result: RunResult | None
 
 
 class RunReader:
@@ -187,61 +174,6 @@ class RunReader:
             async with self._streams.connect() as connection:
                 rows = (await connection.execute(_EVENT_PAGE, values)).all()
         return EventPage([StoredEvent(*row[:3]) for row in rows], last=not rows or rows[-1][3])
-
-    async def latest_plan(self, key: RunKey) -> StoredEvent | None:
-        """Return the last plan of the main star, not of a team, or None if there is none or it was pruned."""
-        query = (
-            select(events.c.seq, events.c.type, events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == "plan")
-            .where(func.coalesce(events.c.data["path"].astext, "") == "")  # older events have none
-            .order_by(events.c.seq.desc())
-            .limit(1)
-        )
-        with translated():
-            async with self._engine.connect() as connection:
-                row = (await connection.execute(query)).one_or_none()
-        return StoredEvent(*row) if row else None
-
-    async def build_events(self, key: RunKey) -> Sequence[StoredEvent]:
-        """Return what the run designed, checked, proved and published of teams, oldest first, unless it was pruned."""
-        return await self.events_of_types(key, _BUILD_EVENTS)
-
-    async def tool_logs(self, key: RunKey) -> Sequence[StoredEvent]:
-        """Return the first 200 messages that servers logged during calls of the run, unless they were pruned."""
-        return await self.events_of_types(key, ("tool_log",), limit=200)
-
-    async def events_of_types(
-        self, key: RunKey, types: Sequence[str], limit: int | None = None
-    ) -> Sequence[StoredEvent]:
-        """Return the events of these types, oldest first, unless they were pruned."""
-        query = (
-            select(events.c.seq, events.c.type, events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type.in_(types))
-            .order_by(events.c.seq)
-            .limit(limit)
-        )
-        with translated():
-            async with self._engine.connect() as connection:
-                return [StoredEvent(*row) for row in await connection.execute(query)]
-
-    async def record(self, key: RunKey) -> RunRecord:
-        """Return the run. Raises NotFoundError, also for a run of another tenant."""
-        query = select(
-            runs.c.id,
-            runs.c.thread_id,
-            runs.c.trace_id,
-            runs.c.epoch,
-            runs.c.correlation_id,
-            runs.c.status,
-            runs.c.result,
-        ).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
-        with translated():
-            async with self._engine.connect() as connection:
-                row = (await connection.execute(query)).one_or_none()
-        if row is None:
-            raise NotFoundError("run", key.id)
-        result = None if row.result is None else RunResult.model_validate(row.result, extra="ignore")
-        return RunRecord(*row[:5], status=RunStatus(row.status), result=result)
 
     async def steps(self, key: RunKey) -> Sequence[Step]:
         """Return the run's steps, oldest first."""
