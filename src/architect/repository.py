@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, PlainSerializer
 from sqlalchemy import Row, Text, case, func, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -40,13 +42,13 @@ class Creator:
 
 @dataclass(frozen=True, slots=True)
 class ProofSummary:
-    """The last proof of a version; `tools` has the hash of each tool's definition that it holds for."""
+    """The last proof of a version: `score` is the share of criteria that are met."""
 
     state: ProofState
     score: float
     run_id: str
     trace_id: str
-    tools: Mapping[str, str]
+    tools: Annotated[Mapping[str, str], Field(exclude=True)]  # the hash of each definition that it holds for
 
     @property
     def version_state(self) -> Literal["draft", "proven", "unproven"]:
@@ -66,18 +68,18 @@ class BuildRecord:
 
 @dataclass(frozen=True, slots=True)
 class TeamVersion:
-    """One version of a team. `star_hash` is that of the star which its last activation compiled.
+    """One version of a team. `star` is the hash of what its last activation compiled.
 
-    `goal` and `built_by`, the id of a run, are None for an imported version.
+    `goal` and the run that it was `built_by` are null for an imported one, `proof` for one that was never proved.
     """
 
     version: int
     spec: TeamSpec
     hash: str
     state: TeamState
-    creator: Creator
+    creator: Annotated[Creator, PlainSerializer(attrgetter("name"), return_type=str), Field(alias="created_by")]
     created_at: datetime
-    star_hash: str | None
+    star: str | None
     activated_by: str | None
     activated_at: datetime | None
     goal: str | None = None
@@ -96,7 +98,10 @@ class VersionState:
 
 @dataclass(frozen=True, slots=True)
 class TeamSummary:
-    """A team as a list shows it: its active version, else its newest; `versions` is how many it has."""
+    """A team: its active version, else its newest. `reason` says why an active one can't work now.
+
+    `degraded_members` says which of its members can't, by name, as `outer/inner` for members of a team inside it.
+    """
 
     name: str
     purpose: str
@@ -105,6 +110,8 @@ class TeamSummary:
     versions: int
     created_at: datetime
     activated_at: datetime | None
+    reason: str = ""
+    degraded_members: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 # Of a proof only what `ProofSummary` has: the cases may be long.
@@ -272,7 +279,7 @@ def _version(row: Row[Any]) -> TeamVersion:
         state=row.state,
         creator=Creator(row.created_by, Grant.from_json(row.creator_grant)),
         created_at=row.created_at,
-        star_hash=row.star_hash,
+        star=row.star_hash,
         activated_by=row.activated_by,
         activated_at=row.activated_at,
         goal=row.goal,

@@ -31,7 +31,7 @@ _NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', '')")
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """An epoch in a list: when, by whom and from where it was made, what changed, and how many runs hold it."""
+    """An epoch: its actor and origin, its changes, and the number of unfinished runs that use it."""
 
     number: int
     hash: str

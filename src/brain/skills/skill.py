@@ -123,25 +123,20 @@ class SkillExample:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSkill:
-    """A skill with its record. `merged` is the number of further tasks that it was merged with."""
+class SkillSummary:
+    """A skill in a list. `template` is its task with a `{slot}` for what varies, `reason` why it is not active.
+
+    `uses` counts the tasks whose prompt had it; `successes` those of them that followed it and were approved;
+    `failures` those that were rejected or failed. `merged` is the number of further tasks that it was merged with.
+    """
 
     id: str
     state: SkillState
     reason: str
-    task: str
     template: str
-    calls: tuple[SkillCall, ...]
-    code: str
-    outcome: str
-    tools: Mapping[str, str]
     agent_kind: str
     agent: str
     provenance: Provenance
-    source_run: str | None
-    source_path: str | None
-    shared_by: str | None
-    model: str | None
     uses: int
     successes: int
     failures: int
@@ -149,6 +144,25 @@ class StoredSkill:
     last_used_at: datetime | None
     created_at: datetime
     merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSkill(SkillSummary):
+    """A skill: the task that taught it, its calls, and where it comes from.
+
+    `tools` has the hash of the definition of each tool when the skill was learned, `shared_by` who imported it: the id
+    of a key, or `local`; `model` made the vector of its task.
+    """
+
+    task: str
+    calls: tuple[SkillCall, ...]
+    code: str
+    outcome: str
+    tools: Mapping[str, str]
+    source_run: str | None
+    source_path: str | None
+    shared_by: str | None
+    model: str | None
 
 
 def _fits(pattern: Json, value: Json) -> bool:

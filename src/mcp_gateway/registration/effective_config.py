@@ -30,7 +30,11 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """A value of a tool's settings that is in effect, and where it comes from."""
+    """A value in effect and its source.
+
+    `tool_settings`: set for the tool by itself, which wins; `configuration`: that of its server; `listing`: the server
+    said so; `default`: nothing was set, and for `timeout` and `approval` the settings of the platform hold.
+    """
 
     value: Any
     source: ValueSource

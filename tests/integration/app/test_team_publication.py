@@ -120,7 +120,7 @@ class Office:
         return BuildOrigin(caller, key.id, claim.run.fence, "t1", claim.run.trace_id, claim.run.epoch)
 
     async def import_team(self, made: TeamSpec) -> int:
-        return (await self.services.teams.add(OWNER, made.name, made, ACTOR)).stored.version
+        return (await self.services.teams.add(OWNER, made.name, made, ACTOR)).version
 
     async def states(self, name: str = "crew") -> list[str]:
         return [one.state for one in await self.services.teams.versions("default", name)]
@@ -165,10 +165,10 @@ async def test_proven_team_without_unsafe_tools_is_active_at_once_and_audited(of
     done = await office.store.publish(origin, built(spec()))
 
     assert done == PublishedVersion("crew", 1, "active", spec().hash, (SEARCH,), before + 1)
-    history = await office.services.teams.history("default", "crew")
-    assert [entry.change.action for entry in history] == ["team.build", "team.prove", "team.activate"]
-    assert {(entry.actor.name, entry.change.detail["run_id"]) for entry in history} == {(OWNER.key_id, origin.run_id)}
-    assert history[0].change.detail["goal"] == "Find things."
+    history = (await office.services.teams.history("default", "crew")).changes
+    assert [entry.action for entry in history] == ["team.build", "team.prove", "team.activate"]
+    assert {(entry.by, entry.detail["run_id"]) for entry in history} == {(OWNER.key_id, origin.run_id)}
+    assert history[0].detail["goal"] == "Find things."
     (version,) = await office.services.teams.versions("default", "crew")
     assert (version.goal, version.built_by, version.activated_by) == (
         "Find things.",
@@ -458,11 +458,9 @@ async def test_approved_activation_gives_the_tools_of_creator_and_approver_once(
 
     assert done == again
     assert (done.state, done.tools, done.epoch) == ("active", (LOG, ADD), await office.services.epochs.active_number())
-    entry = (await office.services.teams.history("default", "crew"))[-1]
-    assert (entry.change.action, entry.actor.name, entry.change.detail["note"]) == ("team.activate", by, "Fine.")
-    assert [one.change.action for one in await office.services.teams.history("default", "crew")].count(
-        "team.activate"
-    ) == 1
+    changes = (await office.services.teams.history("default", "crew")).changes
+    assert (changes[-1].action, changes[-1].by, changes[-1].detail["note"]) == ("team.activate", by, "Fine.")
+    assert [one.action for one in changes].count("team.activate") == 1
 
 
 @pytest.mark.parametrize("fault", ["refused", "revoked", "unknown", "no admin", "other tenant"])

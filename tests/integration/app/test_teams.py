@@ -19,7 +19,6 @@ from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.service import with_servers
 from starling.app.container.admin import AdminServices, open_admin
 from starling.app.container.services import build_registry
-from starling.app.http.team_bodies import TeamWithMembers
 from starling.app.teams import service
 from starling.app.teams.service import ActivatedTeam
 from starling.core.agents import LLMAgentConfig
@@ -83,7 +82,7 @@ async def admin(engine: Engine, database_url: str) -> AsyncGenerator[AdminServic
 
 
 async def add(admin: AdminServices, made: TeamSpec, caller: Principal = OWNER) -> int:
-    return (await admin.teams.add(caller, made.name, made, ACTOR)).stored.version
+    return (await admin.teams.add(caller, made.name, made, ACTOR)).version
 
 
 async def activate(admin: AdminServices, version: int | None = None, caller: Principal = OWNER) -> ActivatedTeam:
@@ -113,7 +112,7 @@ async def test_activated_team_is_on_the_roster_of_another_process_with_its_first
     assert (card.kind, card.description, card.servers) == ("team", "Researches.", ("git", "web"))
     assert [tool.full_name for tool in card.members["historian"].tools] == ["git.add", "git.log"]
     assert done.tools == ("git.add", "git.log", "web.search")
-    assert (await manifest(admin)).teams == {"default/crew": done.star_hash}
+    assert (await manifest(admin)).teams == {"default/crew": done.star}
 
 
 async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again(admin: AdminServices) -> None:
@@ -133,7 +132,7 @@ async def test_stored_spec_is_read_with_the_hash_of_the_imported_one(admin: Admi
 
     await add(admin, made)
 
-    stored = (await admin.teams.show(OWNER, "crew")).chosen
+    *_, stored = await admin.teams.versions("default", "crew")
     assert (stored.hash, stored.spec.hash, stored.spec) == (made.hash, made.hash, made)
     sent = TeamSpec.model_validate(json.loads(stored.spec.model_dump_json()))
     assert not (await admin.teams.add(OWNER, "crew", sent, ACTOR)).created
@@ -185,7 +184,7 @@ async def test_concurrent_activations_leave_one_active_version_and_an_epoch_each
     assert sorted(one.epoch for one in done) == list(range(before + 1, before + 5))
     assert sorted(await states(admin)) == ["active", "superseded", "superseded", "superseded"]
     assert (await states(admin))[last.version - 1] == "active"
-    assert (await manifest(admin)).teams == {"default/crew": last.star_hash}
+    assert (await manifest(admin)).teams == {"default/crew": last.star}
     async with engine.connect() as connection:
         assert len((await connection.scalars(select(epochs.c.number).where(epochs.c.active))).all()) == 1
 
@@ -365,7 +364,7 @@ async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activ
     card = (await admin.rosters.roster(gone.epoch, "default")).cards["outer"].members["crew_of_ours"]
     assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer@1",), ("outer@1",))
     assert card.star is not None
-    assert card.star.hash == inner.star_hash
+    assert card.star.hash == inner.star
 
 
 async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason_names_it(admin: AdminServices) -> None:
@@ -400,7 +399,7 @@ async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine
     done = await activate(admin, 4)
     gone = await teams.archive(OWNER, "crew", ACTOR)
 
-    assert (back.version, shown.chosen.version, shown.versions, drawn.purpose) == (2, 2, 4, "Purpose 3.")
+    assert (back.version, shown.version, shown.versions, drawn.purpose) == (2, 2, 4, "Purpose 3.")
     assert (added, done.version, gone.epoch) == (5, 4, done.epoch + 1)
 
 
@@ -416,9 +415,8 @@ async def test_team_that_is_shown_while_another_version_is_activated_has_the_mem
         await activate(admin)
         return await admin.teams.roster(caller)
 
-    found = await replace(admin.teams, roster=roster).show(OWNER, "crew")
+    shown = await replace(admin.teams, roster=roster).show(OWNER, "crew")
 
-    shown = TeamWithMembers.of(found)
     assert (shown.version, [one.name for one in shown.members]) == (1, ["historian", "searcher"])
     assert [one.version for one in await admin.teams.versions("default", "crew") if one.state == "active"] == [2]
 

@@ -10,7 +10,7 @@ import pytest
 
 from brain.prompts import divided, program_text, prompt
 from mcp_gateway.configuration.servers import read_config, server_of
-from starling.app.registry.service import Report
+from starling.app.registry.service import RegistryReport
 from starling.core.prompts import PROMPT_NAMES
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -50,11 +50,11 @@ async def platform(another: Any) -> AsyncGenerator[Platform]:
         yield platform
 
 
-async def plan(platform: Platform) -> Report:
+async def plan(platform: Platform) -> RegistryReport:
     return await platform.services.registry.plan(config_of(platform))
 
 
-async def reload(platform: Platform) -> Report:
+async def reload(platform: Platform) -> RegistryReport:
     return await platform.services.registry.reload(config_of(platform), ACTOR, with_prompts=True)
 
 
@@ -214,15 +214,15 @@ async def test_pulled_text_is_stored_and_taken_by_a_reload_while_langfuse_is_awa
     langfuse_server.publish("agent_orchestrator", NEW, "production")
 
     pulled = await catalog.pull()
-    number, before = await catalog.list()
+    before = await catalog.list()
     await langfuse_server.stop()
     done = await reload(platform)
 
     assert "+Plan as a captain." in pulled.changes["supervisor"].diff
-    assert (number, before[0].wording) == (1, prompt("supervisor").used)
+    assert (before.epoch, before.prompts[0].hash) == (1, prompt("supervisor").used.hash)
     assert done.changes.prompts.changed == ("supervisor",)
     assert done.prompts["supervisor"].after == pulled.changes["supervisor"].after
-    listed = {one.wording.name: one.since for one in (await catalog.list())[1]}
+    listed = {one.name: one.since for one in (await catalog.list()).prompts}
     assert (listed["supervisor"], listed["qa"]) == (2, 1)
 
 

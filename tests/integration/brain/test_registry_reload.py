@@ -166,15 +166,15 @@ async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved
 
     unnoticed, noticed = await registry.plan(config), await registry.plan(config, relist=True)
     done = await registry.reload(config, ADMIN, relist=True)
-    [pin] = (await platform.services.server_documents.one("a"))["pins"]
-    approved = await registry.approve("a", {"act": pin["offered_hash"]}, ADMIN)
+    [pin] = (await platform.services.server_documents.one("a")).pins
+    approved = await registry.approve("a", {"act": pin.offered_hash or ""}, ADMIN)
 
     assert not unnoticed.changes
     assert noticed.changes.tools == {"a": Names(removed=("act",))}
     assert noticed.quarantined == {"a": {"act": "Its definition was changed by its server: description."}}
     assert (done.changes, done.quarantined) == (noticed.changes, noticed.quarantined)
-    assert '-  "description": "Does it.",' in pin["diff"]
-    assert '+  "description": "Does it, says the new version.",' in pin["diff"]
+    assert '-  "description": "Does it.",' in pin.diff
+    assert '+  "description": "Does it, says the new version.",' in pin.diff
     assert approved.changes.tools == {"a": Names(added=("act",))}
     assert approved.quarantined == {}
 
@@ -182,17 +182,17 @@ async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved
 async def test_approval_of_a_definition_that_changed_again_is_refused(platform: Platform, tmp_path: Path) -> None:
     registry, words = platform.services.registry, tmp_path / "words"
     config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
-    shown: dict[str, Any] = {}
+    hashes: list[str] = []
     for description in ("Does it.", "Does it well.", "Does it badly."):
         words.write_text(description)
         await registry.reload(config, ADMIN, relist=True)
         if description == "Does it well.":
-            [shown] = (await platform.services.server_documents.one("a"))["pins"]
+            hashes = [pin.offered_hash or "" for pin in (await platform.services.server_documents.one("a")).pins]
 
     with pytest.raises(ConflictError, match="changed again"):
-        await registry.approve("a", {"act": shown["offered_hash"]}, ADMIN)
+        await registry.approve("a", {"act": hashes[0]}, ADMIN)
     with pytest.raises(NotFoundError, match="no offered tool 'other'"):
-        await registry.approve("a", {"other": shown["offered_hash"]}, ADMIN)
+        await registry.approve("a", {"other": hashes[0]}, ADMIN)
 
 
 async def test_policy_decides_which_changes_are_followed_and_a_server_wide_effect_waits_for_approval(
@@ -213,11 +213,11 @@ async def test_policy_decides_which_changes_are_followed_and_a_server_wide_effec
     effects = {name: [pin.effect for pin in entry.tools.values()] for name, entry in servers.items()}
     assert effects == {"strict": [], "text": [Effect.READ], "follow": [Effect.UNSAFE]}
 
-    [pin] = (await platform.services.server_documents.one("follow"))["pins"]
-    confirmed = await registry.approve("follow", {"act": pin["offered_hash"]}, ADMIN)
+    [pin] = (await platform.services.server_documents.one("follow")).pins
+    confirmed = await registry.approve("follow", {"act": pin.offered_hash or ""}, ADMIN)
 
     tools = (await platform.services.epochs.get(confirmed.epoch)).manifest.servers["follow"].tools
-    assert (pin["state"], pin["by"], tools["act"].effect) == ("approved", "policy", Effect.READ)
+    assert (pin.state, pin.by, tools["act"].effect) == ("approved", "policy", Effect.READ)
 
 
 async def test_rollback_approves_what_the_earlier_epoch_had(platform: Platform, tmp_path: Path) -> None:

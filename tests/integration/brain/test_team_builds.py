@@ -44,8 +44,8 @@ async def stored(platform: Platform) -> tuple[Sequence[str], Sequence[str]]:
     """Return the states of the team's versions, and its audited changes."""
     teams = platform.services.teams
     versions = await teams.versions(CALLER.tenant, "watch")
-    changes = await teams.history(CALLER.tenant, "watch")
-    return [one.state for one in versions], [entry.change.action for entry in changes]
+    changes = (await teams.history(CALLER.tenant, "watch")).changes
+    return [one.state for one in versions], [entry.action for entry in changes]
 
 
 def stop_at(patch: pytest.MonkeyPatch, method: str, *, committed: bool) -> asyncio.Event:

@@ -54,7 +54,7 @@ class SkillFilter:
 
 @dataclass(frozen=True, slots=True)
 class SkillTask:
-    """A task that a skill solved besides its own: the task of a skill that was merged into it."""
+    """A further task that the calls of a skill solved: the task of a skill that was merged into it."""
 
     task: str
     provenance: Provenance

@@ -14,7 +14,7 @@ from starling.infra.postgres.runs.listing import RunListing
 
 @dataclass(frozen=True, slots=True)
 class MissingTarget:
-    """The part of a target that does not exist now. Agents and servers belong to `tenant`, `*` for any."""
+    """Something that does not exist now; agents and servers of `tenant`, `*` for any."""
 
     kind: SwitchKind
     name: str

@@ -20,7 +20,6 @@ from starling.app.http.routes import (
     skills,
     start_page,
     team_builds,
-    team_history,
     teams,
 )
 
@@ -29,7 +28,7 @@ ROUTERS = tuple(
     for module in (
         *(agent_run, runs, run_calls, run_explanation, run_records, artifacts),
         *(cancellation, feedback, resume, approvals),
-        *(agents, teams, team_builds, team_history, skills, servers, registry, prompts),
+        *(agents, teams, team_builds, skills, servers, registry, prompts),
         *(kill_switches, start_page, metrics),
     )
 )

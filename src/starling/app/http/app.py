@@ -10,7 +10,7 @@ from starling.app.http import problems
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, PrincipalMiddleware
 from starling.app.http.body_limit import BodyLimitMiddleware, largest_body
 from starling.app.http.dependencies import AppState
-from starling.app.http.openapi import describe_keys_as_optional
+from starling.app.http.openapi import describe
 from starling.app.http.problems import Problem
 from starling.app.http.request_telemetry import TelemetryMiddleware
 from starling.app.http.route_loading import HoldForRoutes, RouteLoader
@@ -27,8 +27,7 @@ def make_app(services: Services, version: str, access: AccessControl) -> FastAPI
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     _add_routes(app, services, app.include_router)
-    if access.keyless:  # this machine needs none, while no key is active
-        describe_keys_as_optional(app)
+    describe(app, keyless=access.keyless)
     app.add_middleware(BodyLimitMiddleware, most=largest_body(services.acceptance.limits.input_chars))
     app.add_middleware(AuthenticationMiddleware, access=access)
     app.add_middleware(TelemetryMiddleware, metrics=services.metrics_exporter.metrics)

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Header, Request
 from starling.app.container.services import Services
 from starling.app.http.authentication import RequireScope, optional_caller
 from starling.core.principal import Principal, Scope
+from starling.infra.postgres.audit import Actor
 
 
 @dataclass(slots=True)
@@ -31,6 +32,13 @@ async def _store(request: Request) -> Services:
     return (await _api(request)).services
 
 
+async def _actor(request: Request) -> Actor:
+    """Return the caller as the author of a change."""
+    caller = await optional_caller(request)
+    assert caller is not None  # only open paths, which change nothing, are called without a principal
+    return Actor.caller(caller, request.client.host if request.client else "")
+
+
 type FromAppState = Annotated[AppState, Depends(_api)]
 type FromServices = Annotated[Services, Depends(_store)]
 
@@ -51,3 +59,4 @@ type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]
 type TeamReader = Annotated[Principal, Depends(RequireScope(Scope.TEAMS, Scope.ADMIN))]
 type OptionalCaller = Annotated[Principal | None, Depends(optional_caller)]
+type ChangeActor = Annotated[Actor, Depends(_actor)]

@@ -1,9 +1,15 @@
-"""The description at `/openapi.json`: errors are problems, of their media type; where keys are optional."""
+"""The description at `/openapi.json`: errors are problems, of their media type; texts and examples of what is sent."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, cast
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_fields_from_routes
+from pydantic import TypeAdapter
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -27,41 +33,52 @@ _SENT_EVENT: Final = {
 _NEVER_SENT: Final = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of an invalid request
 
 
-def describe_problems(app: FastAPI) -> None:
-    """Describe errors and events as they are sent."""
+def describe(app: FastAPI, *, keyless: bool) -> None:
+    """Describe the API as it answers; with `keyless`, keys as optional: calls from this machine need none."""
     described = app.openapi
 
+    @cache
     def openapi() -> dict[str, Any]:
-        schema = described()
-        for operation in _operations(schema):
-            if "security" not in operation:  # open paths need no scope, but a wrong key is refused there too
-                operation["responses"].pop("403", None)
-        for status, response in _responses(schema):
-            if not status.startswith(("2", "3")):
-                response["content"] = _PROBLEM
-            elif response.get("content") == _EVENT_AS_JSON:
-                response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}
-        for name in _NEVER_SENT:
-            schema["components"]["schemas"].pop(name, None)
-        for model in schema["components"]["schemas"].values():
-            _restore_nulls(model)
-        return schema
-
-    app.openapi = openapi
-
-
-def describe_keys_as_optional(app: FastAPI) -> None:
-    """Describe keys as optional: calls from this machine need none."""
-    described = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = described()
-        for operation in _operations(schema):
-            if ways := operation.get("security"):
+        document = described()
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            _describe_responses(operation)
+            if keyless and (ways := operation.get("security")):
                 operation["security"] = [{}, *filter(None, ways)]
-        return schema
+        schemas = document["components"]["schemas"]
+        for name in _NEVER_SENT:
+            schemas.pop(name, None)
+        fields = get_fields_from_routes(app.routes)
+        for found in _dataclasses([TypeAdapter[Any](one.field_info.annotation).core_schema for one in fields]):
+            if schema := schemas.get(found.__name__):
+                schema |= {"description": inspect.getdoc(found), "required": [*schema["properties"]]}
+        for model in schemas.values():
+            _restore_nulls(model)
+        _add_examples(document)
+        return document
 
     app.openapi = openapi
+
+
+def _describe_responses(operation: dict[str, Any]) -> None:
+    if "security" not in operation:  # open paths need no scope, but a wrong key is refused there too
+        operation["responses"].pop("403", None)
+    for status, response in operation["responses"].items():
+        if not status.startswith(("2", "3")):
+            response["content"] = _PROBLEM
+        elif response.get("content") == _EVENT_AS_JSON:
+            response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}
+
+
+def _dataclasses(schema: object) -> Iterator[type]:
+    """Yield the dataclasses within a schema of pydantic, which leaves out what their docstrings say."""
+    if isinstance(schema, Mapping):
+        mapping = cast("Mapping[str, object]", schema)
+        if mapping.get("type") == "dataclass":
+            yield cast("type", mapping["cls"])
+        schema = list(mapping.values())
+    if isinstance(schema, list | tuple):
+        for part in cast("Sequence[object]", schema):
+            yield from _dataclasses(part)
 
 
 def _restore_nulls(model: dict[str, Any]) -> None:
@@ -71,11 +88,13 @@ def _restore_nulls(model: dict[str, Any]) -> None:
             example.update(dict.fromkeys(set(model.get("required", ())) - example.keys()))
 
 
-def _responses(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for operation in _operations(schema):
-        yield from operation["responses"].items()
-
-
-def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in schema["paths"].values():
-        yield from path.values()
+def _add_examples(document: dict[str, Any]) -> None:
+    """Add the examples of `openapi_examples.json`: by schema, and by `method path status media-type` of a content."""
+    examples = json.loads(files(__package__).joinpath("openapi_examples.json").read_bytes())
+    for name, found in examples["schemas"].items():
+        document["components"]["schemas"][name]["examples"] = found
+    for place, found in examples["contents"].items():
+        method, path, part, media_type = place.split()
+        operation = document["paths"][path][method]
+        sent = operation["requestBody"] if part == "body" else operation["responses"][part]
+        sent["content"][media_type]["schema"]["examples"] = found

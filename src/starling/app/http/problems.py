@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from starling.app.http.openapi import PROBLEM_TYPE, describe_problems
+from starling.app.http.openapi import PROBLEM_TYPE
 from starling.core.errors import (
     BacklogFullError,
     ConfigurationError,
@@ -103,12 +103,11 @@ def _without_database_details(error: StarlingError, caller: Principal | None) ->
 
 
 def install(app: FastAPI) -> None:
-    """Translate errors once, here, and describe them so."""
+    """Translate errors once, here."""
     app.add_exception_handler(StarlingError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
     app.add_exception_handler(Exception, _unexpected)
-    describe_problems(app)
 
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:

@@ -14,7 +14,7 @@ from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, AgentRepository, AgentVersion, EpochRepository
 from brain.registry.service import Registry, with_servers
 from brain.registry.team_cards import pinned_teams
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from brain.retrieval.search import AgentRanker, AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -31,7 +31,7 @@ _REMEDY = "`starling agent list` shows the existing agents."
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent as the supervisor sees it. `reason` says why it can't work now; custom agents have a `version`."""
+    """An agent as the supervisor sees it. `reason` states why it can't work; only custom agents have a `version`."""
 
     name: str
     kind: AgentKind
@@ -43,7 +43,7 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ConfiguredVersion:
     """One configuration of a custom agent: its hash, and when it was first stored."""
 
     version: str
@@ -57,20 +57,16 @@ class AgentHistory:
     """An agent with all its versions, oldest first; only custom agents have versions."""
 
     agent: Agent
-    versions: tuple[Version, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentList:
-    """All agents of a tenant in the active epoch."""
-
-    epoch: int
-    agents: tuple[Agent, ...]
+    versions: tuple[ConfiguredVersion, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMatch(Agent):
-    """An agent that fits a text: its score, the sum of `parts`, and the `tool` that fits best."""
+    """An agent that fits a query: its score, the sum of `parts`, and the `tool` that fits best.
+
+    Each part is the weighted z-score of one similarity among all agents: of words, of characters within words and,
+    where vectors are used, of meaning; each with the whole card and with the best tool.
+    """
 
     score: float
     parts: Mapping[str, float]
@@ -78,15 +74,15 @@ class AgentMatch(Agent):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentMatches:
-    """The agents of the active epoch that fit a text, best first, out of `total`.
+class AgentList:
+    """All agents of a tenant in the active epoch, or those that fit a query, best first, out of `total`.
 
-    `warning` says why they were found by words alone, where they should not have been.
+    `warning` says why a query was answered by words alone.
     """
 
     epoch: int
-    total: int
-    agents: tuple[AgentMatch, ...]
+    agents: tuple[AgentMatch | Agent, ...] = ()
+    total: int | None = None
     warning: str = ""
 
 
@@ -94,7 +90,7 @@ class AgentMatches:
 class CreatedAgent:
     """A stored configuration: its version, and the first epoch that has it.
 
-    `left_out` are the requested tools that the caller's key may not call.
+    `left_out` are the tools that it asked for and that the key of its maker may not call.
     """
 
     name: str
@@ -172,15 +168,18 @@ class AgentService:
         number = await self.epochs.active_number()
         return (0, Roster({})) if number is None else (number, await self._roster(number, caller))
 
-    async def find(self, caller: Principal, text: str, limit: int) -> AgentMatches:
+    async def find(self, caller: Principal, text: str, limit: int) -> AgentList:
         """Return the agents that a run of the caller could use now and that fit `text` best, best first."""
         number, candidates = await self.usable(caller)
         if not number:
-            return AgentMatches(epoch=0, total=0, agents=())
+            return AgentList(epoch=0, total=0)
         search = AgentSearch(caller.tenant, await self.rosters.roster(number, caller.tenant), candidates)
         ranking = await self.ranker.rank(search, text, limit)
-        found = tuple(_match(candidates.cards[ranked.name], ranked) for ranked in ranking.agents)
-        return AgentMatches(epoch=number, total=len(candidates.cards), agents=found, warning=ranking.warning)
+        found = tuple(
+            AgentMatch(**asdict(_agent(candidates.cards[one.name])), score=one.score, parts=one.parts, tool=one.tool)
+            for one in ranking.agents
+        )
+        return AgentList(number, found, len(candidates.cards), ranking.warning)
 
     async def show(self, caller: Principal, name: str) -> AgentHistory:
         """Return an agent with its versions, an archived one too. Raises NotFoundError."""
@@ -189,7 +188,13 @@ class AgentService:
         if found is None and not versions:
             raise NotFoundError("agent", name, _REMEDY)
         agent = found or await self._out_of_reach(caller.tenant, versions[-1])
-        return AgentHistory(agent=agent, versions=tuple(_version(one, agent) for one in versions))
+        return AgentHistory(
+            agent=agent,
+            versions=tuple(
+                ConfiguredVersion(one.hash, one.created_at, active=one.hash == agent.version, config=one.config)
+                for one in versions
+            ),
+        )
 
     async def _check_model(self, config: LLMAgentConfig) -> None:
         """Check the model in a thread: that may import an SDK."""
@@ -242,17 +247,4 @@ def _agent(card: AgentCard) -> Agent:
         reason=card.degraded,
         tools=tuple(tool.full_name for tool in card.tools),
         version=card.config.hash if card.config else None,
-    )
-
-
-def _match(card: AgentCard, ranked: RankedAgent) -> AgentMatch:
-    return AgentMatch(**asdict(_agent(card)), score=ranked.score, parts=ranked.parts, tool=ranked.tool)
-
-
-def _version(stored: AgentVersion, agent: Agent) -> Version:
-    return Version(
-        version=stored.hash,
-        created_at=stored.created_at,
-        active=stored.hash == agent.version,
-        config=stored.config,
     )

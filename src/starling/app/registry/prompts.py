@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from brain.prompts import program_text, prompt
@@ -18,19 +18,28 @@ _HASH: Final = re.compile("[0-9a-f]{6,64}")
 _REMEDY: Final = "`starling prompt list` shows those in force; a hash needs six digits or more."
 
 
-@dataclass(frozen=True, slots=True)
-class PromptInForce:
-    """The wording of a prompt in the active epoch, and the first epoch since which it is so."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptInForce(PromptVersion):
+    """The wording of a prompt in the active epoch; `since` is the first epoch that has it without a break."""
 
-    wording: PromptVersion
     since: int
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPrompt:
-    """A wording with its text: instructions, a line `---` and the data part; and the variables that it has to have."""
+class PromptList:
+    """The prompts of the active epoch; before the first epoch those of the program, since epoch 0."""
 
-    wording: PromptVersion
+    epoch: int
+    prompts: Sequence[PromptInForce]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPrompt(PromptVersion):
+    """A wording with its text: instructions, a line `---`, and the part with the data.
+
+    `variables` are those that a text of this prompt has to have, `in_force` says whether the active epoch has it.
+    """
+
     text: str
     variables: tuple[str, ...]
     in_force: bool
@@ -38,7 +47,7 @@ class ShownPrompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptDifference:
-    """What a reload would change of a prompt: as lines of a unified diff."""
+    """What a reload would change of a prompt; `diff` are the lines of a unified diff."""
 
     before: PromptVersion | None
     after: PromptVersion
@@ -47,7 +56,10 @@ class PromptDifference:
 
 @dataclass(frozen=True, slots=True)
 class SourceTexts:
-    """What the sources have now that isn't in force, by prompt, and why other texts of theirs aren't used."""
+    """What the sources have and a reload would take, by prompt.
+
+    `warnings` says, by prompt or for the source `langfuse`, why a text isn't used.
+    """
 
     changes: Mapping[str, PromptDifference]
     warnings: Mapping[str, str]
@@ -61,13 +73,15 @@ class PromptCatalog:
     stored: PromptRepository
     epochs: EpochRepository
 
-    async def list(self) -> tuple[int, Sequence[PromptInForce]]:
-        """Return the active epoch and its prompts; before the first epoch those of the program, since epoch 0."""
+    async def list(self) -> PromptList:
+        """Return the prompts of the active epoch."""
         active = await self.epochs.active()
         since = await self.epochs.prompts_since()
         manifest = _with_all(active.manifest)
-        found = [PromptInForce(manifest.prompt_version(name), since.get(name, 0)) for name in PROMPT_NAMES]
-        return active.number, found
+        versions = [manifest.prompt_version(name) for name in PROMPT_NAMES]
+        return PromptList(
+            active.number, [PromptInForce(**asdict(one), since=since.get(one.name, 0)) for one in versions]
+        )
 
     async def show(self, wanted: str) -> ShownPrompt:
         """Return the wording in force of a prompt, or any stored one by the beginning of its hash.
@@ -137,7 +151,8 @@ def _with_all(manifest: Manifest) -> Manifest:
 def _shown(found: StoredPrompt, manifest: Manifest) -> ShownPrompt:
     version, own = found.version, prompt(found.version.name)
     in_force = manifest.prompts.get(version.name) == version.hash
-    return ShownPrompt(version, found.text, tuple(dict.fromkeys((*own.system.names, *own.user.names))), in_force)
+    variables = tuple(dict.fromkeys((*own.system.names, *own.user.names)))
+    return ShownPrompt(**asdict(version), text=found.text, variables=variables, in_force=in_force)
 
 
 def _diff(before: str, after: str, old: PromptVersion | None, new: PromptVersion) -> Iterator[str]:

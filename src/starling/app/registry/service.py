@@ -33,30 +33,32 @@ _RELOAD = "`starling registry reload` lists it again."
 
 @dataclass(frozen=True, slots=True)
 class PromptChange:
-    """The wording of a prompt before and after a change; None where there is none."""
+    """The wording of a prompt before and after a change; null where there is none."""
 
     before: PromptVersion | None
     after: PromptVersion | None
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The result of a change or a plan: the active epoch and the differences from the one before.
+class RegistryReport:
+    """The active epoch, the changes that were made or would be made, and the faults of the result.
 
-    `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
-    work after the change, `broken_teams` which members of teams can't, or only without some of their tools.
-    `tool_settings` names the settings of tools, by full name, that win over the configuration and stay.
-    `quarantined` are the tools of each server that are offered to nobody, with the reasons. `prompts` has the wordings
-    before and after of each prompt that changed, `prompt_warnings` says why texts of sources aren't used.
+    `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
+    `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
+    `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
+    `quarantined` are tools of servers that are offered to nobody until they are approved, with the reasons.
+    `prompts` has the wording before and after of each prompt that changed; `prompt_warnings` says, by prompt or for
+    the source `langfuse`, why a text isn't used.
     """
 
     epoch: int
+    changed: bool
     changes: Changes
     warnings: Mapping[str, str]
     broken_agents: Mapping[str, str]
     broken_teams: Mapping[str, str]
     tool_settings: Mapping[str, tuple[str, ...]]
-    quarantined: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    quarantined: Mapping[str, Mapping[str, str]]
     prompts: Mapping[str, PromptChange] = field(default_factory=dict[str, PromptChange])
     prompt_warnings: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -76,7 +78,7 @@ class RegistryService:
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
     stdio_rules: StdioRules  # for documents that come over HTTP
 
-    async def plan(self, config: McpConfig, *, relist: bool = False, source: ServerSource = "file") -> Report:
+    async def plan(self, config: McpConfig, *, relist: bool = False, source: ServerSource = "file") -> RegistryReport:
         """Return what `reload` with prompts would change now; writes nothing.
 
         Starts the same servers; for a document over HTTP no process of a server that is not in use. Raises as `reload`.
@@ -99,7 +101,7 @@ class RegistryService:
         relist: bool = False,
         source: ServerSource = "file",
         with_prompts: bool = False,
-    ) -> Report:
+    ) -> RegistryReport:
         """Replace the servers that came from files by these, or with `source` "api" those of all documents.
 
         With `with_prompts` it takes the texts that the sources of prompts have now. Lists new, changed and degraded
@@ -119,7 +121,7 @@ class RegistryService:
         await sync(self.servers(publisher))
         return await self._applied(publisher.activation)
 
-    async def plan_prompts(self) -> Report:
+    async def plan_prompts(self) -> RegistryReport:
         """Return what `reload_prompts` would change now; writes nothing."""
         choice = await self.prompts.newest()
         active = await self.epochs.active()
@@ -128,7 +130,7 @@ class RegistryService:
         report = await self._report(active.number, difference(active.manifest, after), after, rows)
         return _with_prompts(report, active.manifest, after, choice)
 
-    async def reload_prompts(self, actor: Actor) -> Report:
+    async def reload_prompts(self, actor: Actor) -> RegistryReport:
         """Take the texts that the sources of prompts have now; servers stay as they are."""
 
         async def republish(servers: ServerRepository) -> None:
@@ -136,7 +138,9 @@ class RegistryService:
 
         return await self._with_newest_prompts(actor, republish)
 
-    async def _with_newest_prompts(self, actor: Actor, change: Callable[[ServerRepository], Awaitable[None]]) -> Report:
+    async def _with_newest_prompts(
+        self, actor: Actor, change: Callable[[ServerRepository], Awaitable[None]]
+    ) -> RegistryReport:
         """Change servers, and take the texts that the sources have now.
 
         Where another command stored texts meanwhile, the sources are read again: of several reloads at the same time,
@@ -154,7 +158,7 @@ class RegistryService:
 
     async def add(
         self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None
-    ) -> tuple[ServerListing, Report]:
+    ) -> tuple[ServerListing, RegistryReport]:
         """Add one server that no file names, started here unless `listed` is given; return its listing, and the report.
 
         Raises ConfigurationError, ServerUnavailableError.
@@ -165,14 +169,14 @@ class RegistryService:
         added = next(listing for listing in listings if listing.name == name)
         return added, await self._applied(publisher.activation)
 
-    async def reconfigure(self, name: str, config: ServerConfig, actor: Actor) -> Report:
+    async def reconfigure(self, name: str, config: ServerConfig, actor: Actor) -> RegistryReport:
         """Replace the configuration of a server that no file names. Raises NotFoundError, ConfigurationError."""
         publisher = EpochPublisher(self.epochs, actor, "server.configure")
         async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.reconfigure(name, config)
         return await self._applied(publisher.activation)
 
-    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any], actor: Actor) -> Report:
+    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any], actor: Actor) -> RegistryReport:
         """Replace the settings of one tool that win over its server's configuration; an empty document removes them.
 
         Raises NotFoundError, InvalidRequestError.
@@ -183,7 +187,7 @@ class RegistryService:
             await gateway.configure_tool(name, tool, document)
         return await self._applied(publisher.activation)
 
-    async def approve(self, name: str, hashes: Mapping[str, str], actor: Actor) -> Report:
+    async def approve(self, name: str, hashes: Mapping[str, str], actor: Actor) -> RegistryReport:
         """Approve definitions that a server offers, by tool as hashes: runs accepted from now on can use them.
 
         Raises NotFoundError for a server, or a tool that it doesn't offer, ConflictError for one that changed again.
@@ -201,7 +205,7 @@ class RegistryService:
             if await servers.change((), [approved], known):
                 return await self._applied(publisher.activation)
 
-    async def remove(self, name: str, actor: Actor) -> Report:
+    async def remove(self, name: str, actor: Actor) -> RegistryReport:
         """Remove one server, also for running runs. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self.gateway(self.servers(publisher)) as gateway:
@@ -213,23 +217,26 @@ class RegistryService:
         async with self.gateway(self.servers(None)) as gateway:
             return await gateway.try_out(name)
 
-    async def rollback(self, number: int | None, actor: Actor, *, source: ServerSource = "file") -> Report:
+    async def rollback(self, number: int | None, actor: Actor, *, source: ServerSource = "file") -> RegistryReport:
         """Make a new epoch with the servers of an earlier one; default: the one before servers last changed.
 
         Prompts and built-in agents stay those of this version, and tenants keep their agents and teams.
         Raises NotFoundError, InvalidRequestError; ForbiddenError as `reload` does.
         """
-        target = await self.epochs.get(number or await self._previous())
+        wanted_epoch = number or await self.epochs.before_other_servers()
+        if wanted_epoch is None:
+            raise InvalidRequestError("There is no earlier epoch with other servers.", "Nothing was changed.")
+        target = await self.epochs.get(wanted_epoch)
         publisher = EpochPublisher(self.epochs, actor, "registry.rollback")
         servers = self.servers(publisher)
-        wanted = await _restored(servers, target.manifest)
+        wanted = await _restored(servers, target.manifest, source)
         if source == "api":
             await self._checked({name: server_of(row.config) for name, row in wanted.items()})
         while True:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
             pins = await servers.pins(wanted)
-            restored = [_with_reason(_vouched_for(row, source), known) for row in wanted.values()]
+            restored = [_with_reason(row, known) for row in wanted.values()]
             rows = [_rolled_back(row, pins.get(row.name, {}), actor) for row in restored]
             if await servers.change(removed, rows, known):
                 return await self._applied(publisher.activation)
@@ -240,25 +247,30 @@ class RegistryService:
         self.stdio_rules.check(config, known)
         return tuple(name for name in inactive(config, known) if isinstance(config[name], StdioServer))
 
-    async def _previous(self) -> int:
-        number = await self.epochs.before_other_servers()
-        if number is None:
-            raise InvalidRequestError("There is no earlier epoch with other servers.", "Nothing was changed.")
-        return number
-
-    async def _applied(self, activation: Activation) -> Report:
+    async def _applied(self, activation: Activation) -> RegistryReport:
         rows = await self.servers(None).servers()
         return await self._report(activation.epoch.number, activation.changes, activation.epoch.manifest, rows)
 
-    async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
+    async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> RegistryReport:
         teams = await broken_teams(self.stars, after)
         named = changes.model_copy(update={"broken_teams": tuple(teams)})
-        broken = await broken_agents(self.agents, after)
-        quarantined = {row.name: row.quarantined for row in rows if row.quarantined}
-        return Report(epoch, named, _warnings(rows), broken, teams, _tool_settings(rows), quarantined)
+        return RegistryReport(
+            epoch=epoch,
+            changed=bool(named),
+            changes=named,
+            warnings={row.name: " ".join(faults).strip() for row in rows if (faults := row_faults(row))[0]},
+            broken_agents=await broken_agents(self.agents, after),
+            broken_teams=teams,
+            tool_settings={
+                f"{row.name}.{tool}": tuple(sorted(settings))
+                for row in rows
+                for tool, settings in row.tool_settings.items()
+            },
+            quarantined={row.name: row.quarantined for row in rows if row.quarantined},
+        )
 
 
-def _with_prompts(report: Report, before: Manifest, after: Manifest, choice: PromptChoice) -> Report:
+def _with_prompts(report: RegistryReport, before: Manifest, after: Manifest, choice: PromptChoice) -> RegistryReport:
     changed = [*report.changes.prompts.added, *report.changes.prompts.changed, *report.changes.prompts.removed]
     prompts = {name: PromptChange(_wording(before, name), _wording(after, name)) for name in changed}
     return replace(report, prompts=prompts, prompt_warnings=choice.faults)
@@ -268,25 +280,14 @@ def _wording(manifest: Manifest, name: str) -> PromptVersion | None:
     return manifest.prompt_version(name) if name in manifest.prompts else None
 
 
-def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
-    return {row.name: " ".join(faults).strip() for row in rows if (faults := row_faults(row))[0]}
-
-
-def _tool_settings(rows: Sequence[ServerRow]) -> dict[str, tuple[str, ...]]:
-    return {
-        f"{row.name}.{tool}": tuple(sorted(settings)) for row in rows for tool, settings in row.tool_settings.items()
-    }
-
-
-async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, ServerRow]:
+async def _restored(servers: ServerRepository, manifest: Manifest, source: ServerSource) -> dict[str, ServerRow]:
+    """Return the servers of an epoch; those that came over HTTP as the admin's of the machine who brought them back."""
     entries = manifest.servers.values()
     stored = await servers.configs({hash_ for entry in entries for hash_ in (entry.config_hash, entry.settings_hash)})
-    return {name: _row(name, entry, stored) for name, entry in manifest.servers.items()}
-
-
-def _vouched_for(row: ServerRow, source: ServerSource) -> ServerRow:
-    """Return a server as one that an admin of the machine brought back, if one did."""
-    return replace(row, source="host") if (row.source, source) == ("api", "file") else row
+    rows = {name: _row(name, entry, stored) for name, entry in manifest.servers.items()}
+    if source != "file":
+        return rows
+    return {name: replace(row, source="host") if row.source == "api" else row for name, row in rows.items()}
 
 
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:

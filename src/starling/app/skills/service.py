@@ -10,7 +10,7 @@ from brain.registry.service import Registry
 from brain.skills.catalog.exchange import SkillDocument
 from brain.skills.catalog.repository import SkillCatalog, SkillFilter, SkillTask
 from brain.skills.repository import suspension
-from brain.skills.skill import SkillState, StoredSkill
+from brain.skills.skill import SkillState, SkillSummary, StoredSkill
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
@@ -26,7 +26,7 @@ _RESTORED: Final = {"successes": 0, "failures": 0, "consecutive_failures": 0}
 
 @dataclass(frozen=True, slots=True)
 class SkillDetails:
-    """A skill with the further tasks that it solved."""
+    """A skill with the further tasks that it was merged with, oldest first."""
 
     skill: StoredSkill
     examples: Sequence[SkillTask]
@@ -34,9 +34,12 @@ class SkillDetails:
 
 @dataclass(frozen=True, slots=True)
 class SkillMatch:
-    """A skill as it compares with a text: `similarity` is the sum of its parts; see RankedSkill."""
+    """A skill as it compares with a text: `similarity` is the sum of `parts`, each the mean of its three best tasks.
 
-    skill: StoredSkill
+    `characters` compares sequences of characters, `meaning` vectors. `recalled`: a task with this text would have it.
+    """
+
+    skill: SkillSummary
     similarity: float
     parts: Mapping[str, float]
     recalled: bool
@@ -44,9 +47,10 @@ class SkillMatch:
 
 @dataclass(frozen=True, slots=True)
 class SkillMatches:
-    """The skills that fit a text best, best first, out of `total` that were compared.
+    """The active skills that are most similar to a text, best first, out of `total` that were compared.
 
-    A task with this text recalls some of them if `certainty` reaches `cut`. Both are None if there is no skill.
+    `certainty` is the similarity of the best one plus its distance to the next one, or to an unrelated skill. Skills
+    are recalled only if it reaches `cut`. `warning` says why only words were compared.
     """
 
     total: int

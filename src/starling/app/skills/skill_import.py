@@ -16,18 +16,19 @@ from starling.infra.postgres.audit import Actor, AuditedChange, record
 if TYPE_CHECKING:
     from brain.skills.memory import SkillMemory
 
-type Outcome = Literal["stored", "merged", "known"]
+type _Outcome = Literal["stored", "merged", "known"]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedLine:
-    """What became of a line: `id` is the new skill, or the earlier one that it was merged with or equals.
+    """The outcome of a line: `id` is the new skill, or the earlier one that it was merged with or equals.
 
-    `state` and `reason` are those of a new skill.
+    `state` and `reason` are those of a new skill: `quarantined` if a text tries to instruct, `suspended` if a tool
+    differs here.
     """
 
     line: int
-    outcome: Outcome
+    outcome: _Outcome
     id: str
     state: SkillState | None = None
     reason: str = ""
@@ -38,7 +39,7 @@ class _Placed:
     """A line and the rows that it adds; the first is the skill, or a further task of the skill `id`."""
 
     line: int
-    outcome: Outcome
+    outcome: _Outcome
     id: str
     rows: Sequence[NewSkill] = ()
     code: str = ""

@@ -29,16 +29,16 @@ REMEDY: Final = "`starling team list` shows your teams."
 
 @dataclass(frozen=True, slots=True)
 class ActivatedTeam:
-    """The version that is active, and the first epoch that has it.
+    """The active version of a team, and the first epoch that has it.
 
-    `left_out` are the tools that its spec asks for and that its creator or its activator may not call. `used_in` are
-    active teams, as `name@version`, that have this team inside as it was when they were activated. `outdated_tools`
-    are those of its proof whose definitions changed since, or which are gone.
+    `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
+    active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
+    `outdated_tools` are those of its proof that changed since, or are gone.
     """
 
     name: str
     version: int
-    star_hash: str
+    star: str
     epoch: int
     tools: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -94,7 +94,7 @@ class TeamActivation:
             raise TeamInvalidError(error.findings, f"{key.name}@{chosen.version} can't be activated now.") from None
         pinned = partial(with_team, tenant=tenant, star=star)
         await self.epochs.activate(connection, actor, lambda one: pinned(current(one)))
-        if chosen.state != "active" or chosen.star_hash != star.hash:
+        if chosen.state != "active" or chosen.star != star.hash:
             await self.stars.save(connection, tenant, star)
             await self.teams.activate(connection, key, chosen.version, star.hash, activated_by=actor.name)
             made = {"tenant": tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
@@ -105,7 +105,7 @@ class TeamActivation:
         return ActivatedTeam(
             name=key.name,
             version=chosen.version,
-            star_hash=star.hash,
+            star=star.hash,
             epoch=await self.epochs.first_with_team(connection, f"{tenant}/{key.name}"),
             tools=star.tools,
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),

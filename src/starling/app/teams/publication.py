@@ -189,7 +189,7 @@ class TeamPublication:
 
     async def _active(self, registry: LockedRegistry, stored: TeamVersion) -> PublishedVersion:
         """Return an active version, with the tools of its star."""
-        connection, tenant, pin = registry.connection, registry.caller.tenant, stored.star_hash or ""
+        connection, tenant, pin = registry.connection, registry.caller.tenant, stored.star or ""
         star = (await self.activation.stars.within(connection, tenant, {pin}))[pin]
         epoch = await self.activation.epochs.first_with_team(connection, f"{tenant}/{stored.spec.name}")
         return _published(stored, star.tools, epoch=epoch)

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from architect import deferred
 from architect.checks import checked
-from architect.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
-from brain.registry.cards import AgentCard, Roster
+from architect.repository import Creator, TeamKey, TeamRepository, TeamState, TeamSummary, TeamVersion
+from brain.registry.cards import AgentCard, Roster, degraded_members
 from brain.registry.repository import EpochRepository, StarRepository
 from brain.registry.team_cards import without_team
 from starling.app.teams.activation import (
@@ -24,47 +27,85 @@ from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.teams.findings import Finding, TeamInvalidError
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, AuditEntry, record
 from starling.infra.postgres.runs.builds import check_not_being_built
-
-if TYPE_CHECKING:
-    from architect.spec_format import SpecDiff
 
 _HISTORY: Final = 500  # changes
 
 
 @dataclass(frozen=True, slots=True)
 class TeamList:
-    """All teams of a tenant. `cards` are what a run of the caller sees of active ones, by name."""
+    """All teams of your tenant, by name."""
 
     epoch: int
     teams: Sequence[TeamSummary]
-    cards: Mapping[str, AgentCard]
 
 
 @dataclass(frozen=True, slots=True)
-class TeamDetails:
-    """A team: its active version, else its newest. `card` is what a run of the caller sees of an active one.
+class MemberState:
+    """A member of a team: of a server, of a team, or of neither. `reason` says why it can't work now.
 
-    `used_in` are the active teams, as `name@version`, that have it inside.
+    The tools of an active team are those that your key may call; else those that the spec names.
     """
 
     name: str
-    chosen: TeamVersion
-    versions: int
-    card: AgentCard | None
+    role: str
+    server: str | None
+    team: str | None
+    tools: tuple[str, ...]
+    state: Literal["ready", "degraded"] = "ready"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamDetails(TeamSummary):
+    """A team with its members. `used_in` are the active teams, as `name@version`, that have it inside."""
+
+    members: tuple[MemberState, ...]
     used_in: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedTeam:
-    """A stored version of a team. Not `created`: it was stored before."""
+    """A stored version of a team. Not `created`: the same spec is its newest version already."""
 
     name: str
-    stored: TeamVersion
+    version: int
+    state: TeamState
+    hash: str
     created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TeamChange:
+    """A change of a team: `by` is the id of a key or `local`, `detail` depends on the action."""
+
+    at: datetime
+    action: str
+    by: str
+    origin: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamHistory:
+    """The latest changes of a team, oldest first."""
+
+    name: str
+    changes: tuple[TeamChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamDiff:
+    """How the spec of a version differs from that of another one: as a unified diff of YAML, and by paths."""
+
+    name: str
+    from_: Annotated[int, Field(alias="from")]
+    to: int
+    diff: str
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +150,13 @@ class TeamService:
             if states and states[-1].state != "archived" and states[-1].hash == spec_hash:
                 newest = await self.teams.version(connection, key, states[-1].version)
                 if newest.creator.grant == caller.grant:
-                    return ImportedTeam(name, newest, created=False)
+                    return ImportedTeam(name, newest.version, newest.state, newest.hash, created=False)
             await check_not_being_built(connection, caller.tenant, name)
             await self.activation.check_quota(connection, key)
             stored = await self.teams.add(connection, caller.tenant, spec, Creator(actor.name, caller.grant))
             detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
             await record(connection, actor, AuditedChange("team.import", name, detail))
-            return ImportedTeam(name, stored, created=True)
+            return ImportedTeam(name, stored.version, stored.state, stored.hash, created=True)
 
     async def activate(self, caller: Principal, name: str, version: int | None, actor: Actor) -> ActivatedTeam:
         """Compile a version, default the newest, for runs accepted from now on; the active one is superseded.
@@ -170,9 +211,10 @@ class TeamService:
         """Return all teams of the caller's tenant, by name."""
         teams = await self.teams.summaries(caller.tenant)
         if not any(team.state == "active" for team in teams):
-            return TeamList(await self.epochs.active_number() or 0, teams, {})
+            return TeamList(await self.epochs.active_number() or 0, teams)
         epoch, roster = await self.roster(caller)
-        return TeamList(epoch, teams, {name: card for name, card in roster.cards.items() if card.kind == "team"})
+        active = {team.name: roster.get(team.name) for team in teams if team.state == "active"}
+        return TeamList(epoch, [replace(team, **_faults(active.get(team.name))) for team in teams])
 
     async def show(self, caller: Principal, name: str) -> TeamDetails:
         """Return a team. Raises NotFoundError."""
@@ -184,9 +226,20 @@ class TeamService:
             world = await self.activation.world(connection, manifest, caller)
             used_in = await self.activation.users(connection, key, world)
         card = (await self.roster(caller))[1].get(name) if chosen.state == "active" else None
-        if card and not (card.star and card.star.hash == chosen.star_hash):
+        if card and not (card.star and card.star.hash == chosen.star):
             card = None  # another version was activated after these were read
-        return TeamDetails(name, chosen, len(states), card, used_in)
+        return TeamDetails(
+            name=name,
+            purpose=chosen.spec.purpose,
+            state=chosen.state,
+            version=chosen.version,
+            versions=len(states),
+            created_at=chosen.created_at,
+            activated_at=chosen.activated_at,
+            **_faults(card),
+            members=tuple(_member(member, card) for member in chosen.spec.members),
+            used_in=used_in,
+        )
 
     async def versions(self, tenant: str, name: str) -> Sequence[TeamVersion]:
         """Return all versions of a team, oldest first. Raises NotFoundError."""
@@ -207,32 +260,29 @@ class TeamService:
             raise NotFoundError("proof of the team", shown, f"`starling team prove {shown}` proves it.")
         return found
 
-    async def history(self, tenant: str, name: str) -> Sequence[AuditEntry]:
+    async def history(self, tenant: str, name: str) -> TeamHistory:
         """Return the latest changes of a team, oldest first. Raises NotFoundError."""
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
             await self.activation.states(connection, key)
-        return list(reversed(await self.teams.changes(key, limit=_HISTORY)))
+        entries = reversed(await self.teams.changes(key, limit=_HISTORY))
+        return TeamHistory(name, tuple(map(_change, entries)))
 
-    async def diff(
-        self, tenant: str, name: str, before: int | None, after: int | None
-    ) -> tuple[tuple[int, int], "SpecDiff"]:
-        """Return which two versions were compared, and how they differ; by default the newest with the one before it.
-
-        Raises NotFoundError.
-        """
+    async def diff(self, tenant: str, name: str, before: int | None, after: int | None) -> TeamDiff:
+        """Compare two versions, by default the newest with the one before it. Raises NotFoundError."""
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
             states = await self.activation.states(connection, key)
             newer = after or states[-1].version
-            numbers = (before or newer - 1, newer)
+            older = before or newer - 1
             check_version(name, states, newer)
-            if not numbers[0]:
+            if not older:
                 remedy = f"{name} has {len(states)} version{'s' if len(states) > 1 else ''}; a comparison needs two."
                 raise NotFoundError(f"version before {newer} of the team", name, remedy)
-            old, new = [await self.activation.version(connection, key, states, one) for one in numbers]
-        shown = f"{name}@{old.version}", f"{name}@{new.version}"
-        return numbers, await asyncio.to_thread(_difference, old.spec, new.spec, shown)
+            old, new = [await self.activation.version(connection, key, states, one) for one in (older, newer)]
+        shown = f"{name}@{older}", f"{name}@{newer}"
+        found = await asyncio.to_thread(lambda: deferred.spec_format().spec_diff(old.spec, new.spec, names=shown))
+        return TeamDiff(name, older, newer, found.text, found.paths)
 
     async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:
         """Return the star of a version, default the active, else the newest one.
@@ -244,12 +294,26 @@ class TeamService:
             key = TeamKey(caller.tenant, name)
             states = await self.activation.states(connection, key)
             chosen = await self.activation.version(connection, key, states, version or active_or_newest(states))
-            if chosen.star_hash:
-                return (await self.stars.within(connection, caller.tenant, {chosen.star_hash}))[chosen.star_hash]
+            if chosen.star:
+                return (await self.stars.within(connection, caller.tenant, {chosen.star}))[chosen.star]
             manifest = (await self.epochs.current(connection)).manifest
             world = await self.activation.world(connection, manifest, caller)
         return await self.activation.compiled(chosen, world, caller)
 
 
-def _difference(before: TeamSpec, after: TeamSpec, names: tuple[str, str]) -> "SpecDiff":
-    return deferred.spec_format().spec_diff(before, after, names=names)
+def _faults(card: AgentCard | None) -> dict[str, Any]:
+    return {"reason": card.degraded, "degraded_members": degraded_members(card)} if card else {}
+
+
+def _member(member: TeamMember, card: AgentCard | None) -> MemberState:
+    bound = card.members[member.name] if card else None
+    if bound is None:
+        return MemberState(member.name, member.role, member.server, member.team, member.tools)
+    tools = tuple(tool.full_name for tool in bound.tools)
+    state = "degraded" if bound.degraded else "ready"
+    return MemberState(member.name, member.role, member.server, member.team, tools, state, bound.degraded)
+
+
+def _change(entry: AuditEntry) -> TeamChange:
+    detail = {name: value for name, value in entry.change.detail.items() if name != "tenant"}
+    return TeamChange(entry.created_at, entry.change.action, entry.actor.name, entry.actor.origin, detail)

@@ -51,9 +51,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switched-off target: why, by whom and since when."""
+    """Something that is switched off: why, by whom and since when."""
 
-    target: Target
+    kind: SwitchKind
+    name: str
+    tenant: str
     reason: str
     actor: str
     created_at: datetime
@@ -129,4 +131,4 @@ def _halted(rows: Sequence[tuple[Any, ...]], known: Halted) -> Halted:
 
 
 def _switch(row: Row[Any]) -> Switch:
-    return Switch(Target(row.kind, row.name, row.tenant), row.reason, row.actor, row.created_at)
+    return Switch(row.kind, row.name, row.tenant, row.reason, row.actor, row.created_at)

@@ -34,7 +34,10 @@ WHERE tenant = :tenant AND expires_at > now() ORDER BY server, process""")
 
 @dataclass(frozen=True, slots=True)
 class StoredBreaker:
-    """Calls of a server by a process fail at once since `since`; one of them tries again at `retry_at`, or later."""
+    """A process whose calls of a server fail at once since `since`; one of them tries it at `retry_at` or later.
+
+    `failures` is how often the server failed there in a row, `reason` why it did last.
+    """
 
     process: str
     failures: int

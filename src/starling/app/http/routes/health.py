@@ -1,39 +1,32 @@
 """Liveness and readiness of the process."""
 
-from dataclasses import asdict
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
 
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
-from starling.app.http.breaker_body import BREAKER, ServerBreaker
 from starling.app.http.dependencies import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
 from starling.core.principal import Principal, Scope
+from starling.infra.postgres.server_breakers import StoredBreaker
 
 router = APIRouter(tags=["health"])
 _TOLD_OF_SERVERS = {Scope.ADMIN, Scope.SERVERS}
-_EXAMPLE: dict[str, Any] = {
-    "status": "ready",
-    "epoch": 4,
-    "servers": [
-        {"name": "time", "state": "ready", "tools": 2, "error": "", "remedy": "", "breakers": [BREAKER]},
-    ],
-}
 
 
-class Health(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Health:
     """The process answers."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
 
     status: Literal["ok"] = "ok"
 
 
-class ServerHealth(BaseModel):
+@dataclass(frozen=True, slots=True)
+class ServerHealth:
     """A server at its last listing, and the processes whose calls of it fail at once now."""
 
     name: str
@@ -41,17 +34,16 @@ class ServerHealth(BaseModel):
     tools: int
     error: str
     remedy: str
-    breakers: list[ServerBreaker] = []
+    breakers: Sequence[StoredBreaker]
 
 
-class Readiness(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Readiness:
     """Postgres answers and takes writes. `servers`: what the key may see; degraded or failing ones change nothing."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
-
-    status: Literal["ready"] = "ready"
     epoch: int | None
-    servers: list[ServerHealth]
+    servers: Sequence[ServerHealth]
+    status: Literal["ready"] = "ready"
 
 
 @router.get("/health", summary="Liveness")
@@ -84,7 +76,7 @@ async def _servers(servers: ServerRepository, caller: Principal) -> list[ServerH
             tools=len(row.tools),
             error=row.error,
             remedy=row.remedy,
-            breakers=[ServerBreaker(**asdict(breaker)) for breaker in breakers.get(row.name, ())],
+            breakers=breakers.get(row.name, ()),
         )
         for row in await servers.servers()
         if Scope.ADMIN in caller.scopes or _is_seen(row, caller.tenant)

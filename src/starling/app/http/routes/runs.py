@@ -149,7 +149,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
 
 
 async def _prompt(services: Services, wanted: str) -> PromptFilter:
-    digest = (await services.prompt_catalog.show(wanted)).wording.hash
+    digest = (await services.prompt_catalog.show(wanted)).hash
     return PromptFilter(digest, await services.epochs.pinning_prompt(digest))
 
 

@@ -1,13 +1,13 @@
 """Builds and proofs of teams, which are runs of the agent `architect`."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Response
 
 from starling.app.http.dependencies import FromServices, IdempotencyKey, TeamCaller
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, run_path
-from starling.app.http.team_build_bodies import ProofWish, TeamBuild
+from starling.app.http.team_bodies import ProofWish, TeamBuild
 
 router = APIRouter(prefix="/v1/teams", tags=["teams"], responses={503: {"model": Problem}})
 
@@ -43,7 +43,7 @@ async def prove(
     response: Response,
     services: FromServices,
     caller: TeamCaller,
-    wanted: Annotated[ProofWish | None, Body(examples=[{"version": 2}])] = None,
+    wanted: ProofWish | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> RunAccepted:
     """Accept another proof of a version: a run that tries it on its cases and on yours."""
