@@ -44,9 +44,9 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     fixed = fixed_answers(yes=yes, no=no)
     request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     api, source = connection_of(context).conversation(url)
-    display, shown = display_for(live=True, as_json=as_json)
+    display = display_for(live=True, as_json=as_json)
     talk = conversation(source, display, fixed, as_json=as_json)
-    with shown:
+    with display:
         follow(talk, lambda: _read(api, request, talk))
     if talk.status != "succeeded":
         raise typer.Exit(1)

@@ -202,7 +202,6 @@ class RunDocumentBuilder:
             self._calls[call.id] = replace(call, progress=progress_text(event.data))
 
     def _result(self, event: EventRow, at: datetime) -> None:
-        del at
         data = event.data
         if call := self._calls.get(data["call_id"]):
             self._calls[call.id] = replace(
@@ -212,6 +211,7 @@ class RunDocumentBuilder:
                 state=data.get("state") or "",
                 artifact=data.get("artifact"),
                 simulated=data.get("simulated"),
+                ms=(at - call.at).total_seconds() * 1000,
             )
 
     def _log(self, event: EventRow, at: datetime) -> None:
@@ -315,7 +315,7 @@ class RunDocumentBuilder:
             answer.position == int(position) and int(index) in answer.malformed
             for answer in self._answers.get(path, ())
         )
-        code, ms = (str(step.metadata.get("error") or ""), step.metadata.get("duration_ms")) if step else ("", None)
+        code, ms = (str(step.metadata.get("error") or ""), step.metadata.get("duration_ms")) if step else ("", call.ms)
         call = replace(call, malformed=malformed, code=code, ms=ms)
         row = self._ledger.get(call.id)
         if row is None:

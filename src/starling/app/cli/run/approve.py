@@ -9,7 +9,7 @@ import typer
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.platform.run_source import Document, RunSource
 from starling.app.cli.run.run_name import RUN_HELP, find_run
-from starling.app.cli.terminal.interrupt_text import event_of, interrupt_lines, run_reference
+from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -116,7 +116,7 @@ def _list(found: Sequence[Document], tenant: str, *, as_json: bool) -> None:
         print_line("No run waits for an answer.")
     for item in found:
         print_line(f"{item['kind']} of run {item['run_id']}", "bold")
-        for line in interrupt_lines(event_of(item["kind"]), item, run_reference(item["run_id"], tenant)):
+        for line in interrupt_lines(item["kind"], item, run_reference(item["run_id"], tenant)):
             print_line(line)
 
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from signal import SIGINT
 from typing import Any
@@ -13,12 +12,11 @@ from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.run_source import RunSource, StreamedEvent
 from starling.app.cli.run.cancel import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
-from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, answer_line, run_reference
+from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EVENTS, answer_line, run_reference
 from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_json, print_line, results
-from starling.app.cli.terminal.prompts import KINDS, FixedAnswers, Prompts
-from starling.app.cli.terminal.run_display import RunDisplay
-from starling.app.cli.terminal.task_tree import TaskTree
+from starling.app.cli.terminal.prompts import FixedAnswers, Prompts
+from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
@@ -34,9 +32,9 @@ class UnansweredError(StarlingError):
 class Conversation:
     """Shows the events of a run and answers what it waits for.
 
-    `after` is the number of the last event that isn't shown; `status` is the final status, empty where the run ended
-    before that. Where there is neither a person nor a fixed answer, the command that answers is shown; with `bounded`
-    it isn't waited for then: UnansweredError. So it is where the caller's key may not answer, unless `patient`.
+    `status` is the final status, empty where the run ended before the first event. Where there is neither a person nor
+    a fixed answer, the command that answers is shown; with `bounded` it isn't waited for then: UnansweredError. So it
+    is where the caller's key may not answer, unless `patient`.
     """
 
     source: RunSource
@@ -45,7 +43,6 @@ class Conversation:
     as_json: bool = False
     bounded: bool = False
     patient: bool = False
-    after: int = 0
     tenant: str = DEFAULT_TENANT
     run_id: str = ""
     status: str = ""
@@ -62,9 +59,9 @@ class Conversation:
         else:
             with finish_before_stop():
                 self.display.feed(event.seq, event.type, event.data)
-        if event.type == "done" and event.seq > self.after:
+        if event.type == "done":
             self.status = str(event.data["status"])
-        if event.type in KINDS and (self.answers is not None or self.bounded) and self._is_open(event):
+        if event.type in INTERRUPT_EVENTS and (self.answers is not None or self.bounded) and self._is_open(event):
             self._answer(event)
 
     def behind(self, run_id: str, status: str) -> None:
@@ -139,14 +136,11 @@ def has_person() -> bool:
     return sys.stdin.isatty() and results().is_terminal
 
 
-def display_for(
-    *, live: bool, as_json: bool, after: int = 0, tenant: str = DEFAULT_TENANT
-) -> tuple[RunDisplay, AbstractContextManager[object]]:
-    """Return what shows events and the context to show them in: a tree on a terminal, else lines."""
+def display_for(*, live: bool, as_json: bool, after: int = 0, tenant: str = DEFAULT_TENANT) -> RunDisplay:
+    """Return what shows a run: a tree on a terminal; lines elsewhere, and where its first events aren't read."""
     if results().is_terminal and not after and not as_json:
-        tree = TaskTree(results(), live=live, tenant=tenant)
-        return tree, tree
-    return RunDisplay(results(), live=live, after=after, tenant=tenant), nullcontext()
+        return TreeDisplay(results(), tenant, times=live)
+    return RunDisplay(results(), tenant)
 
 
 def follow(talk: Conversation, read: Callable[[], None]) -> None:
@@ -154,9 +148,8 @@ def follow(talk: Conversation, read: Callable[[], None]) -> None:
     try:
         read()
     except StoppedBySignal as stopped:
-        if isinstance(talk.display, TaskTree):
-            with finish_before_stop():
-                talk.display.freeze()
+        with finish_before_stop():
+            talk.display.freeze()
         if talk.run_id:
             _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
         else:

@@ -30,13 +30,11 @@ def tail(  # noqa: PLR0913, PLR0917 - its options
     fixed = fixed_answers(yes=yes, no=no)
     source = connection_of(context).lasting_source(tenant)
     run_id = find_run(source, run)
-    display, shown = display_for(live=False, after=after, tenant=tenant, as_json=as_json)
+    display = display_for(live=False, after=after, tenant=tenant, as_json=as_json)
     display.run_id = run_id
-    talk = conversation(
-        source, display, fixed, as_json=as_json, patient=True, after=after, tenant=tenant, run_id=run_id
-    )
-    with shown:
-        follow(talk, lambda: source.follow(run_id, after if as_json else 0, talk))  # lines need the earlier events, too
+    talk = conversation(source, display, fixed, as_json=as_json, patient=True, tenant=tenant, run_id=run_id)
+    with display:
+        follow(talk, lambda: source.follow(run_id, after, talk))
     if not talk.status:
         typer.echo(f"There is nothing after event {after}: the run has ended.", err=True)
     if talk.status not in ("", "succeeded"):

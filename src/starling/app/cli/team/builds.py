@@ -45,14 +45,14 @@ class _Run:
         if self.background:
             self._print_accepted(api.start(path, body))
             return
-        display, shown = display_for(live=True, as_json=self.as_json)
+        display = display_for(live=True, as_json=self.as_json)
         talk = conversation(source, display, self.fixed, as_json=self.as_json, bounded=True)
 
         def read() -> None:
             talk.run_id = display.run_id = api.start(path, body)["run_id"]
             source.follow(talk.run_id, 0, talk)
 
-        with shown:
+        with display:
             follow(talk, read)
         if talk.status != "succeeded":
             raise typer.Exit(1)

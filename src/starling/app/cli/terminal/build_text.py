@@ -1,89 +1,55 @@
 """Builds and proofs of teams as lines of text: what was designed, checked, tried and stored."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.text import Text
 
-from starling.app.cli.terminal.event_text import Data, counted, one_line, seconds_text
+from starling.app.cli.terminal.event_text import Data, Line, counted, one_line, seconds_text
 from starling.app.cli.terminal.output import print_line, printable, results
 
-WIDTH: Final = 80
+_WIDTH: Final = 80
 _TOOLS: Final = 4  # of a member, up to which they are named
 _REPLY_CHARS: Final = 400
 _SOURCES: Final = ("live", "fixture", "simulated")
-
-type Line = tuple[str, str | None]
-"""A line of text and its style."""
+_STYLES: Final = {"proven": "green", "failed": "red"}
 
 
-def build_lines(kind: str, data: Data, width: int = WIDTH) -> Iterator[Line]:
-    """Yield the lines of one event of a build, each of at most `width` columns."""
-    for text, style in _LINES[kind](data):
-        for line in wrapped(text, width):
-            yield line, style
-
-
-def proof_report_lines(version: str, report: Data, width: int = WIDTH) -> Iterator[Line]:
-    """Yield the lines of the whole proof of a version, `name@number`, each of at most `width` columns."""
-    for text, style in _report(version, report):
-        for line in wrapped(text, width):
-            yield line, style
-
-
-def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines in their styles."""
-    for text, style in lines:
-        print_line(text, style)
-
-
-def activation_lines(arguments: Data, width: int = WIDTH) -> Iterator[str]:
-    """Yield the lines of what is to be activated: a team's version, its tools, and the state of its proof."""
-    for name, value in arguments.items():
-        yield from wrapped(f"  {name.replace('_', ' ')}: {_said(value)}", width)
+def build_lines(event: Data) -> Iterator[Line]:
+    """Yield the lines of an event of a build."""
+    return _LINES[event["type"]](event)
 
 
 def _design(data: Data) -> Iterator[Line]:
     again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
     yield f"Design of {data['team']}{again}: {data['purpose'] or 'no team'}", "bold"
     for member in data["members"]:
-        yield f"  {member['name']}: {member['role']} ({_works_with(member)})", None
+        server, names = member.get("server"), member["tools"]
+        tools = [name.removeprefix(f"{server}.") for name in names]
+        works_with = f"team {member['team']}" if member.get("team") else "no tools"
+        if server:
+            works_with = f"{server}: {', '.join(tools) if len(tools) <= _TOOLS else counted(len(tools), 'tool')}"
+        yield f"  {member['name']}: {member['role']} ({works_with})", None
     for missing in data.get("missing", ()):
         nearest = f"; nearest: {', '.join(missing['nearest'])}" if missing["nearest"] else ""
         yield f"  Not served: {missing['part']}{nearest}", "yellow"
 
 
-def _works_with(member: Data) -> str:
-    if member.get("team"):
-        return f"team {member['team']}"
-    if not member.get("server"):
-        return "no tools"
-    server, tools = member["server"], [tool.removeprefix(f"{member['server']}.") for tool in member["tools"]]
-    return f"{server}: {', '.join(tools) if len(tools) <= _TOOLS else counted(len(tools), 'tool')}"
-
-
 def _checks(data: Data) -> Iterator[Line]:
-    findings: Sequence[Data] = data["findings"]
-    if not findings:
-        yield "Checks: sound", "green"
-        return
-    yield f"Checks: {counted(len(findings), 'finding')}", "yellow"
-    for one in findings:
-        place = f"{one['path']}: " if one["path"] else ""
-        yield f"  {place}{one['reason']} {one['remedy']}", "yellow"
+    found = data["findings"]
+    yield (f"Checks: {counted(len(found), 'finding')}", "yellow") if found else ("Checks: sound", "green")
+    for one in found:
+        yield f"  {': '.join(filter(None, (one['path'], one['reason'])))} {one['remedy']}", "yellow"
 
 
 def _proof(data: Data) -> Iterator[Line]:
-    yield from _case(data["case"], data, {source: data[source] for source in _SOURCES})
+    return _case(data["case"], data, data)
 
 
 def _published(data: Data) -> Iterator[Line]:
     since = f" from epoch {data['epoch']} on" if data.get("epoch") is not None else ""
     state = f"active{since}" if data["state"] == "active" else f"stored: {data['state']}"
-    yield (
-        f"{data['team']}@{data['version']} is {state}.",
-        "yellow" if data["state"] in ("draft", "unproven") else "green",
-    )
+    yield f"{data['team']}@{data['version']} is {state}.", "green" if state.startswith("active") else "yellow"
 
 
 _LINES: Final[Mapping[str, Callable[[Data], Iterator[Line]]]] = {
@@ -95,25 +61,27 @@ _LINES: Final[Mapping[str, Callable[[Data], Iterator[Line]]]] = {
 BUILD_EVENTS: Final = frozenset(_LINES)
 
 
-def _case(name: str, case: Data, answers: Mapping[str, int], more: str = "") -> Iterator[Line]:
+def _case(name: str, case: Data, answers: Mapping[str, Any], cost: str = "") -> Iterator[Line]:
     """Yield whether a case passed, how many of its calls were answered from where, and what is not met."""
-    calls = ", ".join(f"{number} {source}" for source, number in answers.items() if number) or "none"
+    calls = ", ".join(f"{answers[source]} {source}" for source in _SOURCES if answers[source]) or "none"
     outcome, style = ("passed", "green") if case["passed"] else ("failed", "red")
-    yield f"Case {name} {outcome}; calls: {calls}{more}", style
+    yield f"Case {name} {outcome}; calls: {calls}{cost}", style
     for one in case["criteria"]:
         if not one["met"]:
             yield f"  ✗ {one['id']}: {one['reason']}", "red"
 
 
-def _report(version: str, report: Data) -> Iterator[Line]:
-    style = {"proven": "green", "failed": "red"}.get(report["state"], "yellow")
-    yield f"The last proof of {version} failed." if style == "red" else f"{version} is {report['state']}.", style
+def proof_report_lines(version: str, report: Data, width: int = _WIDTH) -> Iterator[Line]:
+    """Yield the lines of the whole proof of a version, `name@number`, each of at most `width` columns."""
+    failed = report["state"] == "failed"
+    said = f"The last proof of {version} failed." if failed else f"{version} is {report['state']}."
+    yield said, _STYLES.get(report["state"], "yellow")
     yield f"{report['score']:.0%} of the criteria are met; {report['threshold']:.0%} are demanded.", None
     yield f"Run {report['run_id']}", "dim"
     yield f"Trace {report['trace_id']}", "dim"
     for case in report["cases"]:
         yield "", None
-        yield from _reported(case)
+        yield from ((line, style) for text, style in _reported(case) for line in wrapped(text, width))
 
 
 def _reported(case: Data) -> Iterator[Line]:
@@ -121,24 +89,27 @@ def _reported(case: Data) -> Iterator[Line]:
     answers = {source: sum(call["source"] == source for call in trial["calls"]) for source in _SOURCES}
     cost = f"; {counted(trial['tokens'], 'token')}, {seconds_text(trial['seconds'])}"
     yield from _case(case["id"], case, answers, cost)
-    for one in case["criteria"]:
-        if one["met"]:
-            yield f"  ✓ {one['id']}", "green"
+    yield from ((f"  ✓ {one['id']}", "green") for one in case["criteria"] if one["met"])
     if case["simulation_only"]:
         yield "  No call was answered by a server: this case proves nothing.", "yellow"
     for call in trial["calls"]:
         yield f"  {call['path']} called {call['tool']}: {call['status']}, {call['source']}", "dim"
     for verdict in trial["verdicts"]:
-        reason = f": {verdict['reason']}" if verdict["reason"] else ""
-        yield f"  {verdict['member']} {verdict['status']}{reason}", "dim"
+        yield f"  {': '.join(filter(None, (f'{verdict["member"]} {verdict["status"]}', verdict['reason'])))}", "dim"
     yield f"  {one_line(trial['failure'] or trial['reply'], _REPLY_CHARS)}", None
 
 
-def _said(value: Any) -> str:
-    """Return a value as text, a list by its items."""
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
-    return str(value)
+def activation_lines(arguments: Data) -> Iterator[str]:
+    """Yield the lines of what is to be activated: a team's version, its tools, and the state of its proof."""
+    for name, value in arguments.items():
+        shown = (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType]
+        yield from wrapped(f"  {name.replace('_', ' ')}: {shown}", _WIDTH)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines in their styles."""
+    for text, style in lines:
+        print_line(text, style)
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:

@@ -1,63 +1,19 @@
-"""Pieces of text that displays of events share: where something happened, calls, durations, counts."""
+"""Pieces of text that lines of events and trees of runs share: counts, durations, arguments, answers."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from starling.core.task_paths import without_numbers
-
-_ARGUMENTS_CHARS: Final = 90
-_OF_TASKS: Final = frozenset({"task_start", "tool_start", "tool_progress", "tool_log", "reflection", "task_result"})
-_INSIDE: Final = re.compile(r"[/.]")
-_TRIAL: Final = re.compile(r"[^.]*\.(?=[a-z])(?:case-)?(?P<name>[^/]+)")  # the rest of a place is inside it
-
 type Data = Mapping[str, Any]
+type Line = tuple[str, str | None]
+"""A line of text and its style."""
 
-
-def place_of(data: Data) -> str:
-    """Return where a task is, `t1` or `t3/t1` in a team, in whichever try; older runs tell its id only."""
-    return without_numbers(data.get("path") or data["task_id"])
-
-
-def called_by(result: Data) -> str:
-    """Return where the task is that made a call, by the call's id."""
-    return without_numbers(result["call_id"].rsplit(".", 2)[0])
-
-
-def result_text(result: Data, limit: int) -> str:
-    """Return the result of a call in one line; of one that a trial didn't make, after what gave it: `[fixture]`."""
-    text = result["result"]
-    if source := result.get("simulated"):
-        _, _, given = text.partition("\n")
-        text = f"[{source}] {given}"
-    return one_line(text, limit)
-
-
-def progress_text(report: Data) -> str:
-    """Return what a server said of the progress of a call: `2 of 5: reading the index`."""
-    of = "" if report["total"] is None else f" of {report['total']:g}"
-    return ": ".join(filter(None, (f"{report['progress']:g}{of}", report["message"])))
-
-
-def log_text(report: Data) -> str:
-    """Return what a server wrote to its log during a call: `warning, db: slow today`."""
-    source = ", ".join(filter(None, (report["level"], report["logger"])))
-    return f"{source}: {report['message']}"
-
-
-def planned_place(plan: Data, task: Data) -> str:
-    """Return where a task of a plan is."""
-    return without_numbers("/".join(filter(None, (plan.get("path"), task["id"]))))
-
-
-def event_place(kind: str, data: Data) -> str:
-    """Return where an event happened, in whichever try; empty outside of tasks and plans."""
-    if kind == "tool_result":
-        return called_by(data)
-    if kind == "plan":
-        return without_numbers(data.get("path") or "")
-    return place_of(data) if kind in _OF_TASKS else ""
+ARGUMENTS_CHARS: Final = 90
+_REASON_CHARS: Final = 200
+_NOT_ANSWERED: Final = "Not answered"  # as replies that no model wrote say it, too
+_COUNTED: Final = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+_TRIAL: Final = re.compile(r"\.(?=[a-z])(?:case-)?(?P<name>[^/.:]+)")
 
 
 def counted(number: int, what: str) -> str:
@@ -65,10 +21,10 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def arguments_text(arguments: Mapping[str, Any]) -> str:
+def arguments_text(arguments: Data) -> str:
     """Return the arguments of a call in one line."""
     shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return one_line(shown, _ARGUMENTS_CHARS)
+    return one_line(shown, ARGUMENTS_CHARS)
 
 
 def one_line(text: str, limit: int) -> str:
@@ -84,12 +40,53 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def enclosing(place: str) -> Sequence[str]:
-    """Return the places that a place is inside of, outermost first, and the place itself."""
-    return [*(place[: found.start()] for found in _INSIDE.finditer(place)), place]
+def result_text(result: str, simulated: str | None) -> str:
+    """Return the result of a call; of one that a trial didn't make, after what gave it: `[fixture]`."""
+    return f"[{simulated}] {result.partition('\n')[2]}" if simulated else result
 
 
-def trial_of(place: str) -> tuple[str, str] | None:
-    """Return the place of the trial that a place is in or is, and the name of its case; None outside of trials."""
-    found = _TRIAL.match(place)
-    return (found[0], found["name"]) if found else None
+def log_text(report: Data) -> str:
+    """Return what a server wrote to its log during a call: `warning, db: slow today`."""
+    source = ", ".join(filter(None, (report["level"], report["logger"])))
+    return f"{source}: {report['message']}"
+
+
+def case_of(path: str) -> str:
+    """Return the name of the case that a team is tried on at a path; empty outside of trials."""
+    found = _TRIAL.search(path)
+    return found["name"] if found else ""
+
+
+def result_lines(result: Data, times: str = "") -> Iterator[Line]:
+    """Yield the answer of a run with its sources, what is missing in it, and what it used."""
+    reply: str = result["reply"]
+    if reply:
+        yield "Answer", "bold"
+        yield reply, None
+    parts = {
+        "Sources": [
+            f"[{one['id']}] {': '.join(filter(None, (one['agent'], ', '.join(one['tools']))))}"
+            for one in result.get("citations", ())
+        ],
+        "Assumptions": result.get("assumptions", ()),
+        _NOT_ANSWERED: [
+            f"{one['part']}: {one_line(one['reason'], _REASON_CHARS)}"
+            for one in result.get("degraded", ())
+            if not _is_said(one, reply)
+        ],
+    }
+    for title, lines in parts.items():
+        if lines:
+            yield title, "bold"
+        for line in lines:
+            yield f"  {line}", "yellow" if title == _NOT_ANSWERED else None
+    used = ", ".join(counted(result["usage"][name], what) for name, what in _COUNTED)
+    status = result["status"].replace("_", " ").capitalize()
+    yield f"{status}: {used}{times and f'; {times}'}", "green" if result["status"] == "succeeded" else "red"
+
+
+def _is_said(part: Data, reply: str) -> bool:
+    """Whether a reply names a part that is missing, or begins with the reason, which may be cut."""
+    reason = " ".join(part["reason"].rstrip("…").split())
+    named = part["part"] in reply.partition(_NOT_ANSWERED)[2]
+    return named or (bool(reason) and " ".join(reply.split()).startswith(reason))

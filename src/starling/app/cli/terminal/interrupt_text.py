@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from starling.app.cli.terminal.build_text import activation_lines
 from starling.app.cli.terminal.moments import moment
@@ -11,18 +11,14 @@ from starling.core.principal import DEFAULT_TENANT
 
 _ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
 _HOW = {
-    "approval_required": "--id {id}` approves it, with `--reject` it isn't made",
+    "approval": "--id {id}` approves it, with `--reject` it isn't made",
     "clarification": '--id {id} --payload \'{{"answer": "…"}}\'` answers, as does a message on its thread',
-    "budget_required": "--id {id} --payload '{{\"tokens\": 10000}}'` gives more, with `--reject` it answers with less",
+    "budget": "--id {id} --payload '{{\"tokens\": 10000}}'` gives more, with `--reject` it answers with less",
     "in_doubt": '--id {id} --payload \'{{"resolution": "done"}}\'` decides (done, not_done or give_up)',
 }
+_REQUIRED: Final = "_required"  # how the names of some events end, after the kind
+INTERRUPT_EVENTS: Final = frozenset({"approval_required", "clarification", "budget_required", "in_doubt"})
 ACTIVATE_TEAM = "architect.activate_team"  # starling.core.teams.building has it, and imports pydantic
-_EVENTS = {"approval": "approval_required", "budget": "budget_required"}
-
-
-def event_of(kind: str) -> str:
-    """Return the event type for a kind of interrupt."""
-    return _EVENTS.get(kind, kind)
 
 
 def run_reference(run_id: str, tenant: str) -> str:
@@ -30,44 +26,34 @@ def run_reference(run_id: str, tenant: str) -> str:
     return run_id if tenant == DEFAULT_TENANT else f"{run_id} --tenant {tenant}"
 
 
-def interrupt_lines(event: str, data: Mapping[str, Any], run: str, *, commands: bool = True) -> Iterator[str]:
-    """Yield the lines that describe an interrupt; `run` comes from `run_reference`.
+def interrupt_lines(kind: str, data: Mapping[str, Any], run: str, *, commands: bool = True) -> Iterator[str]:
+    """Yield the lines that describe an interrupt of a kind or event; `run` comes from `run_reference`.
 
     With `commands` also what can be answered and the command that does, for whom no prompt asks.
     """
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
-        yield from _call_lines(call)
-    options = _options(data)
+        if call["name"] == ACTIVATE_TEAM:
+            yield from activation_lines(call["args"])
+        else:
+            shown = canonical(call["args"])
+            cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
+            yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
+    options = data["responseSchema"].get("properties", {}).get("answer", {}).get("examples", [])
     if options and commands:
-        yield f"  Maybe: {' | '.join(options)}"
+        yield f"  Maybe: {' | '.join(json.dumps(option, ensure_ascii=False) for option in options)}"
     yield f"  {data['reason']}"
-    if not commands:
-        return
-    yield f"  {answer_line(event, data, run)}"
+    if commands:
+        yield f"  {answer_line(kind, data, run)}"
 
 
-def answer_line(event: str, data: Mapping[str, Any], run: str) -> str:
+def answer_line(kind: str, data: Mapping[str, Any], run: str) -> str:
     """Return the command that answers an interrupt, and until when."""
-    how = _HOW[event].format(id=data["id"])
+    how = _HOW[kind.removesuffix(_REQUIRED)].format(id=data["id"])
     return f"`starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
-
-
-def _call_lines(call: Mapping[str, Any]) -> Iterator[str]:
-    if call["name"] == ACTIVATE_TEAM:
-        yield from activation_lines(call["args"])
-        return
-    shown = canonical(call["args"])
-    cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
-    yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
 
 
 def behind_line(run_id: str, status: str) -> str:
     """Return the line that says which run a queued run waits for."""
     look = f" `starling run show {run_id}` shows what it waits for." if status == "waiting" else ""
     return f"Behind {run_id}, which is {status}: this run begins once that has ended.{look}"
-
-
-def _options(data: Mapping[str, Any]) -> list[str]:
-    properties = data["responseSchema"].get("properties", {})
-    return [json.dumps(option, ensure_ascii=False) for option in properties.get("answer", {}).get("examples", [])]

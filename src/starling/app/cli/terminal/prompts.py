@@ -9,7 +9,6 @@ from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_line
 
 RESOLUTIONS: Final = ("done", "not_done", "give_up")
-KINDS: Final = ("approval_required", "clarification", "budget_required", "in_doubt")
 
 type Answer = Mapping[str, Any]
 

@@ -1,56 +1,292 @@
-"""The tree of a run as lines of text: what was done, how it ended, how long it took and its tokens."""
+"""A run as lines of text, live or stored: its tasks with their calls and verdicts as a tree, and its answer."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-from starling.app.cli.terminal.event_text import one_line, seconds_text
+from starling.app.cli.terminal.build_text import build_lines, wrapped
+from starling.app.cli.terminal.event_text import (
+    Line,
+    arguments_text,
+    case_of,
+    log_text,
+    one_line,
+    result_lines,
+    result_text,
+    seconds_text,
+)
+from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines
 from starling.app.cli.terminal.output import printable
+from starling.core.run_document.document import (
+    Call,
+    ModelCall,
+    Notice,
+    RunDocument,
+    RunInterrupt,
+    TaskAttempt,
+    TaskRecord,
+)
+from starling.core.run_status import RunStatus
+from starling.core.task_paths import is_within, without_numbers
 
-STYLES: Final = {
-    "failed": "red",
-    "REJECTED": "red",
-    "rejected": "red",
-    "in_doubt": "red",
-    "unusable": "red",
-    "expired": "red",
-    "parked": "red",
-    "cancelled": "yellow",
-    "not begun": "dim",
-    "FIXED": "yellow",
-}
-"""How the state of a line is shown, where it is not as usual."""
-
+_TEXT_CHARS: Final = 200
+_TROUBLE_CHARS: Final = 800  # a refused answer is quoted with 300 of them
 _LEAST_TEXT: Final = 16
+_INDENT: Final = "    "
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_QUIET: Final = frozenset({"debug", "info", "notice"})
+_INSIDE: Final = re.compile(r"(:\d+|\.[a-z][^/.:]*)$")  # what the path of a star has after that of its task
+_MARKS: Final = {
+    **dict.fromkeys(("approved", "succeeded", "APPROVED", "resolved"), ("✓", "green")),
+    **dict.fromkeys(("failed", "REJECTED", "unusable", "in_doubt", "expired"), ("✗", "red")),
+    "FIXED": ("✎", "yellow"),
+    "waiting": ("?", "yellow"),
+    "warning": ("!", "yellow"),
+    "error": ("!", "red"),
+    "unfinished": ("–", "yellow"),
+    "cancelled": ("–", "yellow"),
+    "pending": ("·", "dim"),
+}
+_WAITS: Final = {
+    "approval": "waiting for approval",
+    "clarification": "waiting for an answer",
+    "budget": "waiting for more tokens",
+    "in_doubt": "waiting for a decision",
+}
 
 
-def tree_lines(root: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a tree, each at most `width` characters long, with the state of what it shows."""
-    yield _line("", root, width), root["state"]
-    yield from _below(root["children"], "", width)
+@dataclass(frozen=True, slots=True)
+class TreeForm:
+    """How a tree is drawn: in lines of at most `width` columns, with the times of things that `now` is the end of.
+
+    With `details` it has decisions, model calls, tokens and ids. While a run is followed, `frame` marks what works;
+    what ended with an event up to number `after`, and the first `built` events of builds, are on the screen already.
+    """
+
+    width: int
+    now: datetime | None = None
+    details: bool = False
+    live: bool = False
+    frame: str = "…"
+    after: int = 0
+    built: int = 0
 
 
-def _below(children: list[dict[str, Any]], indent: str, width: int) -> Iterator[tuple[str, str]]:
-    for number, child in enumerate(children, start=1):
-        last = number == len(children)
-        yield _line(f"{indent}{'└─ ' if last else '├─ '}", child, width), child["state"]
-        yield from _below(child["children"], f"{indent}{'   ' if last else '│  '}", width)
+def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Line]:
+    """Yield the lines of a stored run; `run` is how commands name it."""
+    for name in ("run_id", "status", "thread_id", "epoch", "trace_id"):
+        yield f"{name:<10} {getattr(document, name)}", None
+    yield from _part("Request", filter(None, [" ".join(document.input.split())]))
+    if behind := document.behind:
+        yield behind_line(behind.run_id, behind.status), "yellow"
+    if tree := [*tree_lines(document, form)]:
+        yield "Tasks", "bold"
+        yield from tree
+    asked = [item for item in document.interrupts if item.state == "open"]
+    yield from _part("Waits for", (line for item in asked for line in _question(item, run)))
+    yield from _part("Feedback", (_judged(one.score, one.by, one.comment) for one in document.feedback))
+    yield from ((one.text, "yellow") for one in document.pruned)
+    if document.result:
+        yield from result_lines(document.result, run_times(document))
 
 
-def _line(indent: str, node: dict[str, Any], width: int) -> str:
-    """Return a line: the text is cut where state, time and tokens would have no room."""
-    notes = "  ".join(filter(None, (node["state"], _seconds(node), _tokens(node))))
-    room = max(_LEAST_TEXT, width - cell_len(indent) - cell_len(notes) - 2)
-    text = printable(one_line(node["text"], room))
-    if cell_len(text) > room:  # of wide characters fewer fit in
-        text = set_cell_size(text, room)
-    return f"{indent}{text}  {notes}"
+def run_times(document: RunDocument) -> str:
+    """Return when a run had its plan and its end, from its acceptance on; empty where it isn't known."""
+    plan = document.plans[0].at if document.plans else None
+    moments = (("plan", plan), ("done", document.ended_at))
+    begin = document.created_at
+    return ", ".join(f"{name} {seconds_text((at - begin).total_seconds())}" for name, at in moments if at)
 
 
-def _seconds(node: dict[str, Any]) -> str:
-    return seconds_text(node["seconds"]) if node["seconds"] is not None else ""
+def tree_lines(document: RunDocument, form: TreeForm) -> Iterator[Line]:
+    """Yield the lines of what a run did, each with its style."""
+    yield from _Tree(document, form).lines()
 
 
-def _tokens(node: dict[str, Any]) -> str:
-    return f"{node['tokens']:,} tokens" if node["tokens"] else ""
+def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
+    for number, text in enumerate(texts):
+        if not number:
+            yield title, "bold"
+        yield f"  {text}", None
+
+
+def _question(item: RunInterrupt, run: str) -> Iterator[str]:
+    asked = {name: getattr(item, name) for name in ("id", "message", "reason", "call", "responseSchema", "expiresAt")}
+    _, *others = interrupt_lines(item.kind, asked, run)
+    yield f"{item.kind} {item.id}: {item.message}"
+    yield from others
+
+
+def _judged(score: float, by: str, comment: str) -> str:
+    return f"{score:g} by {by}{f': {one_line(comment, _TEXT_CHARS)}' if comment else ''}"
+
+
+class _Tree:
+    def __init__(self, document: RunDocument, form: TreeForm) -> None:
+        self.document, self.form = document, form
+        proofs = [one for one in document.builds if one["type"] == "proof"]
+        self.proofs = {without_numbers(one["trial_path"]): bool(one["passed"]) for one in proofs}
+        planned = {without_numbers(plan.star): {task["id"] for task in plan.tasks} for plan in document.plans}
+        self.paths = {task.path for task in document.tasks}
+        self.tasks: defaultdict[str, list[TaskRecord]] = defaultdict(list)  # by the task whose team they are of
+        self.tries: dict[str, str] = {}  # the path of the last try of each task
+        for task in document.tasks:
+            dropped = task.status == "pending" and task.id not in planned.get(without_numbers(task.star), ())
+            if not dropped and not 0 < task.seq <= form.after:
+                self.tasks[self._owner(task.star)].append(task)
+                self.tries[task.place] = task.path
+        self.decisions: defaultdict[str, list[ModelCall]] = defaultdict(list)
+        for call in document.decisions if form.details else ():
+            self.decisions[self._owner(call.path.rsplit("/", 2)[0] if call.path.count("/") > 1 else "")].append(call)
+        self.notices: defaultdict[str, list[Notice]] = defaultdict(list)
+        for notice in document.notices:
+            if notice.seq > form.after:
+                place = without_numbers("/".join(filter(None, (notice.star, notice.task))))
+                self.notices[self.tries.get(place, "")].append(notice)
+        waits = document.status is RunStatus.WAITING
+        self.asking = [item for item in document.interrupts if waits and item.state == "open"]
+
+    def lines(self) -> Iterator[Line]:
+        yield from self._star("", "")
+        yield from self._troubles("", "")
+        for item in () if self.form.live else self.document.interrupts:
+            if item.state != "open":
+                by = f" by {item.answered_by}" if item.answered_by else ""
+                text = f"{item.kind} of {item.path or 'the run'}: {item.message}"
+                yield self._line(
+                    "", item.state, text, f"{item.state}{by}", self._took(item.createdAt, item.answered_at)
+                )
+
+    def _owner(self, star: str) -> str:
+        """Return the path of the task that a star works on, if it is known."""
+        path = _INSIDE.sub("", star)
+        return path if path in self.paths else ""
+
+    def _star(self, owner: str, indent: str) -> Iterator[Line]:
+        """Yield what a team did, or the main star: its decisions and its tasks, in order."""
+        found: list[tuple[datetime, Iterable[Line]]] = [
+            (call.at, [self._model_call(call, indent)]) for call in self.decisions[owner]
+        ]
+        cases: set[str] = set()
+        for task in self.tasks[owner]:
+            begin = task.attempts[0].at if task.attempts else _NEVER
+            case, passed = case_of(task.star.removeprefix(owner)), self.proofs.get(without_numbers(task.star))
+            if case and passed is not None and not self.form.details:
+                continue  # its outcome is shown with the build
+            if case and case not in cases:
+                cases.add(case)
+                state = "running" if passed is None else "succeeded" if passed else "failed"
+                found.append((begin, [self._line(indent, state, f"Case {case}")]))
+            found.append((begin, self._task(task, f"{indent}{_INDENT}" if case else indent)))
+        for _, lines in sorted(found, key=itemgetter(0)):
+            yield from lines
+
+    def _task(self, task: TaskRecord, indent: str) -> Iterator[Line]:
+        below = f"{indent}{_INDENT}"
+        asked = next((_WAITS[item.kind] for item in self.asking if is_within(item.path, task.path)), "")
+        state = task.status
+        if state == "running":
+            state = "waiting" if asked else "unfinished" if self.document.ended_at else state
+        text = f"{task.path.rpartition('/')[2]} {task.agent}{': ' if task.text else ''}{task.text}"
+        ids = asked if state == "waiting" else "running" if state == "running" and not self.form.live else ""
+        begin = task.attempts[0].at if task.attempts else None
+        end = task.ended_at or (self.form.now if state in ("running", "waiting") else None)
+        yield self._line(indent, state, text, ids, self._took(begin, end), self._spent(self._tokens(task)))
+        for event in self.document.builds[self.form.built :]:
+            if event["path"] == task.path:
+                yield from self._wrapped(below, build_lines(event))
+        yield from self._star(task.path, below)
+        for attempt in task.attempts:
+            yield from self._attempt(attempt, below)
+        if task.status == "failed":
+            yield self._line(below, "failed", task.summary, task.code if self.form.details else "")
+        for skill in () if self.form.live else task.skills:
+            followed = "followed" if skill.followed else "not followed"
+            yield f"{below}skill {skill.id} {followed}: {one_line(skill.task, _TEXT_CHARS)}", "dim"
+        yield from self._troubles(task.path, below)
+
+    def _attempt(self, attempt: TaskAttempt, indent: str) -> Iterator[Line]:
+        if attempt.number > 1:
+            yield f"{indent}attempt {attempt.number}", None
+        models = attempt.model_calls if self.form.details else ()
+        reviews = [call for call in models if call.path.endswith(("/review", ".review"))]
+        yield from (self._model_call(call, indent) for call in models if call not in reviews)
+        for call in attempt.calls:
+            if not (call.status and call.seq <= self.form.after):
+                yield from self._call(call, indent)
+        yield from (self._model_call(call, indent) for call in reviews)
+        verdict = attempt.verdict
+        if verdict and verdict.seq > self.form.after and (self.form.details or verdict.status != "APPROVED"):
+            reasons = "; ".join(verdict.reasons)
+            yield self._line(indent, verdict.status, f"{verdict.status}{reasons and ': '}{reasons}")
+
+    def _call(self, call: Call, indent: str) -> Iterator[Line]:
+        logs = [log for log in self.document.logs if log["call_id"] == call.id]
+        asked = next((_WAITS[item.kind] for item in self.asking if (item.call or {}).get("call_id") == call.id), "")
+        state = call.state if call.state in ("in_doubt", "unusable") else call.status
+        said = result_text(call.result, call.simulated)
+        if not call.status:
+            said = call.progress or (log_text(logs[-1]) if logs else "")
+            state = state or ("waiting" if asked else "unfinished" if self.document.ended_at else "running")
+        effect = () if call.effect == "read" else (call.id, call.effect, call.state)
+        notes = [*(effect or ((call.id,) if self.form.details else ())), asked]
+        notes += [f"settled by {call.settled_by}" if call.settled_by else ""]
+        notes += [f"artifact {call.artifact}" if call.artifact and not self.form.live else "", call.code]
+        now = self.form.now if state == "running" else None
+        took = seconds_text(call.ms / 1000) if call.ms is not None and self.form.now else self._took(call.at, now)
+        text = f"{call.name}({arguments_text(call.args)}){said and ': '}{said}"
+        yield self._line(indent, state, text, ", ".join(filter(None, notes)), took)
+        for log in logs:
+            if not self.form.live or log["level"] not in _QUIET:
+                style = "dim" if log["level"] in _QUIET else "yellow"
+                yield from self._wrapped(f"{indent}{_INDENT}", [(f"logs {log_text(log)}", style)])
+
+    def _model_call(self, call: ModelCall, indent: str) -> Line:
+        star, node, number = ["", "", *call.path.rsplit("/", 2)][-3:]
+        plans = [plan.thought_process for plan in self.document.plans if plan.star == star]
+        what = {"supervisor": f"decision {number}", "qa": "final answer"}.get(node, "")
+        if node == "supervisor" and number.isdigit() and int(number) <= len(plans):
+            what = f"{what}: {plans[int(number) - 1]}"
+        model = f"{call.model}{f' ({call.role})' if call.role else ''}{f': {call.error}' if call.error else ''}"
+        took = seconds_text(call.ms / 1000) if call.ms is not None else ""
+        text = "  ".join(filter(None, (one_line(what, self.form.width // 2), model)))
+        return self._line(
+            indent, "failed" if call.error else "model", text, f"step {call.step}", took, self._spent(call.tokens)
+        )
+
+    def _troubles(self, path: str, indent: str) -> Iterator[Line]:
+        for notice in self.notices[path]:
+            mark, style = _MARKS[notice.kind]
+            place = "" if path else "/".join(filter(None, (notice.star, notice.task)))
+            text = f"{notice.kind.capitalize()}{place and f' in {place}'}: {one_line(notice.message, _TROUBLE_CHARS)}"
+            yield from self._wrapped(indent, [(f"{mark} {text}", style)])
+
+    def _tokens(self, task: TaskRecord) -> int:
+        """Return the tokens of a task with those of its team."""
+        own = [*self.decisions[task.path], *(call for attempt in task.attempts for call in attempt.model_calls)]
+        return sum(call.tokens for call in own) + sum(map(self._tokens, self.tasks[task.path]))
+
+    def _spent(self, tokens: int) -> str:
+        return f"{tokens:,} tokens" if tokens and self.form.details else ""
+
+    def _took(self, begin: datetime | None, end: datetime | None) -> str:
+        return seconds_text((end - begin).total_seconds()) if begin and end and self.form.now else ""
+
+    def _wrapped(self, indent: str, lines: Iterable[Line]) -> Iterator[Line]:
+        return ((line, style) for text, style in lines for line in wrapped(f"{indent}{text}", self.form.width))
+
+    def _line(self, indent: str, state: str, text: str, *notes: str) -> Line:
+        """Return a line: its text is cut where the notes behind it have no room."""
+        mark, style = _MARKS.get(state, (self.form.frame, "cyan")) if state != "model" else ("∙", None)
+        tail = "".join(f"  {note}" for note in notes if note)
+        room = max(_LEAST_TEXT, self.form.width - cell_len(indent) - cell_len(tail) - 2)
+        shown = printable(one_line(text, min(room, _TEXT_CHARS)))
+        if cell_len(shown) > room:  # of wide characters fewer fit in
+            shown = set_cell_size(shown, room)
+        return f"{indent}{mark} {shown}{tail}", style

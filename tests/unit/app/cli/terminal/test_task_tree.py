@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-
 from starling.app.cli.terminal.task_tree import TaskTree
+
 from tests.support.build_events import DESIGN, FAILED, PASSED, PLAN, SOUND, START, STORED, trial
 
 _PLAN: dict[str, Any] = {
