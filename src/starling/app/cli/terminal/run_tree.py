@@ -255,10 +255,9 @@ class _Tree:
             what = f"{what}: {plans[int(number) - 1]}"
         model = f"{call.model}{f' ({call.role})' if call.role else ''}{f': {call.error}' if call.error else ''}"
         took = seconds_text(call.ms / 1000) if call.ms is not None else ""
-        text = "  ".join(filter(None, (one_line(what, self.form.width // 2), model)))
-        return self._line(
-            indent, "failed" if call.error else "model", text, f"step {call.step}", took, self._spent(call.tokens)
-        )
+        state = "failed" if call.error else "model"
+        notes = (model if what else "", f"step {call.step}", took, self._spent(call.tokens))
+        return self._line(indent, state, what or model, *notes)
 
     def _troubles(self, path: str, indent: str) -> Iterator[Line]:
         for notice in self.notices[path]:
