@@ -81,7 +81,7 @@ def test_ask_prompts_for_the_approval_of_a_call_and_goes_on(workspace: CliWorksp
         code = terminal.end()
 
     assert code == 0, terminal.shown
-    assert "✓ mcp_agent_system_health: How full is this disk" in terminal.shown
+    assert "✓ t1 mcp_agent_system_health: How full is this disk" in terminal.shown
     assert "✓ system_health.disk(): {" in terminal.shown
     assert "Succeeded: " in terminal.shown
     assert whole.count("Approve?") >= 1

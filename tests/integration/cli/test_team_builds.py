@@ -99,7 +99,6 @@ def test_build_shows_its_design_checks_cases_and_version(workspace: CliWorkspace
     assert "  disk: Watcher (system_health: disk)" in lines
     assert [line for line in lines if line.startswith(("Checks", "Case", "machine_watch"))] == [
         "Checks: sound",
-        "Case case1",
         "Case one passed; calls: 2 live, 1 simulated",
         "machine_watch@1 is active from epoch 4 on.",
     ]

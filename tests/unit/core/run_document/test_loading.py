@@ -37,6 +37,7 @@ def test_document_with_every_part_round_trips() -> None:
 
 def test_parts_that_are_missing_are_empty_and_unknown_fields_are_left_out() -> None:
     whole: dict[str, Any] = json.loads(orjson.dumps(asdict(builder_of(STORY).document())))
-    given = {name: value for name, value in whole.items() if name not in ("tasks", "plans")} | {"prompts": []}
+    given: dict[str, Any] = {name: value for name, value in whole.items() if name not in ("tasks", "plans")}
+    given["prompts"] = []
 
     assert (load(given).tasks, load(given).run_id) == ((), "r")

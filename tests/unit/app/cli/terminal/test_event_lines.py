@@ -22,50 +22,49 @@ def line(event: Event) -> str | None:
     return event_line(event["type"], event, "r1")
 
 
-@pytest.mark.parametrize(
-    ("event", "text"),
-    [
-        (
-            {"type": "run_started", "run_id": "r1", "thread_id": "t", "epoch": 3},
-            "Run r1 on thread t, epoch 3",
-        ),
-        (
-            PLAN | {"tasks": [planned(1), planned(2, "t1")]},
-            "Plan: t1 clock: the time; t2 clock: the time (after t1)",
-        ),
-        (
-            PLAN | {"path": "t3:2", "version": 2, "tasks": [planned(1) | {"status": "approved"}]},
-            "Plan of t3, version 2: t1 clock: the time [approved]",
-        ),
-        (PLAN | {"tasks": []}, None),
-        ({"type": "task_start", **TASK}, "t1 → clock works"),
-        ({"type": "task_start", **TASK, "attempt": 2}, "t1 → clock works, attempt 2"),
-        ({"type": "tool_start", **CALL, "args": {"zone": "UTC"}}, 't1   calls time.now(zone="UTC")'),
-        (
-            {"type": "tool_progress", **CALL, "progress": 2, "total": 5, "message": "reading"},
-            "t1   time.now: 2 of 5: reading",
-        ),
-        (LOG, "t1   time.now logs warning, db: slow today"),
-        (ANSWER | {"result": '{\n "a": 1\n}'}, 't3/t1   time.now answered: { "a": 1 }'),
-        (ANSWER | {"result": "away", "status": "failed"}, "t3/t1   time.now failed: away"),
-        (
-            {"type": "reflection", "task_id": "t1", "status": "APPROVED", "reasons": ["fine"]},
-            "t1   APPROVED ✓",
-        ),
-        (
-            {"type": "reflection", "task_id": "t1", "status": "REJECTED", "reasons": ["late", "wrong"]},
-            "t1   REJECTED ✗: late; wrong",
-        ),
-        ({"type": "task_result", **TASK, "status": "failed", "summary": "It is away."}, "t1 clock failed: It is away."),
-        ({"type": "task_result", **TASK, "status": "approved", "summary": "Noon."}, None),
-        ({"type": "warning", "message": "slow", "path": "t3", "task_id": "t1"}, "Warning in t3/t1: slow"),
-        ({"type": "error", "message": "over", "task_id": None}, "Error: over"),
-        ({"type": "gap", "from": 1, "to": 2}, "Events 1 to 2 are no longer kept."),
-        ({"type": "thinking", "content": "It", "message_id": "m"}, None),
-        ({"type": "confetti", "colour": "gold"}, None),
-    ],
-    ids=lambda value: value["type"] if isinstance(value, dict) else "",
-)
+LINES: list[tuple[Event, str | None]] = [
+    (
+        {"type": "run_started", "run_id": "r1", "thread_id": "t", "epoch": 3},
+        "Run r1 on thread t, epoch 3",
+    ),
+    (
+        PLAN | {"tasks": [planned(1), planned(2, "t1")]},
+        "Plan: t1 clock: the time; t2 clock: the time (after t1)",
+    ),
+    (
+        PLAN | {"path": "t3:2", "version": 2, "tasks": [planned(1) | {"status": "approved"}]},
+        "Plan of t3, version 2: t1 clock: the time [approved]",
+    ),
+    (PLAN | {"tasks": []}, None),
+    ({"type": "task_start", **TASK}, "t1 → clock works"),
+    ({"type": "task_start", **TASK, "attempt": 2}, "t1 → clock works, attempt 2"),
+    ({"type": "tool_start", **CALL, "args": {"zone": "UTC"}}, 't1   calls time.now(zone="UTC")'),
+    (
+        {"type": "tool_progress", **CALL, "progress": 2, "total": 5, "message": "reading"},
+        "t1   time.now: 2 of 5: reading",
+    ),
+    (LOG, "t1   time.now logs warning, db: slow today"),
+    (ANSWER | {"result": '{\n "a": 1\n}'}, 't3/t1   time.now answered: { "a": 1 }'),
+    (ANSWER | {"result": "away", "status": "failed"}, "t3/t1   time.now failed: away"),
+    (
+        {"type": "reflection", "task_id": "t1", "status": "APPROVED", "reasons": ["fine"]},
+        "t1   APPROVED ✓",
+    ),
+    (
+        {"type": "reflection", "task_id": "t1", "status": "REJECTED", "reasons": ["late", "wrong"]},
+        "t1   REJECTED ✗: late; wrong",
+    ),
+    ({"type": "task_result", **TASK, "status": "failed", "summary": "It is away."}, "t1 clock failed: It is away."),
+    ({"type": "task_result", **TASK, "status": "approved", "summary": "Noon."}, None),
+    ({"type": "warning", "message": "slow", "path": "t3", "task_id": "t1"}, "Warning in t3/t1: slow"),
+    ({"type": "error", "message": "over", "task_id": None}, "Error: over"),
+    ({"type": "gap", "from": 1, "to": 2}, "Events 1 to 2 are no longer kept."),
+    ({"type": "thinking", "content": "It", "message_id": "m"}, None),
+    ({"type": "confetti", "colour": "gold"}, None),
+]
+
+
+@pytest.mark.parametrize(("event", "text"), LINES, ids=[event["type"] for event, _ in LINES])
 def test_each_event_is_a_line_from_what_it_says_itself(event: Event, text: str | None) -> None:
     assert line(event) == text
 

@@ -12,6 +12,7 @@ from starling.app.cli.terminal.run_tree import TreeForm, stored_lines, tree_line
 from starling.core.run_document.builder import RunDocumentBuilder
 from starling.core.run_document.document import (
     Feedback,
+    InterruptState,
     RecalledSkill,
     RunAhead,
     RunDocument,
@@ -230,8 +231,8 @@ def test_details_have_decisions_model_calls_tokens_and_times() -> None:
     ]
 
 
-def asked(state: str) -> RunInterrupt:
-    call = {"name": "time.now", "args": {}, "call_id": "t1.0.0"}
+def asked(state: InterruptState) -> RunInterrupt:
+    call: Event = {"name": "time.now", "args": {}, "call_id": "t1.0.0"}
     return RunInterrupt(
         "i1",
         "approval",
@@ -244,7 +245,7 @@ def asked(state: str) -> RunInterrupt:
         BEGIN,
         BEGIN,
         BEGIN + timedelta(seconds=9),
-        "ann",  # pyright: ignore[reportArgumentType]
+        "ann",
     )
 
 
