@@ -146,7 +146,7 @@ def test_run_commands_list_show_and_tail_a_run(workspace: CliWorkspace, platform
     assert f"run_id     {run['id']}" in workspace.starling("run", "show", ending).stdout
     assert run["status"] == shown["status"] == shown["result"]["status"] == "succeeded"
     assert [task["agent"] for task in shown["tasks"]] == ["mcp_agent_system_health"] * len(shown["tasks"])
-    assert shown["steps"]
+    assert [call["role"] for call in shown["decisions"]]
     assert told.returncode == 0
     assert "Succeeded:" in told.stdout
     assert json.loads(rest.stdout.splitlines()[0])["seq"] == 4

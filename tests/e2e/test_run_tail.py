@@ -62,7 +62,7 @@ async def test_what_a_run_built_is_shown_and_followed(engine: AsyncEngine, datab
 
     with new_workspace(DATABASE_URL=database_url) as workspace:
         shown = workspace.starling("run", "show", key.id).stdout
-        stored = workspace.json("run", "show", key.id)["build"]
+        stored = workspace.json("run", "show", key.id)["builds"]
         followed = workspace.starling("run", "tail", key.id).stdout
 
     kinds = ("design", "checks", "proof", "published")
@@ -72,5 +72,5 @@ async def test_what_a_run_built_is_shown_and_followed(engine: AsyncEngine, datab
         "Case one passed; calls: 2 live, 1 simulated",
         "machine_watch@1 is active from epoch 4",
     ):
-        assert f"\n  {text}" in shown.partition("\nBuild\n")[2]
+        assert f"\n    {text}" in shown.partition("\nTasks\n")[2]
         assert f"\n{text}" in followed

@@ -68,7 +68,7 @@ def test_progress_and_log_of_a_real_server_are_events_and_shown_by_commands(work
     assert f"{log['name']} logs {log['level']}: {log['message']}" in tailed
 
     shown = workspace.starling("run", "show", "last").stdout
-    assert f"{log['name']} {log['level']}: {log['message']}" in shown
+    assert f"logs {log['level']}: {log['message']}" in shown
 
 
 def test_progress_of_a_call_is_shown_at_its_line_on_a_terminal(workspace: CliWorkspace) -> None:

@@ -22,7 +22,23 @@ _HEAVY = {
     *("mcp_gateway",),
 }
 _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_STATE = {"ended_at": "2026-11-20T11:12:01Z", "events": 1, "status": "succeeded", "behind": None}
+_STATE: dict[str, Any] = {
+    "run_id": _RUN,
+    "thread_id": "t",
+    "trace_id": "f",
+    "correlation_id": "c",
+    "epoch": 1,
+    "status": "succeeded",
+    "input": "Hi.",
+    "config": {},
+    "created_at": "2026-11-20T11:12:01Z",
+    "started_at": "2026-11-20T11:12:01Z",
+    "ended_at": "2026-11-20T11:12:01Z",
+    "events": 1,
+    "result": None,
+    "why": None,
+    "behind": None,
+}
 _LISTED = {
     "run_id": _RUN,
     "thread_id": "t",
@@ -30,17 +46,6 @@ _LISTED = {
     "created_at": "2026-11-20T11:12:01Z",
     "seconds": 1.0,
     "input": "What time is it?",
-}
-_DOCUMENT: dict[str, Any] = {
-    "run_id": _RUN,
-    "status": "succeeded",
-    "thread_id": "t",
-    "epoch": 1,
-    "trace_id": "f",
-    "correlation_id": "c",
-    **{name: [] for name in ("tasks", "interrupts", "logs", "builds", "feedback")},
-    "behind": None,
-    "result": None,
 }
 _DONE = {
     "type": "done",
@@ -121,7 +126,6 @@ _WORDING: dict[str, Any] = {
     "variables": [],
     "in_force": True,
 }
-_NODE: dict[str, Any] = {"text": "Hi.", "state": "succeeded", "seconds": 0.1, "tokens": 0, "children": []}
 _EXPLANATION: dict[str, Any] = {
     "run_id": _RUN,
     "status": "succeeded",
@@ -172,9 +176,8 @@ _ANSWERS: dict[str, Any] = {
     "/health": {"status": "ok"},
     "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [_LISTED], "next": None},
-    f"/v1/runs/{_RUN}": _STATE | _DOCUMENT,
+    f"/v1/runs/{_RUN}": _STATE,
     f"/v1/runs/{_RUN}/explanation": _EXPLANATION,
-    f"/v1/runs/{_RUN}/tree": {"root": _NODE, "pruned": []},
     f"/v1/runs/{_RUN}/comparison/{_RUN}": _COMPARISON,
     f"/v1/runs/{_RUN}/cancel": {"run_id": _RUN, "status": "succeeded"},
     f"/v1/runs/{_RUN}/feedback": {"score": 1.0, "comment": "", "by": "local"},

@@ -35,7 +35,7 @@ def one_line(text: str, limit: int) -> str:
 
 def seconds_text(seconds: float) -> str:
     """Return a duration: `< 1 ms`, `40 ms`, `1.2 s`."""
-    if seconds < 0.0005:
+    if seconds < 0.001:
         return "< 1 ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 

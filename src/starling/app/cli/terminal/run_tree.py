@@ -2,9 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import Final
 
@@ -38,10 +39,12 @@ from starling.core.task_paths import is_within, without_numbers
 _TEXT_CHARS: Final = 200
 _TROUBLE_CHARS: Final = 800  # a refused answer is quoted with 300 of them
 _LEAST_TEXT: Final = 16
+_ARTIFACT_CHARS: Final = 12  # of an id, as `run artifacts` takes its beginning
 _INDENT: Final = "    "
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _QUIET: Final = frozenset({"debug", "info", "notice"})
 _INSIDE: Final = re.compile(r"(:\d+|\.[a-z][^/.:]*)$")  # what the path of a star has after that of its task
+_NODE: Final = re.compile(r"(^|/)(supervisor|qa)/\d+$")
 _MARKS: Final = {
     **dict.fromkeys(("approved", "succeeded", "APPROVED", "resolved"), ("✓", "green")),
     **dict.fromkeys(("failed", "REJECTED", "unusable", "in_doubt", "expired"), ("✗", "red")),
@@ -127,6 +130,11 @@ def _judged(score: float, by: str, comment: str) -> str:
     return f"{score:g} by {by}{f': {one_line(comment, _TEXT_CHARS)}' if comment else ''}"
 
 
+def _star_of(call: ModelCall) -> str:
+    """Return the path of the star that a decision was made in, or of the task that it is about."""
+    return _NODE.sub("", call.path) if _NODE.search(call.path) else _INSIDE.sub("", call.path)
+
+
 class _Tree:
     def __init__(self, document: RunDocument, form: TreeForm) -> None:
         self.document, self.form = document, form
@@ -143,7 +151,7 @@ class _Tree:
                 self.tries[task.place] = task.path
         self.decisions: defaultdict[str, list[ModelCall]] = defaultdict(list)
         for call in document.decisions if form.details else ():
-            self.decisions[self._owner(call.path.rsplit("/", 2)[0] if call.path.count("/") > 1 else "")].append(call)
+            self.decisions[self._owner(_star_of(call))].append(call)
         self.notices: defaultdict[str, list[Notice]] = defaultdict(list)
         for notice in document.notices:
             if notice.seq > form.after:
@@ -170,22 +178,22 @@ class _Tree:
 
     def _star(self, owner: str, indent: str) -> Iterator[Line]:
         """Yield what a team did, or the main star: its decisions and its tasks, in order."""
-        found: list[tuple[datetime, Iterable[Line]]] = [
-            (call.at, [self._model_call(call, indent)]) for call in self.decisions[owner]
+        found: list[tuple[datetime, str, Callable[[str], Iterable[Line]]]] = [
+            (call.at, _star_of(call), partial(self._model_call, call)) for call in self.decisions[owner]
         ]
-        cases: set[str] = set()
         for task in self.tasks[owner]:
             begin = task.attempts[0].at if task.attempts else _NEVER
-            case, passed = case_of(task.star.removeprefix(owner)), self.proofs.get(without_numbers(task.star))
+            found.append((begin, task.star, partial(self._task, task)))
+        before = ""
+        for _, star, lines in sorted(found, key=itemgetter(0)):
+            case, passed = case_of(star.removeprefix(owner)), self.proofs.get(without_numbers(star))
             if case and passed is not None and not self.form.details:
                 continue  # its outcome is shown with the build
-            if case and case not in cases:
-                cases.add(case)
+            if case and case != before:
                 state = "running" if passed is None else "succeeded" if passed else "failed"
-                found.append((begin, [self._line(indent, state, f"Case {case}")]))
-            found.append((begin, self._task(task, f"{indent}{_INDENT}" if case else indent)))
-        for _, lines in sorted(found, key=itemgetter(0)):
-            yield from lines
+                yield self._line(indent, state, f"Case {case}")
+            before = case
+            yield from lines(f"{indent}{_INDENT}" if case else indent)
 
     def _task(self, task: TaskRecord, indent: str) -> Iterator[Line]:
         below = f"{indent}{_INDENT}"
@@ -216,11 +224,13 @@ class _Tree:
             yield f"{indent}attempt {attempt.number}", None
         models = attempt.model_calls if self.form.details else ()
         reviews = [call for call in models if call.path.endswith(("/review", ".review"))]
-        yield from (self._model_call(call, indent) for call in models if call not in reviews)
+        for model in (call for call in models if call not in reviews):
+            yield from self._model_call(model, indent)
         for call in attempt.calls:
             if not (call.status and call.seq <= self.form.after):
                 yield from self._call(call, indent)
-        yield from (self._model_call(call, indent) for call in reviews)
+        for review in reviews:
+            yield from self._model_call(review, indent)
         verdict = attempt.verdict
         if verdict and verdict.seq > self.form.after and (self.form.details or verdict.status != "APPROVED"):
             reasons = "; ".join(verdict.reasons)
@@ -237,7 +247,10 @@ class _Tree:
         effect = () if call.effect == "read" else (call.id, call.effect, call.state)
         notes = [*(effect or ((call.id,) if self.form.details else ())), asked]
         notes += [f"settled by {call.settled_by}" if call.settled_by else ""]
-        notes += [f"artifact {call.artifact}" if call.artifact and not self.form.live else "", call.code]
+        notes += [
+            f"artifact {call.artifact[:_ARTIFACT_CHARS]}" if call.artifact and not self.form.live else "",
+            call.code,
+        ]
         now = self.form.now if state == "running" else None
         took = seconds_text(call.ms / 1000) if call.ms is not None and self.form.now else self._took(call.at, now)
         text = f"{call.name}({arguments_text(call.args)}){said and ': '}{said}"
@@ -247,7 +260,7 @@ class _Tree:
                 style = "dim" if log["level"] in _QUIET else "yellow"
                 yield from self._wrapped(f"{indent}{_INDENT}", [(f"logs {log_text(log)}", style)])
 
-    def _model_call(self, call: ModelCall, indent: str) -> Line:
+    def _model_call(self, call: ModelCall, indent: str) -> Iterator[Line]:
         star, node, number = ["", "", *call.path.rsplit("/", 2)][-3:]
         plans = [plan.thought_process for plan in self.document.plans if plan.star == star]
         what = {"supervisor": f"decision {number}", "qa": "final answer"}.get(node, "")
@@ -255,9 +268,8 @@ class _Tree:
             what = f"{what}: {plans[int(number) - 1]}"
         model = f"{call.model}{f' ({call.role})' if call.role else ''}{f': {call.error}' if call.error else ''}"
         took = seconds_text(call.ms / 1000) if call.ms is not None else ""
-        state = "failed" if call.error else "model"
         notes = (model if what else "", f"step {call.step}", took, self._spent(call.tokens))
-        return self._line(indent, state, what or model, *notes)
+        yield self._line(indent, "failed" if call.error else "model", what or model, *notes)
 
     def _troubles(self, path: str, indent: str) -> Iterator[Line]:
         for notice in self.notices[path]:
