@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from starling.app.access.local_token import read_token
 from starling.app.cli.platform.api_client import ApiClient
 from starling.app.cli.platform.api_requests import ApiRequests
 from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.run_source import StreamedEvent
 from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
 from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
@@ -100,18 +102,34 @@ def introduce(started: dict[str, Any]) -> None:
         print_line(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
 
 
-def ask(address: str, text: str) -> RunDisplay:
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended, and which agents had a task approved."""
+
+    status: str = ""
+    agents: set[str] = field(default_factory=set[str])
+
+    def take(self, event: StreamedEvent) -> None:
+        """Take the next event."""
+        if event.type == "task_result" and event.data["status"] == "approved" and "/" not in event.data["path"]:
+            self.agents.add(event.data["agent"])
+        elif event.type == "done":
+            self.status = event.data["status"]
+
+
+def ask(address: str, text: str) -> Outcome:
     """Send the request and show its stream, then the skills that its tasks used."""
     print_line(f"\n> {text}\n", "bold")
-    display = RunDisplay(results())
+    display, outcome = RunDisplay(results()), Outcome()
     used: list[str] = []
     for event in ApiClient(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
         display.feed(event.seq, event.type, event.data)
+        outcome.take(event)
         if event.type == "task_result":
             used += [skill["task"] for skill in event.data.get("skills", ()) if skill["followed"]]
     for task in used:
         print_line(f"Skill used: {task}", "green")
-    return display
+    return outcome
 
 
 class Approving(FixedAnswers):
@@ -129,21 +147,22 @@ def archive_teams(api: ApiRequests) -> None:
             api.post(f"/v1/teams/{team['name']}/archive")
 
 
-def build(api: ApiRequests) -> tuple[RunDisplay, str]:
+def build(api: ApiRequests) -> tuple[Outcome, str]:
     """Have a team built, show its proof, and return its name, which is empty where there is none."""
     print_line(f"\n> team build: {GOAL}\n", "bold")
-    client, display = ApiClient(api.url, api.key), RunDisplay(results())
-    talk = Conversation(ApiSource(api, lambda: client), display, Approving(approve=True))
+    client, outcome = ApiClient(api.url, api.key), Outcome()
+    talk = Conversation(ApiSource(api, lambda: client), RunDisplay(results()), Approving(approve=True))
     talk.run_id = str(client.start("/v1/teams", {"goal": GOAL})["run_id"])
     name, number = "", 0
     for event in client.follow(talk.run_id, 0):
         talk.event(event)
+        outcome.take(event)
         if event.type == "published":
             name, number = event.data["team"], event.data["version"]
     if name:
         print_line()
         print_lines(proof_report_lines(f"{name}@{number}", api.get(f"/v1/teams/{name}/versions/{number}/proof")))
-    return display, name
+    return outcome, name
 
 
 def tour(address: str) -> bool:
@@ -153,7 +172,7 @@ def tour(address: str) -> bool:
     asked = [ask(address, text) for text in (REQUEST, SIMILAR)]
     built, team = build(api)
     used = ask(address, USE.format(team)) if team else built
-    by_team = built.status == used.status == "succeeded" and team in used.approved_agents
+    by_team = built.status == used.status == "succeeded" and team in used.agents
     return all(map(is_joint_success, asked)) and by_team
 
 
@@ -173,10 +192,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if done else 1
 
 
-def is_joint_success(display: RunDisplay) -> bool:
+def is_joint_success(outcome: Outcome) -> bool:
     """Whether a run succeeded with results of at least two specialists."""
-    specialists = [name for name in display.approved_agents if name.startswith("mcp_agent_")]
-    return display.status == "succeeded" and len(specialists) >= 2
+    specialists = [name for name in outcome.agents if name.startswith("mcp_agent_")]
+    return outcome.status == "succeeded" and len(specialists) >= 2
 
 
 if __name__ == "__main__":

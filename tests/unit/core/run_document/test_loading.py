@@ -22,7 +22,7 @@ def test_document_with_every_part_round_trips() -> None:
     builder.take(CallRow("t1.1.0", "unsafe", "succeeded", "", _AT, _AT, "ann"), _AT)
     builder.take(AnswerRow("t1/review", 4, '{"refined_output": "Order 4711"}'), _AT)
     builder.take(Feedback("local", 0.5, "Late.", _AT, _AT), _AT)
-    builder.take(RunInterrupt("i", "approval", "t1", "why", "May it?", {}, {"name": "x"}, "open", _AT, _AT), _AT)
+    builder.take(RunInterrupt("i", "r", "approval", "t1", "why", "May it?", {}, {"name": "x"}, "open", _AT, _AT), _AT)
     document = builder.document()
     document = replace(
         document,

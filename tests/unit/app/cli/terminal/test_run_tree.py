@@ -235,6 +235,7 @@ def asked(state: InterruptState) -> RunInterrupt:
     call: Event = {"name": "time.now", "args": {}, "call_id": "t1.0.0"}
     return RunInterrupt(
         "i1",
+        "r",
         "approval",
         "t1",
         "why",
