@@ -36,7 +36,7 @@ def event_line(event: str, data: Data, run: str, *, commands: bool = True) -> st
         return "\n".join(interrupt_lines(event, data, run, commands=commands))
     if event not in _LINES or (event not in _OF_TRIALS and case_of(data.get("path") or "")):
         return None
-    return _LINES[event](data)
+    return _LINES[event](data) or None
 
 
 def _place(data: Data) -> str:
@@ -44,45 +44,26 @@ def _place(data: Data) -> str:
     return without_numbers(data.get("path") or data["task_id"])
 
 
-def _run_started(data: Data) -> str:
-    return f"Run {data['run_id']} on thread {data['thread_id']}, epoch {data['epoch']}"
-
-
-def _plan(data: Data) -> str | None:
+def _plan(data: Data) -> str:
     team = f" of {without_numbers(data['path'])}" if data.get("path") else ""
     version = f", version {data['version']}" if data["version"] > 1 else ""
-    tasks = "; ".join(map(_planned, data["tasks"]))
-    return f"Plan{team}{version}: {tasks}" if tasks else None
-
-
-def _planned(task: Data) -> str:
-    after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
-    state = f" [{task['status']}]" if task["status"] != "pending" else ""
-    return f"{task['id']} {task['agent']}: {one_line(task['task'], _TEXT_CHARS)}{after}{state}"
+    tasks: list[str] = []
+    for task in data["tasks"]:
+        after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
+        state = f" [{task['status']}]" if task["status"] != "pending" else ""
+        tasks.append(f"{task['id']} {task['agent']}: {one_line(task['task'], _TEXT_CHARS)}{after}{state}")
+    return f"Plan{team}{version}: {'; '.join(tasks)}" if tasks else ""
 
 
 def _task_start(data: Data) -> str:
     return f"{_place(data)} → {data['agent']} works{f', attempt {data["attempt"]}' if data['attempt'] > 1 else ''}"
 
 
-def _tool_start(data: Data) -> str:
-    return f"{_place(data)}   calls {data['name']}({arguments_text(data['args'])})"
-
-
-def _tool_progress(data: Data) -> str:
-    return f"{_place(data)}   {data['name']}: {one_line(progress_text(data), _TEXT_CHARS)}"
-
-
-def _tool_log(data: Data) -> str:
-    return f"{_place(data)}   {data['name']} logs {one_line(log_text(data), _TEXT_CHARS)}"
-
-
 def _tool_result(data: Data) -> str:
     place = without_numbers(data["call_id"].rsplit(".", 2)[0])
     verb = "answered" if data["status"] == "succeeded" else "failed"
-    return (
-        f"{place}   {data['name']} {verb}: {one_line(result_text(data['result'], data.get('simulated')), _TEXT_CHARS)}"
-    )
+    text = one_line(result_text(data["result"], data.get("simulated")), _TEXT_CHARS)
+    return f"{place}   {data['name']} {verb}: {text}"
 
 
 def _reflection(data: Data) -> str:
@@ -90,10 +71,9 @@ def _reflection(data: Data) -> str:
     return f"{_place(data)}   {data['status']} {_MARKS[data['status']]}{reasons}"
 
 
-def _task_result(data: Data) -> str | None:
-    if data["status"] != "failed":
-        return None
-    return f"{_place(data)} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}"
+def _task_result(data: Data) -> str:
+    text = f"{_place(data)} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}"
+    return text if data["status"] == "failed" else ""
 
 
 def _trouble(data: Data) -> str:
@@ -101,26 +81,18 @@ def _trouble(data: Data) -> str:
     return f"{data['type'].capitalize()}{place and f' in {place}'}: {one_line(data['message'], _TROUBLE_CHARS)}"
 
 
-def _gap(data: Data) -> str:
-    return f"Events {data['from']} to {data['to']} are no longer kept."
-
-
-def _done(data: Data) -> str:
-    return "\n".join(text for text, _ in result_lines(data))
-
-
-_LINES: Final[Mapping[str, Callable[[Data], str | None]]] = {
-    "run_started": _run_started,
+_LINES: Final[Mapping[str, Callable[[Data], str]]] = {
+    "run_started": lambda data: f"Run {data['run_id']} on thread {data['thread_id']}, epoch {data['epoch']}",
     "plan": _plan,
     "task_start": _task_start,
-    "tool_start": _tool_start,
-    "tool_progress": _tool_progress,
-    "tool_log": _tool_log,
+    "tool_start": lambda data: f"{_place(data)}   calls {data['name']}({arguments_text(data['args'])})",
+    "tool_progress": lambda data: f"{_place(data)}   {data['name']}: {one_line(progress_text(data), _TEXT_CHARS)}",
+    "tool_log": lambda data: f"{_place(data)}   {data['name']} logs {one_line(log_text(data), _TEXT_CHARS)}",
     "tool_result": _tool_result,
     "reflection": _reflection,
     "task_result": _task_result,
     "warning": _trouble,
     "error": _trouble,
-    "gap": _gap,
-    "done": _done,
+    "gap": lambda data: f"Events {data['from']} to {data['to']} are no longer kept.",
+    "done": lambda data: "\n".join(text for text, _ in result_lines(data)),
 }

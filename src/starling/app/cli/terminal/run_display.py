@@ -139,7 +139,7 @@ class TreeDisplay(RunDisplay):
             built=self._built,
         )
         lines = tree_lines(self._document(), form)
-        return [Text(text, style or "", no_wrap=True, overflow="ellipsis") for text, style in lines]
+        return [Text(printable(text), style or "", no_wrap=True, overflow="ellipsis") for text, style in lines]
 
     def _frame(self) -> str:
         return _FRAMES[int(_CLOCK.now().timestamp() * _FRAMES_A_SECOND) % len(_FRAMES)]

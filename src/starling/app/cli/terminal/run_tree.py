@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -93,7 +93,8 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
         yield from tree
     asked = [item for item in document.interrupts if item.state == "open"]
     yield from _part("Waits for", (line for item in asked for line in _question(item, run)))
-    yield from _part("Feedback", (_judged(one.score, one.by, one.comment) for one in document.feedback))
+    judged = (f"{one.score:g} by {one.by}{one.comment and ': '}{one.comment}" for one in document.feedback)
+    yield from _part("Feedback", (one_line(text, _TEXT_CHARS) for text in judged))
     yield from ((one.text, "yellow") for one in document.pruned)
     if document.result:
         yield from result_lines(document.result, run_times(document))
@@ -120,14 +121,9 @@ def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
 
 
 def _question(item: RunInterrupt, run: str) -> Iterator[str]:
-    asked = {name: getattr(item, name) for name in ("id", "message", "reason", "call", "responseSchema", "expiresAt")}
-    _, *others = interrupt_lines(item.kind, asked, run)
+    _, *others = interrupt_lines(item.kind, {one.name: getattr(item, one.name) for one in fields(item)}, run)
     yield f"{item.kind} {item.id}: {item.message}"
     yield from others
-
-
-def _judged(score: float, by: str, comment: str) -> str:
-    return f"{score:g} by {by}{f': {one_line(comment, _TEXT_CHARS)}' if comment else ''}"
 
 
 def _star_of(call: ModelCall) -> str:
@@ -244,17 +240,14 @@ class _Tree:
         if not call.status:
             said = call.progress or (log_text(logs[-1]) if logs else "")
             state = state or ("waiting" if asked else "unfinished" if self.document.ended_at else "running")
-        effect = () if call.effect == "read" else (call.id, call.effect, call.state)
-        notes = [*(effect or ((call.id,) if self.form.details else ())), asked]
-        notes += [f"settled by {call.settled_by}" if call.settled_by else ""]
-        notes += [
-            f"artifact {call.artifact[:_ARTIFACT_CHARS]}" if call.artifact and not self.form.live else "",
-            call.code,
-        ]
+        notes = [call.id] if self.form.details or call.effect != "read" else []
+        notes += [call.effect, call.state] if call.effect != "read" else []
+        notes += [asked, f"settled by {call.settled_by}" if call.settled_by else ""]
+        notes += [f"artifact {call.artifact[:_ARTIFACT_CHARS]}" if call.artifact and not self.form.live else ""]
         now = self.form.now if state == "running" else None
         took = seconds_text(call.ms / 1000) if call.ms is not None and self.form.now else self._took(call.at, now)
         text = f"{call.name}({arguments_text(call.args)}){said and ': '}{said}"
-        yield self._line(indent, state, text, ", ".join(filter(None, notes)), took)
+        yield self._line(indent, state, text, ", ".join(filter(None, [*notes, call.code])), took)
         for log in logs:
             if not self.form.live or log["level"] not in _QUIET:
                 style = "dim" if log["level"] in _QUIET else "yellow"
