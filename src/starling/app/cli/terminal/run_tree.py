@@ -37,6 +37,7 @@ from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
 
 _TEXT_CHARS: Final = 200
+_READ_CHARS: Final = 1_000  # of a text that may be long: a frame is drawn eight times a second
 _TROUBLE_CHARS: Final = 800  # a refused answer is quoted with 300 of them
 _LEAST_TEXT: Final = 16
 _ARTIFACT_CHARS: Final = 12  # of an id, as `run artifacts` takes its beginning
@@ -68,8 +69,8 @@ _WAITS: Final = {
 class TreeForm:
     """How a tree is drawn: in lines of at most `width` columns, with the times of things that `now` is the end of.
 
-    With `details` it has decisions, model calls, tokens and ids. While a run is followed, `frame` marks what works;
-    what ended with an event up to number `after`, and the first `built` events of builds, are on the screen already.
+    With `details` it has decisions, model calls, tokens and ids. While a run is followed, `frame` marks what works. On the
+    screen already are tasks that ended up to the event with number `after`, and the first `built` events of builds.
     """
 
     width: int
@@ -223,12 +224,11 @@ class _Tree:
         for model in (call for call in models if call not in reviews):
             yield from self._model_call(model, indent)
         for call in attempt.calls:
-            if not (call.status and call.seq <= self.form.after):
-                yield from self._call(call, indent)
+            yield from self._call(call, indent)
         for review in reviews:
             yield from self._model_call(review, indent)
         verdict = attempt.verdict
-        if verdict and verdict.seq > self.form.after and (self.form.details or verdict.status != "APPROVED"):
+        if verdict and (self.form.details or verdict.status != "APPROVED"):
             reasons = "; ".join(verdict.reasons)
             yield self._line(indent, verdict.status, f"{verdict.status}{reasons and ': '}{reasons}")
 
@@ -290,7 +290,7 @@ class _Tree:
         mark, style = _MARKS.get(state, (self.form.frame, "cyan")) if state != "model" else ("∙", None)
         tail = "".join(f"  {note}" for note in notes if note)
         room = max(_LEAST_TEXT, self.form.width - cell_len(indent) - cell_len(tail) - 2)
-        shown = printable(one_line(text, min(room, _TEXT_CHARS)))
+        shown = printable(one_line(text[:_READ_CHARS], min(room, _TEXT_CHARS)))
         if cell_len(shown) > room:  # of wide characters fewer fit in
             shown = set_cell_size(shown, room)
         return f"{indent}{mark} {shown}{tail}", style
