@@ -69,8 +69,8 @@ _WAITS: Final = {
 class TreeForm:
     """How a tree is drawn: in lines of at most `width` columns, with the times of things that `now` is the end of.
 
-    With `details` it has decisions, model calls, tokens and ids. While a run is followed, `frame` marks what works. On the
-    screen already are tasks that ended up to the event with number `after`, and the first `built` events of builds.
+    With `details` it has decisions, model calls, tokens and ids. While a run is followed, `frame` marks what works;
+    tasks that ended up to event `after`, and the first `built` events of builds, are on the screen already.
     """
 
     width: int
