@@ -28,7 +28,7 @@ from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
-from starling.app.cli.gc_tuning import freeze_startup_objects
+from starling.app.cli.process_setup import freeze_startup_objects
 from starling.app.telemetry.instrumentation import MeasuredTools
 from starling.app.telemetry.metrics import Metrics
 from starling.core.clock import Deadline, SystemClock

@@ -33,7 +33,7 @@ from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.breaker import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
-from starling.app.cli.gc_tuning import freeze_startup_objects
+from starling.app.cli.process_setup import freeze_startup_objects
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id

@@ -13,7 +13,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import line_of, python, running
 from brain.agents.turn.pipeline import Pipeline
-from starling.app.cli.gc_tuning import freeze_startup_objects
+from starling.app.cli.process_setup import freeze_startup_objects
 from starling.core.agents import RuntimeName
 from tests.support.in_memory_run import Execution, tool_calls
 from tests.support.model_documents import verdict_json

@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from starling.app.access.keys import KeyService, KeySpec
-from starling.app.container.admin import open_admin
+from starling.app.container.database import find_database
+from starling.app.container.storage import open_storage
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.settings.schema import Settings
@@ -91,8 +92,8 @@ class Administrator:
 
         async def pruned() -> RetentionReport:
             age = max(self.guarantees.prune_age, time() - self.history.oldest_pending + _PRUNE_SECONDS)
-            async with open_admin(settings) as admin:
-                return await admin.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)
+            async with open_storage(settings, find_database(settings)) as storage:
+                return await storage.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)
 
         return (await _patiently(pruned)).total
 

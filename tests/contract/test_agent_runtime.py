@@ -15,8 +15,7 @@ from starling.core.agents import RuntimeName
 from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRole, ModelToolCall
 from starling.core.settings.schema import Limits
-from starling.core.teams.stars import ReviewPolicy
-from starling.core.tool_calls import Observation
+from starling.core.tool_calls import Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome, Trial
 from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run, stored_interrupt, tool_calls
 from tests.support.model_documents import verdict_json

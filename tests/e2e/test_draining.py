@@ -60,7 +60,7 @@ async def drained(
         ):
             async with client.get("/ready") as response:
                 before = response.status
-            await services.acceptance.accept(CALLER, RunRequest(input="Do it.", thread_id="t"))
+            await services.runs.acceptance.accept(CALLER, RunRequest(input="Do it.", thread_id="t"))
             await model.received(2)  # in the middle of a step
             process.send_signal(signal.SIGTERM)
             said = await unready(client)

@@ -11,8 +11,9 @@ import pytest
 
 from brain.prompts import divided, program_text
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
@@ -34,17 +35,19 @@ class Runs:
 
     async def waiting(self, text: str) -> RunKey:
         """Accept a run on a thread of its own; return once it waits for approval."""
-        accepted = await self.services.acceptance.accept(CALLER, RunRequest(input=text, thread_id=text))
-        async for event in self.services.reader.follow(accepted.key):
+        accepted = await self.services.runs.acceptance.accept(CALLER, RunRequest(input=text, thread_id=text))
+        async for event in self.services.runs.reader.follow(accepted.key):
             if event.type == "approval_required":
                 break
         return accepted.key
 
     async def approved(self, key: RunKey) -> str:
         """Approve what a run waits for; return the status with which it ends."""
-        [question] = await self.services.interrupts.waiting(key.tenant, run=key.id)
-        await self.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me")
-        ended = [event.data async for event in self.services.reader.follow(key)][-1]
+        [question] = await self.services.runs.interrupts.waiting(key.tenant, run=key.id)
+        await self.services.runs.interrupts.answer(
+            key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me"
+        )
+        ended = [event.data async for event in self.services.runs.reader.follow(key)][-1]
         return ended["status"]
 
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -121,7 +121,7 @@ async def town(database_url: str, tmp_path: Path) -> AsyncGenerator[Town]:
             first, second = [await asyncio.to_thread(Service.ready, process) for process in begun]
             async with (
                 open_services(settings, Database(database_url, database_url)) as services,
-                open_access_control(settings, services.keys, TOKEN) as access,
+                open_access_control(settings, services.storage.keys, TOKEN) as access,
                 serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
                 aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
             ):

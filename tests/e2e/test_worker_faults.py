@@ -15,8 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.events.stream import StoredEvent
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -45,7 +46,7 @@ class Town:
 
     async def accept(self, thread: str = "t") -> RunKey:
         request = RunRequest(input="Put this, then charge that.", thread_id=thread)
-        return (await self.services.acceptance.accept(CALLER, request)).key
+        return (await self.services.runs.acceptance.accept(CALLER, request)).key
 
     async def between_steps(self) -> RunKey:
         """Accept a run, and return when its first task is done and the model is asked about the second one."""
@@ -66,10 +67,10 @@ class Town:
         return (first, second) if first.process.pid == pid else (second, first)
 
     async def stream(self, key: RunKey) -> RunStream:
-        return RunStream(key, [event async for event in self.services.reader.follow(key)])
+        return RunStream(key, [event async for event in self.services.runs.reader.follow(key)])
 
     async def written(self, key: RunKey) -> list[StoredEvent]:
-        return list(await self.services.reader.events(key))
+        return list(await self.services.runs.reader.events(key))
 
 
 @pytest.fixture
@@ -168,10 +169,10 @@ async def test_worker_stopped_after_the_record_that_its_call_left_does_not_make_
         await wait_for_lock_waiter(database_url)
         stopped.suspend()
     async with asyncio.timeout(60):  # "dispatched" is durable, and the call has not left
-        while not (asked := await town.services.interrupts.waiting(key.tenant, run=key.id)):  # noqa: ASYNC110
+        while not (asked := await town.services.runs.interrupts.waiting(key.tenant, run=key.id)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     answers = [InterruptAnswer(question.id, "resolved", {"resolution": "not_done"}) for question in asked]
-    await town.services.interrupts.answer(key, answers, "somebody")
+    await town.services.runs.interrupts.answer(key, answers, "somebody")
     stream = await town.stream(key)
     other.process.send_signal(signal.SIGTERM)
     await ended(other)

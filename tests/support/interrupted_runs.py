@@ -28,16 +28,16 @@ async def execute_run(platform: Platform, key: RunKey) -> None:
 
 async def open_interrupts(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
     """Return the open interrupts of a run."""
-    return await platform.services.interrupts.waiting(key.tenant, run=key.id)
+    return await platform.services.runs.interrupts.waiting(key.tenant, run=key.id)
 
 
 async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> None:
     """Give all open interrupts of a run the same answer."""
     answers = [InterruptAnswer(item.id, "resolved", payload) for item in await open_interrupts(platform, key)]
     assert answers
-    async with platform.services.engine.begin() as connection:  # a worker would have taken the run's job
+    async with platform.services.storage.engine.begin() as connection:  # a worker would have taken the run's job
         await connection.execute(_TAKE_JOB, {"run": key.id})
-    await platform.services.interrupts.answer(key, answers, ANSWERER)
+    await platform.services.runs.interrupts.answer(key, answers, ANSWERER)
 
 
 async def wait_until_noted(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:

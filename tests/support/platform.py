@@ -20,9 +20,9 @@ from sqlalchemy import insert
 from brain.execution.run_executor import Brain
 from brain.registry.team_cards import with_team
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.events.stream import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunConfig, RunResult
@@ -35,6 +35,7 @@ from tests.support import model_documents
 from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
+from tests.support.worker_runtime import WorkerRuntime, open_worker_runtime
 
 CALLER = Principal(DEFAULT_TENANT, "", frozenset(Scope))
 _LEASE_SECONDS = 600  # no worker renews it
@@ -186,20 +187,20 @@ class Platform:
 
     async def activate(self, star: StarSpec) -> None:
         """Make a team of a star, as its activation does."""
-        async with self.services.engine.begin() as connection:
+        async with self.services.storage.engine.begin() as connection:
             await connection.execute(
                 insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
             )
-            await self.services.epochs.activate(
+            await self.services.storage.epochs.activate(
                 connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
             )
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest(text, thread, config=RunConfig.model_validate(config))
-        return (await self.services.acceptance.accept(CALLER, request)).key
+        return (await self.services.runs.acceptance.accept(CALLER, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
-        claim = await self.services.leases.claim(
+        claim = await self.services.runs.leases.claim(
             key,
             worker="test",
             lease_seconds=_LEASE_SECONDS,
@@ -217,10 +218,10 @@ class Platform:
         return await self.finish(await self.accept(text, thread=thread, **config))
 
     async def stream(self, key: RunKey) -> RunStream:
-        return RunStream(key, [event async for event in self.services.reader.follow(key)])
+        return RunStream(key, [event async for event in self.services.runs.reader.follow(key)])
 
     async def result(self, key: RunKey) -> RunResult:
-        run = await self.services.documents.row(key)
+        run = await self.services.runs.documents.row(key)
         assert run.result is not None
         return RunResult.model_validate(run.result)
 
@@ -234,7 +235,7 @@ class Platform:
         finally:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
-            await self.services.leases.release(claim.run)
+            await self.services.runs.leases.release(claim.run)
 
     def requests_containing(self, contains: str) -> list[Body]:
         """Return the requests to the model that contain these words."""
@@ -268,4 +269,4 @@ async def open_platform(
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
     ):
-        yield Platform(settings, services, worker_runtime, await worker_runtime.brain.loaded(), model)
+        yield Platform(settings, services, worker_runtime, worker_runtime.brain, model)

@@ -187,7 +187,7 @@ class Stage:
         caller = Principal(self.tenant, key_id, frozenset(Scope))
         words = f"{request or self.run.request} {self.run.reference}"
         asked = RunRequest(words, new_id(), config=RunConfig.model_validate(config))
-        return (await self.platform.services.acceptance.accept(caller, asked)).key
+        return (await self.platform.services.runs.acceptance.accept(caller, asked)).key
 
     async def finish(self, key: RunKey) -> RunStream:
         return await self.platform.finish(key)
@@ -201,7 +201,7 @@ class Stage:
         asked = await open_interrupts(self.platform, key)
         assert asked, f"{self.run.name} asks nothing"
         await self._take_job(key)
-        await self.platform.services.interrupts.answer(
+        await self.platform.services.runs.interrupts.answer(
             key, [InterruptAnswer(item.id, state, payload) for item in asked], "somebody"
         )
 
@@ -210,9 +210,9 @@ class Stage:
         assert await open_interrupts(self.platform, key), f"{self.run.name} asks nothing"
         await self._take_job(key)
         async with self.outside.sweep:  # another run's sweep would take this one's questions, and end later
-            async with self.platform.services.engine.begin() as connection:
+            async with self.platform.services.storage.engine.begin() as connection:
                 await connection.execute(_LAPSE, {"run": key.id})
-            await self.platform.services.interrupts.expire()
+            await self.platform.services.runs.interrupts.expire()
 
     async def unanswered(self, key: RunKey) -> RunStream:
         """Let each question of a run lapse until it ends."""
@@ -232,7 +232,7 @@ class Stage:
         The agent's answer has to be held at the gate `self.gate`.
         """
         life = asyncio.get_running_loop().create_task(self.finish(key))
-        async for event in self.platform.services.reader.follow(key):
+        async for event in self.platform.services.runs.reader.follow(key):
             if event.type == "task_start" and event.data["path"] == path:
                 break
         yield life
@@ -256,7 +256,7 @@ class Stage:
                 await asyncio.sleep(0.01)  # a call that is refused waits for nothing
 
     async def _take_job(self, key: RunKey) -> None:
-        async with self.platform.services.engine.begin() as connection:
+        async with self.platform.services.storage.engine.begin() as connection:
             await connection.execute(_TAKE_JOB, {"run": key.id})
 
 
@@ -353,13 +353,15 @@ async def explain_seeded_runs(database_url: str, folder: Path, runs: Sequence[Se
 async def _explained(stage: Stage) -> Explained:
     async with asyncio.timeout(240):
         stream = await stage.run.play(stage)
-    explanation = await stage.platform.services.explanations.explain(stream.key)
-    async with stage.platform.services.engine.connect() as connection:
+    explanation = await stage.platform.services.runs.explanations.explain(stream.key)
+    async with stage.platform.services.storage.engine.connect() as connection:
         steps = await connection.scalar(_STEPS, {"run": stream.key.id})
     return Explained(stage.run, stream, explanation, steps or 0)
 
 
 async def _activate(platform: Platform, tenant: str, star: StarSpec) -> None:
-    async with platform.services.engine.begin() as connection:
+    async with platform.services.storage.engine.begin() as connection:
         await connection.execute(insert(stars).values(tenant=tenant, hash=star.hash, star=star.model_dump(mode="json")))
-        await platform.services.epochs.activate(connection, ADMIN, lambda manifest: with_team(manifest, tenant, star))
+        await platform.services.storage.epochs.activate(
+            connection, ADMIN, lambda manifest: with_team(manifest, tenant, star)
+        )

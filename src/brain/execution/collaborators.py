@@ -1,7 +1,6 @@
-"""What runs are executed with, without the libraries that execute them: those are imported once a platform is ready."""
+"""What runs are executed with."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from brain.conversation.repository import ConversationRepository
 from brain.governance import Governance
@@ -9,6 +8,7 @@ from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.registry.service import Registry
 from brain.retrieval.search import AgentRanker
+from brain.skills.memory import SkillMemory
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock
 from starling.core.llm import ModelClient
@@ -20,9 +20,6 @@ from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
-
-if TYPE_CHECKING:
-    from brain.skills.memory import SkillMemory  # imports numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +43,5 @@ class Collaborators:
     halts: Halts = NO_HALTS
     active_runs: ActiveRuns = field(default_factory=ActiveRuns)
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
-    memory: "SkillMemory | None" = None  # None where skills are switched off
+    memory: SkillMemory | None = None  # None where skills are switched off
     builder: TeamBuilder | None = None  # None where no teams can be built

@@ -10,8 +10,8 @@ from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
-from starling.core.teams.stars import MemberApproval, ReviewPolicy, StarSpec
-from starling.core.tool_calls import Effect
+from starling.core.teams.stars import StarSpec
+from starling.core.tool_calls import Effect, MemberApproval, ReviewPolicy
 from starling.core.tools import Halts, ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom", "member"]

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.json import digest
 from starling.core.llm import PromptVersion
-from starling.core.teams.stars import ReviewPolicy
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import Effect, ReviewPolicy
 from starling.core.tools import ServerSource
 
 

@@ -8,7 +8,8 @@ from brain.registry.cards import AgentCard, Roster, with_members
 from brain.registry.custom_agents import offered
 from brain.registry.manifest import Manifest
 from brain.registry.repository import StarRepository
-from starling.core.teams.stars import Member, MemberApproval, StarSpec
+from starling.core.teams.stars import Member, StarSpec
+from starling.core.tool_calls import MemberApproval
 from starling.core.tools import ToolDefinition
 
 type Tools = Mapping[str, Mapping[str, ToolDefinition]]

@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
@@ -19,14 +21,11 @@ from brain.state import ConversationMessage
 from starling.core.runs import Run
 from starling.core.tools import Trial
 
-if TYPE_CHECKING:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
-
 
 class Checkpoints(Protocol):
     """The checkpoints of a run's stars."""
 
-    def saver(self, path: str = "") -> "BaseCheckpointSaver[str]":
+    def saver(self, path: str = "") -> BaseCheckpointSaver[str]:
         """Return the saver of the star at a path; without one, of the main star."""
         ...
 

@@ -16,8 +16,7 @@ from pydantic import (
 )
 
 from mcp_gateway.schemas.validation import schema_fault
-from starling.core.teams.stars import ReviewPolicy
-from starling.core.tool_calls import ApprovalPolicy, Effect
+from starling.core.tool_calls import ApprovalPolicy, Effect, ReviewPolicy
 
 _DAY: Final = 86_400.0
 _CACHED_WITH_CONTEXT: Final = "cache_ttl can't be used with requires_context: the result may depend on the run"

@@ -21,6 +21,19 @@ async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGene
         await asyncio.gather(task, return_exceptions=True)
 
 
+@asynccontextmanager
+async def stopped_at_end(
+    work: Coroutine[Any, Any, None], name: str, seconds: float
+) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run `work` in a task until the context ends; yield the task. At the end it has so many seconds to stop."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=seconds)
+
+
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error(

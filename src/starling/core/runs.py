@@ -3,19 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
+from starling.core.teams.building import BuildRequest
 
 
 class Mode(StrEnum):
@@ -88,7 +83,7 @@ class Run:
     cancelled: bool = False  # cancellation was requested before this claim
     scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
     suspected: bool = False  # its process ended while it executed the run, perhaps because of it
-    build: "BuildRequest | None" = None  # what the agent `architect` is to build, beside the goal in `input`
+    build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 
 class Step(BaseModel):

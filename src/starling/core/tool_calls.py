@@ -32,6 +32,8 @@ class Effect(StrEnum):
 
 
 type ApprovalPolicy = Literal["never", "unsafe", "always"]
+type ReviewPolicy = Literal["always", "risky", "never"]
+type MemberApproval = Literal["policy", "effects"]
 """Which calls a person has to approve: none, those of tools that count as unsafe, or all."""
 
 

@@ -7,8 +7,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-from starling.core.teams.stars import MemberApproval, ReviewPolicy
-from starling.core.tool_calls import Effect, Observation
+from starling.core.tool_calls import Effect, MemberApproval, Observation, ReviewPolicy
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
 CONTINUE: Final = "continue"  # the built-in tool that gives an agent another turn

@@ -7,7 +7,7 @@ import pytest
 
 from brain.registry.cards import GENERALIST, AgentCard, Roster
 from brain.retrieval.search import AgentSearch, Ranking
-from starling.app.container.retrieval import build_retrieval
+from starling.app.container.services import build_retrieval
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.engine import Engine, open_engine
 from tests.support.embedding_server import EmbeddingServer
@@ -35,9 +35,9 @@ def uses_vectors(ranking: Ranking) -> bool:
 async def test_vectors_of_a_changed_model_are_made_in_the_background_while_the_old_ones_serve(engine: Engine) -> None:
     server = EmbeddingServer(may_answer=(released := asyncio.Event()))
     async with server.running() as url:
-        before = build_retrieval(settings("static", url), engine).agent_finder
+        before = build_retrieval(settings("static", url), engine).agents
         await before.rank(SEARCH, "a portrait", 1)
-        finder = build_retrieval(settings("local:small", url), engine, patience=0.05).agent_finder
+        finder = build_retrieval(settings("local:small", url), engine, patience=0.05).agents
 
         during = await finder.rank(SEARCH, "a portrait", 1)
         asked_during = [len(body["input"]) for body in server.asked]
@@ -58,11 +58,11 @@ async def test_model_that_is_away_degrades_to_words_and_its_stored_vectors_serve
     engine: Engine,
 ) -> None:
     async with (server := EmbeddingServer()).running() as url:
-        finder = build_retrieval(settings("local:small", url), engine).agent_finder
+        finder = build_retrieval(settings("local:small", url), engine).agents
         await finder.rank(SEARCH, "a portrait", 1)
         server.answer = lambda _: (503, {"error": {"message": "out of memory"}})
         away = await finder.rank(SEARCH, "pictures", 1)
-        restarted = build_retrieval(settings("local:small", url), engine).agent_finder
+        restarted = build_retrieval(settings("local:small", url), engine).agents
         server.answer = None
         back = await restarted.rank(SEARCH, "pictures", 1)
         for each in (finder, restarted):

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import open_worker_runtime
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings.schema import Settings
@@ -28,6 +28,7 @@ from starling.infra.postgres.tables import audit_events
 from tests.support import http_server
 from tests.support.gateway_harness import free_port
 from tests.support.platform import CALLER
+from tests.support.worker_runtime import open_worker_runtime
 
 SHAPE = {"correlation_id", "event_type", "source", "payload"}
 
@@ -82,7 +83,7 @@ async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator
 
 async def asked(services: Services) -> RunKey:
     request = RunRequest(input="Hello", thread_id="t", correlation_id="corr-1")
-    accepted = await services.acceptance.accept(CALLER, request)
+    accepted = await services.runs.acceptance.accept(CALLER, request)
     async for _ in accepted.events:
         pass
     return accepted.key
@@ -103,7 +104,7 @@ async def test_runs_continue_while_the_context_service_is_down_and_events_are_de
             await service.asked.wait()
             service.status = 200
             await service.complete.wait()
-        record = await services.documents.row(key)
+        record = await services.runs.documents.row(key)
 
     of_run = [event for event in service.stream.values() if event["event_type"].startswith("run_")]
     assert [shown(event) for event in of_run] == [
@@ -128,10 +129,10 @@ async def test_changes_of_keys_switches_and_registry_are_delivered(database_url:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
     async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(60):
-        row, key = await services.keys.create(KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
-        await services.keys.revoke(row.id, actor)
-        await services.switches.off(target, "It lies.", actor)
-        await services.switches.on(target, actor)
+        row, key = await services.storage.keys.create(KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
+        await services.storage.keys.revoke(row.id, actor)
+        await services.storage.switches.off(target, "It lies.", actor)
+        await services.storage.switches.on(target, actor)
         await service.complete.wait()
 
     stream = [event for event in service.stream.values() if event["payload"]["origin"] == "test"]

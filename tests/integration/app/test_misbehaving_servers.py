@@ -17,7 +17,7 @@ from mcp_gateway.registration import catalog
 from mcp_gateway.registration.pins import Pin
 from mcp_gateway.registration.repository import ListedServer
 from starling.app.doctor import mcp_servers as doctor_servers
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -87,7 +87,7 @@ async def test_server_that_answers_late_creates_a_further_epoch(
         ModelServer(ScriptedModel()) as model,
         open_platform(database_url, model, servers, tmp_path) as opened,
     ):
-        gateway, epochs = opened.worker_runtime.gateway, opened.services.epochs
+        gateway, epochs = opened.worker_runtime.gateway, opened.services.storage.epochs
         before = opened.worker_runtime.epoch
         late = named(opened.worker_runtime.listings, "late")
         permission.touch()
@@ -145,7 +145,7 @@ async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path)
         ModelServer(ScriptedModel()) as model,
         open_platform(database_url, model, servers, tmp_path) as opened,
     ):
-        repository = opened.services.servers
+        repository = opened.services.storage.servers
         [row] = await repository.servers()
         pin = Pin(None, "offered", "quarantined", "It is new.")
         await repository.change((), [ListedServer(row, {}, {"steal": pin})])
@@ -159,7 +159,7 @@ async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path)
 
 async def readiness(opened: Platform) -> dict[str, Any]:
     async with (
-        open_access_control(opened.settings, opened.services.keys, TOKEN) as access,
+        open_access_control(opened.settings, opened.services.storage.keys, TOKEN) as access,
         serving(make_app(opened.services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
         client.get("/ready") as response,

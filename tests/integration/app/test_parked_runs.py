@@ -91,7 +91,7 @@ def workers(platform: Platform, database_url: str) -> Generator[Callable[[], Pro
 
 
 async def crashes(platform: Platform, key: RunKey) -> int:
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         return (await connection.execute(_CRASHES, {"run": key.id})).scalar_one()
 
 
@@ -126,12 +126,12 @@ async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
 
 async def test_what_a_suspected_run_measures_is_in_the_metrics_of_its_worker(platform: Platform) -> None:
     key = await platform.accept("And now?")
-    async with platform.services.engine.begin() as connection:
+    async with platform.services.storage.engine.begin() as connection:
         await connection.execute(_SUSPECT, {"run": key.id})
 
     async with running_worker(platform.worker_runtime.worker):
         stream = await platform.stream(key)
-        exporter = platform.services.metrics_exporter
+        exporter = platform.services.storage.metrics
         async with asyncio.timeout(60):
             while b'starling_runs_ended_total{status="succeeded"} 1.0' not in await exporter.text():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)  # the process ends after its run
@@ -151,7 +151,11 @@ async def test_process_of_a_suspected_run_that_cannot_start_counts_as_a_crash(
     key = await platform.accept("Look.")
     claim = await platform.claim(key)
 
-    done = await isolation.IsolatedRuns(platform.services.leases, lambda _: b"", lambda _: None).execute(claim)
+    storage = platform.services.storage
+    alone = isolation.IsolatedRuns(
+        platform.services.runs.leases, platform.settings, storage.url, storage.direct_url, lambda _: None
+    )
+    done = await alone.execute(claim)
 
     assert (done, await crashes(platform, key)) == (None, 1)
 
@@ -159,7 +163,7 @@ async def test_process_of_a_suspected_run_that_cannot_start_counts_as_a_crash(
 async def test_run_with_unreadable_data_is_parked(platform: Platform) -> None:
     key = await platform.accept("Take it down.")
     claim = await platform.claim(key)
-    async with platform.services.engine.begin() as connection:
+    async with platform.services.storage.engine.begin() as connection:
         await connection.execute(_GARBAGE, {"run": key.id})
     with pytest.raises((TypeError, KeyError)):
         await platform.brain.park(replace(claim, run=replace(claim.run, crashes=3)))

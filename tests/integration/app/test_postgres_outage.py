@@ -123,7 +123,7 @@ async def test_runs_continue_after_all_connections_were_terminated(outage: Outag
 async def test_run_that_crashes_its_workers_is_parked_and_its_thread_stays_usable(outage: Outage) -> None:
     key = await outage.platform.accept("hello")
     await outage.model.received(2)
-    async with outage.platform.services.engine.begin() as connection:  # as it stands after three crashes
+    async with outage.platform.services.storage.engine.begin() as connection:  # as it stands after three crashes
         await connection.execute(_CRASHED, {"run": key.id})
 
     stream = await outage.platform.stream(key)

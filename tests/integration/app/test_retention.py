@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from starling.app.container.admin import open_admin
+from starling.app.container.database import find_database
+from starling.app.container.storage import open_storage
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.retention import Selection
 from tests.support.model_server import ModelServer
@@ -26,10 +27,10 @@ async def test_pruning_is_audited(platform: Platform, database_url: str) -> None
     await platform.ask("How are you?")
     settings = platform.settings.model_copy(update={"database_url": SecretStr(database_url)})
 
-    async with open_admin(settings) as admin:
-        forgotten = await admin.retention.prune(Selection(timedelta(microseconds=1)), Actor.local("cli"))
+    async with open_storage(settings, find_database(settings)) as storage:
+        forgotten = await storage.retention.prune(Selection(timedelta(microseconds=1)), Actor.local("cli"))
 
     actor = Actor.local("cli")
-    (entry,) = await latest(platform.services.engine, actor.tenant, limit=1)
+    (entry,) = await latest(platform.services.storage.engine, actor.tenant, limit=1)
     assert forgotten.runs == 1
     assert (entry.change.action, entry.change.detail["rows"]) == ("db.prune", forgotten.rows)

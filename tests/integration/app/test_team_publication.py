@@ -14,8 +14,9 @@ from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.service import with_servers
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
 from starling.core.principal import Grant, Principal, Scope
@@ -98,8 +99,10 @@ class Office:
             server: ServerEntry(config_hash="", source="file", state="ready", description=server, tools=pins)
             for server, pins in servers.items()
         }
-        async with self.services.engine.begin() as connection:
-            done = await self.services.epochs.activate(connection, ACTOR, lambda one: with_servers(one, entries))
+        async with self.services.storage.engine.begin() as connection:
+            done = await self.services.storage.epochs.activate(
+                connection, ACTOR, lambda one: with_servers(one, entries)
+            )
         return done.epoch.number
 
     async def build(self, name: str | None = None, caller: Principal = OWNER, **fields: Any) -> BuildOrigin:
@@ -115,7 +118,7 @@ class Office:
         return await self.claimed(OWNER, (await self.services.builds.proof(OWNER, name, version)).key)
 
     async def claimed(self, caller: Principal, key: RunKey) -> BuildOrigin:
-        claim = await self.services.leases.claim(key, worker="test", lease_seconds=60, run_seconds=60)
+        claim = await self.services.runs.leases.claim(key, worker="test", lease_seconds=60, run_seconds=60)
         assert claim is not None
         return BuildOrigin(caller, key.id, claim.run.fence, "t1", claim.run.trace_id, claim.run.epoch)
 
@@ -126,24 +129,26 @@ class Office:
         return [one.state for one in await self.services.teams.versions("default", name)]
 
     async def actions(self) -> list[str]:
-        return [entry.change.action for entry in reversed(await latest(self.services.engine, "default", limit=20))]
+        return [
+            entry.change.action for entry in reversed(await latest(self.services.storage.engine, "default", limit=20))
+        ]
 
     async def forbid(self, change: str) -> None:
         """Take from the owner's key, or from its tenant, what a build needs."""
         services, stored = self.services, update(keys).where(keys.c.id == OWNER.key_id)
         if change == "revoked":
-            await services.keys.revoke(OWNER.key_id, ACTOR)
+            await services.storage.keys.revoke(OWNER.key_id, ACTOR)
         elif change.endswith("off"):
             target = Target("tenant", "default") if "tenant" in change else Target("agent", "architect", "default")
-            await services.switches.off(target, "Closed.", ACTOR)
+            await services.storage.switches.off(target, "Closed.", ACTOR)
         else:
             values = {"expires_at": func.now()} if change == "expired" else {"scopes": ["run"]}
-            async with services.engine.begin() as connection:
+            async with services.storage.engine.begin() as connection:
                 await connection.execute(stored.values(**values))
 
     async def admin_key(self, *scopes: Scope, grant: Grant | None = None) -> str:
         wish = KeySpec("admin", "default", frozenset(scopes or {Scope.ADMIN}), grant)
-        return (await self.services.keys.create(wish, ACTOR))[0].id
+        return (await self.services.storage.keys.create(wish, ACTOR))[0].id
 
 
 @pytest.fixture
@@ -154,13 +159,13 @@ async def office(database_url: str) -> AsyncGenerator[Office]:
         await office.epoch()
         for caller in (OWNER, LIMITED):
             key = NewKey(caller.key_id, "default", "test", b"", caller.scopes, caller.grant, None)
-            await KeyRepository(services.engine).create(key, ACTOR)
+            await KeyRepository(services.storage.engine).create(key, ACTOR)
         yield office
 
 
 async def test_proven_team_without_unsafe_tools_is_active_at_once_and_audited(office: Office) -> None:
     origin = await office.build("crew")
-    before = await office.services.epochs.active_number() or 0
+    before = await office.services.storage.epochs.active_number() or 0
 
     done = await office.store.publish(origin, built(spec()))
 
@@ -249,12 +254,12 @@ async def test_publication_under_a_lost_lease_stores_nothing(office: Office) -> 
     ):
         with pytest.raises(LeaseLostError):
             await store
-    async with office.services.engine.begin() as connection:
+    async with office.services.storage.engine.begin() as connection:
         await connection.execute(update(runs).values(ended_at=func.now(), status="cancelled"))
     with pytest.raises(LeaseLostError):
         await office.store.publish(origin, built(spec()))
 
-    async with office.services.engine.connect() as connection:
+    async with office.services.storage.engine.connect() as connection:
         assert (await connection.execute(select(workflows))).all() == []
 
 
@@ -286,13 +291,13 @@ async def test_build_whose_caller_may_not_change_teams_any_more_stores_proves_an
             await refused
 
     assert await office.states("ready") == ["proven"]
-    async with office.services.engine.connect() as connection:
+    async with office.services.storage.engine.connect() as connection:
         assert await connection.scalar(select(func.count()).select_from(workflows)) == 1
 
 
 async def test_build_of_a_run_that_is_to_be_cancelled_stores_nothing(office: Office) -> None:
     origin = await office.build("crew")
-    assert await office.services.cancellation.cancel(RunKey("default", origin.run_id)) is not None
+    assert await office.services.runs.cancellation.cancel(RunKey("default", origin.run_id)) is not None
 
     with pytest.raises(RunCancelledError):
         await office.store.publish(origin, built(spec()))
@@ -315,7 +320,7 @@ async def test_name_that_the_designer_chose_gets_a_suffix_where_it_is_taken(offi
 
 async def test_task_of_a_run_that_is_no_build_publishes_a_team_under_a_free_name(office: Office) -> None:
     await office.build("crew")
-    accepted = await office.services.acceptance.accept(OWNER, RunRequest("Build me a team.", "thread"))
+    accepted = await office.services.runs.acceptance.accept(OWNER, RunRequest("Build me a team.", "thread"))
 
     done = await office.store.publish(await office.claimed(OWNER, accepted.key), built(spec("crew")))
 
@@ -457,7 +462,11 @@ async def test_approved_activation_gives_the_tools_of_creator_and_approver_once(
     again = await office.store.activate(origin, published, Approval(approved=True, by=by, note="Fine."))
 
     assert done == again
-    assert (done.state, done.tools, done.epoch) == ("active", (LOG, ADD), await office.services.epochs.active_number())
+    assert (done.state, done.tools, done.epoch) == (
+        "active",
+        (LOG, ADD),
+        await office.services.storage.epochs.active_number(),
+    )
     changes = (await office.services.teams.history("default", "crew")).changes
     assert (changes[-1].action, changes[-1].by, changes[-1].detail["note"]) == ("team.activate", by, "Fine.")
     assert [one.action for one in changes].count("team.activate") == 1
@@ -467,7 +476,7 @@ async def test_approved_activation_gives_the_tools_of_creator_and_approver_once(
 async def test_activation_without_an_approval_that_still_holds_is_refused(office: Office, fault: str) -> None:
     origin = await office.build("crew")
     published = await office.store.publish(origin, built(spec("crew", ADD)))
-    keys = office.services.keys
+    keys = office.services.storage.keys
     by = await office.admin_key(*([Scope.TEAMS] if fault == "no admin" else [Scope.ADMIN]))
     if fault == "revoked":
         await keys.revoke(by, ACTOR)
@@ -524,7 +533,7 @@ async def test_approved_version_that_changed_meanwhile_is_not_activated(office: 
         version = await office.store.version(OWNER, "crew", None)
         await office.store.add_proof(origin, version, proof(version.spec, "failed"))
     else:
-        async with office.services.engine.begin() as connection:
+        async with office.services.storage.engine.begin() as connection:
             await connection.execute(update(workflows).values(state=change))
 
     with pytest.raises(ConflictError):
@@ -561,13 +570,13 @@ async def test_world_of_a_build_has_the_limits_of_runs(office: Office) -> None:
 
 async def test_concurrent_publications_of_one_build_store_one_version(office: Office) -> None:
     origin = await office.build("crew")
-    epoch = await office.services.epochs.active_number() or 0
+    epoch = await office.services.storage.epochs.active_number() or 0
 
     done = await asyncio.gather(*(office.store.publish(origin, built(spec())) for _ in range(4)))
 
     assert set(done) == {done[0]}
     assert (done[0].epoch, await office.states()) == (epoch + 1, ["active"])
-    async with office.services.engine.connect() as connection:
+    async with office.services.storage.engine.connect() as connection:
         assert len((await connection.execute(select(epochs))).all()) == epoch + 1
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from sqlalchemy import insert, select, update
 
 from architect.checks import checked
 from brain.registry.cards import Roster
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.service import with_servers
-from starling.app.container.admin import AdminServices, open_admin
-from starling.app.container.services import build_registry
+from starling.app.container.database import Database
+from starling.app.container.services import open_services
+from starling.app.services import Services
 from starling.app.teams import service
 from starling.app.teams.service import ActivatedTeam
 from starling.core.agents import LLMAgentConfig
@@ -61,17 +61,17 @@ def entry(server: str) -> ServerEntry:
     return ServerEntry(config_hash="", source="file", state="ready", description=server, tools=pins)
 
 
-async def publish(engine: Engine, admin: AdminServices, *servers: str) -> int:
+async def publish(engine: Engine, admin: Services, *servers: str) -> int:
     """Make an epoch of these servers."""
     entries = {server: entry(server) for server in servers}
     async with engine.begin() as connection:
-        activation = await admin.epochs.activate(connection, ACTOR, lambda one: with_servers(one, entries))
+        activation = await admin.storage.epochs.activate(connection, ACTOR, lambda one: with_servers(one, entries))
     return activation.epoch.number
 
 
 @pytest.fixture
-async def admin(engine: Engine, database_url: str) -> AsyncGenerator[AdminServices]:
-    async with open_admin(Settings(database_url=SecretStr(database_url))) as services:
+async def admin(engine: Engine, database_url: str) -> AsyncGenerator[Services]:
+    async with open_services(Settings(), Database(database_url, database_url)) as services:
         async with engine.begin() as connection:
             for server, names in TOOLS.items():
                 for name in names:
@@ -81,33 +81,33 @@ async def admin(engine: Engine, database_url: str) -> AsyncGenerator[AdminServic
         yield services
 
 
-async def add(admin: AdminServices, made: TeamSpec, caller: Principal = OWNER) -> int:
+async def add(admin: Services, made: TeamSpec, caller: Principal = OWNER) -> int:
     return (await admin.teams.add(caller, made.name, made, ACTOR)).version
 
 
-async def activate(admin: AdminServices, version: int | None = None, caller: Principal = OWNER) -> ActivatedTeam:
+async def activate(admin: Services, version: int | None = None, caller: Principal = OWNER) -> ActivatedTeam:
     return await admin.teams.activate(caller, "crew", version, ACTOR)
 
 
-async def states(admin: AdminServices) -> list[str]:
+async def states(admin: Services) -> list[str]:
     return [one.state for one in await admin.teams.versions("default", "crew")]
 
 
-async def manifest(admin: AdminServices) -> Manifest:
-    return (await admin.epochs.active()).manifest
+async def manifest(admin: Services) -> Manifest:
+    return (await admin.storage.epochs.active()).manifest
 
 
 async def test_activated_team_is_on_the_roster_of_another_process_with_its_first_epoch(
-    admin: AdminServices, database_url: str
+    admin: Services, database_url: str
 ) -> None:
-    async with open_admin(Settings(database_url=SecretStr(database_url))) as other:
-        before = await other.rosters.roster(await other.epochs.active_number() or 0, "default")
+    async with open_services(Settings(), Database(database_url, database_url)) as other:
+        before = await other.storage.rosters.roster(await other.storage.epochs.active_number() or 0, "default")
         await add(admin, spec())
 
         done = await activate(admin)
 
-        assert await other.epochs.active_number() == done.epoch
-        card = (await other.rosters.roster(done.epoch, "default")).cards["crew"]
+        assert await other.storage.epochs.active_number() == done.epoch
+        card = (await other.storage.rosters.roster(done.epoch, "default")).cards["crew"]
     assert "crew" not in before.cards
     assert (card.kind, card.description, card.servers) == ("team", "Researches.", ("git", "web"))
     assert [tool.full_name for tool in card.members["historian"].tools] == ["git.add", "git.log"]
@@ -115,7 +115,7 @@ async def test_activated_team_is_on_the_roster_of_another_process_with_its_first
     assert (await manifest(admin)).teams == {"default/crew": done.star}
 
 
-async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again(admin: AdminServices) -> None:
+async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again(admin: Services) -> None:
     first, again = await add(admin, spec()), await add(admin, spec())
     second, back = await add(admin, spec("Digs.")), await add(admin, spec())
 
@@ -125,7 +125,7 @@ async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again
 
 @BOUNDED
 @given(result=st.recursive(NUMBERS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner)))
-async def test_stored_spec_is_read_with_the_hash_of_the_imported_one(admin: AdminServices, result: object) -> None:
+async def test_stored_spec_is_read_with_the_hash_of_the_imported_one(admin: Services, result: object) -> None:
     fixture = {"tool": "git.log", "arguments": {"limit": result}, "result": result}
     examples = [{"id": "one", "input": "What?", "fixtures": [fixture]}]
     made = TeamSpec.model_validate({**spec().model_dump(), "examples": examples})
@@ -138,20 +138,20 @@ async def test_stored_spec_is_read_with_the_hash_of_the_imported_one(admin: Admi
     assert not (await admin.teams.add(OWNER, "crew", sent, ACTOR)).created
 
 
-async def test_spec_of_a_key_with_another_grant_is_a_version_of_its_own(admin: AdminServices) -> None:
+async def test_spec_of_a_key_with_another_grant_is_a_version_of_its_own(admin: Services) -> None:
     await add(admin, spec(), limited("git.log", "web.search"))
 
     assert await add(admin, spec()) == 2
 
 
-async def test_concurrent_imports_get_numbers_of_their_own(admin: AdminServices) -> None:
+async def test_concurrent_imports_get_numbers_of_their_own(admin: Services) -> None:
     numbers = await asyncio.gather(*(add(admin, spec(f"Purpose {number}.")) for number in range(5)))
 
     assert sorted(numbers) == [1, 2, 3, 4, 5]
 
 
 async def test_slow_check_of_an_import_holds_neither_the_registry_nor_the_event_loop(
-    admin: AdminServices, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    admin: Services, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checking, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -167,16 +167,16 @@ async def test_slow_check_of_an_import_holds_neither_the_registry_nor_the_event_
 
     number = await publish(engine, admin, "git")
 
-    assert await admin.epochs.active_number() == number
+    assert await admin.storage.epochs.active_number() == number
     may_end.set()
     assert await importing == 1
 
 
 async def test_concurrent_activations_leave_one_active_version_and_an_epoch_each(
-    admin: AdminServices, engine: Engine
+    admin: Services, engine: Engine
 ) -> None:
     versions = [await add(admin, spec(f"Purpose {number}.")) for number in range(4)]
-    before = await admin.epochs.active_number() or 0
+    before = await admin.storage.epochs.active_number() or 0
 
     done = await asyncio.gather(*(activate(admin, version) for version in versions))
 
@@ -190,7 +190,7 @@ async def test_concurrent_activations_leave_one_active_version_and_an_epoch_each
 
 
 async def test_nothing_that_is_done_to_a_version_changes_its_spec_hash_and_creator(
-    admin: AdminServices, engine: Engine
+    admin: Services, engine: Engine
 ) -> None:
     async def stored() -> list[Any]:
         columns = (workflows.c[name] for name in ("version", "spec", "hash", "created_by", "creator_grant"))
@@ -212,7 +212,7 @@ async def test_nothing_that_is_done_to_a_version_changes_its_spec_hash_and_creat
 
 
 async def test_activating_the_active_version_again_keeps_the_epoch_and_is_not_audited(
-    admin: AdminServices, engine: Engine
+    admin: Services, engine: Engine
 ) -> None:
     await add(admin, spec())
 
@@ -222,7 +222,7 @@ async def test_activating_the_active_version_again_keeps_the_epoch_and_is_not_au
     assert [item.change.action for item in await latest(engine, "default", limit=9)] == ["team.activate", "team.import"]
 
 
-async def test_failed_activation_changes_nothing(admin: AdminServices, engine: Engine) -> None:
+async def test_failed_activation_changes_nothing(admin: Services, engine: Engine) -> None:
     await add(admin, spec())
     number = await publish(engine, admin, "web")
 
@@ -230,7 +230,7 @@ async def test_failed_activation_changes_nothing(admin: AdminServices, engine: E
         await activate(admin)
 
     assert [finding.rule for finding in refused.value.findings] == ["unknown_server"]
-    assert (await states(admin), await admin.epochs.active_number()) == (["draft"], number)
+    assert (await states(admin), await admin.storage.epochs.active_number()) == (["draft"], number)
 
 
 @pytest.mark.parametrize(
@@ -243,18 +243,18 @@ async def test_failed_activation_changes_nothing(admin: AdminServices, engine: E
     ids=["no limits", "creator", "activator"],
 )
 async def test_team_gets_what_its_creator_and_its_activator_may_call(
-    admin: AdminServices, creator: Principal, activator: Principal, kept: tuple[str, ...], left_out: tuple[str, ...]
+    admin: Services, creator: Principal, activator: Principal, kept: tuple[str, ...], left_out: tuple[str, ...]
 ) -> None:
     await add(admin, spec(), creator)
 
     done = await activate(admin, caller=activator)
 
-    card = (await admin.rosters.roster(done.epoch, "default")).cards["crew"]
+    card = (await admin.storage.rosters.roster(done.epoch, "default")).cards["crew"]
     assert (done.tools, done.left_out) == (kept, left_out)
     assert tuple(sorted(tool.full_name for tool in card.tools)) == kept
 
 
-async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_refused(admin: AdminServices) -> None:
+async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_refused(admin: Services) -> None:
     await add(admin, spec(), limited("git.log", "web.search"))
 
     with pytest.raises(TeamInvalidError) as refused:
@@ -264,7 +264,7 @@ async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_re
 
 
 async def test_rollback_activates_the_highest_earlier_version_that_was_active_and_stops_at_the_first(
-    admin: AdminServices,
+    admin: Services,
 ) -> None:
     for number in range(3):
         await add(admin, spec(f"Purpose {number}."))
@@ -282,7 +282,7 @@ async def test_rollback_activates_the_highest_earlier_version_that_was_active_an
         await admin.teams.rollback(OWNER, "crew", ACTOR)
 
 
-async def test_archived_team_is_unavailable_to_later_runs_until_a_version_is_activated(admin: AdminServices) -> None:
+async def test_archived_team_is_unavailable_to_later_runs_until_a_version_is_activated(admin: Services) -> None:
     await add(admin, spec())
     active = await activate(admin)
 
@@ -299,7 +299,7 @@ async def test_archived_team_is_unavailable_to_later_runs_until_a_version_is_act
 
 
 async def test_versions_of_an_archived_team_stay_archived_but_for_the_one_that_is_activated(
-    admin: AdminServices,
+    admin: Services,
 ) -> None:
     await add(admin, spec())
     await add(admin, spec("Digs."))
@@ -312,22 +312,22 @@ async def test_versions_of_an_archived_team_stay_archived_but_for_the_one_that_i
     assert (again, await states(admin)) == (3, ["active", "archived", "draft"])
 
 
-async def test_run_that_began_before_keeps_the_star_of_its_epoch(admin: AdminServices, engine: Engine) -> None:
+async def test_run_that_began_before_keeps_the_star_of_its_epoch(admin: Services, engine: Engine) -> None:
     await add(admin, spec())
     first = await activate(admin)
     await publish(engine, admin, *TOOLS)
 
     second = await activate(admin, caller=limited("git.log", "web.search"))
 
-    rosters = [await admin.rosters.roster(one.epoch, "default") for one in (first, second)]
+    rosters = [await admin.storage.rosters.roster(one.epoch, "default") for one in (first, second)]
     assert [len(one.cards["crew"].tools) for one in rosters] == [3, 2]
 
 
-async def test_team_of_one_tenant_is_unknown_to_another(admin: AdminServices) -> None:
+async def test_team_of_one_tenant_is_unknown_to_another(admin: Services) -> None:
     await add(admin, spec())
     done = await activate(admin)
 
-    assert "crew" not in (await admin.rosters.roster(done.epoch, "elsewhere")).cards
+    assert "crew" not in (await admin.storage.rosters.roster(done.epoch, "elsewhere")).cards
     assert (await admin.teams.list(STRANGER)).teams == []
     for attempt in unknown_to(admin, STRANGER):
         with pytest.raises(NotFoundError):
@@ -336,7 +336,7 @@ async def test_team_of_one_tenant_is_unknown_to_another(admin: AdminServices) ->
     assert await states(admin) == ["active"]
 
 
-def unknown_to(admin: AdminServices, caller: Principal) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+def unknown_to(admin: Services, caller: Principal) -> list[Callable[[], Coroutine[Any, Any, object]]]:
     teams = admin.teams
     return [
         lambda: teams.show(caller, "crew"),
@@ -348,7 +348,7 @@ def unknown_to(admin: AdminServices, caller: Principal) -> list[Callable[[], Cor
     ]
 
 
-async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activated(admin: AdminServices) -> None:
+async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activated(admin: Services) -> None:
     await add(admin, spec())
     inner = await activate(admin)
     member = {"name": "crew_of_ours", "role": "Crew", "goal": "Research.", "team": "crew"}
@@ -361,13 +361,13 @@ async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activ
     changed = await activate(admin)
     gone = await admin.teams.archive(OWNER, "crew", ACTOR)
 
-    card = (await admin.rosters.roster(gone.epoch, "default")).cards["outer"].members["crew_of_ours"]
+    card = (await admin.storage.rosters.roster(gone.epoch, "default")).cards["outer"].members["crew_of_ours"]
     assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer@1",), ("outer@1",))
     assert card.star is not None
     assert card.star.hash == inner.star
 
 
-async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason_names_it(admin: AdminServices) -> None:
+async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason_names_it(admin: Services) -> None:
     lead = {"name": "lead", "role": "Lead", "goal": "Lead.", "team": "crew"}
     await add(admin, spec())
     await activate(admin)
@@ -383,7 +383,7 @@ async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason
     assert [[one.rule for one in await admin.teams.check(OWNER, made)] for made in like_it] == [[], ["look_alike_name"]]
 
 
-async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine: Engine) -> None:
+async def test_only_the_spec_that_is_needed_is_read(admin: Services, engine: Engine) -> None:
     for number in range(4):
         await add(admin, spec(f"Purpose {number}."))
     await activate(admin, 2)
@@ -404,7 +404,7 @@ async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine
 
 
 async def test_team_that_is_shown_while_another_version_is_activated_has_the_members_of_one_version(
-    admin: AdminServices,
+    admin: Services,
 ) -> None:
     await add(admin, spec())
     await activate(admin)
@@ -421,7 +421,7 @@ async def test_team_that_is_shown_while_another_version_is_activated_has_the_mem
     assert [one.version for one in await admin.teams.versions("default", "crew") if one.state == "active"] == [2]
 
 
-async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) -> None:
+async def test_custom_agent_and_team_never_share_a_name(admin: Services) -> None:
     await add(admin, spec())
     await activate(admin)
 
@@ -434,7 +434,7 @@ async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) ->
         await add(admin, spec(name="poet"))
 
 
-async def test_agent_that_was_made_after_an_import_keeps_its_name_from_the_team(admin: AdminServices) -> None:
+async def test_agent_that_was_made_after_an_import_keeps_its_name_from_the_team(admin: Services) -> None:
     await add(admin, spec())
     await admin.agents.create(OWNER, LLMAgentConfig(id="crew"), ACTOR)
 
@@ -442,7 +442,7 @@ async def test_agent_that_was_made_after_an_import_keeps_its_name_from_the_team(
         await activate(admin)
 
 
-async def test_list_has_the_active_version_of_each_team_else_the_newest(admin: AdminServices) -> None:
+async def test_list_has_the_active_version_of_each_team_else_the_newest(admin: Services) -> None:
     for one in (spec("First."), spec("Second."), spec("Other.", name="another"), spec("Newest.", name="another")):
         await add(admin, one)
     await activate(admin, 1)
@@ -456,12 +456,12 @@ async def test_list_has_the_active_version_of_each_team_else_the_newest(admin: A
 
 
 async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
-    admin: AdminServices, engine: Engine
+    admin: Services, engine: Engine
 ) -> None:
     await add(admin, spec())
     await activate(admin)
 
-    report = await build_registry(engine, Settings()).plan({})  # which would remove both servers
+    report = await admin.registry.plan({})  # which would remove both servers
 
     assert report.broken_teams == {
         "default/crew": "historian: Its server 'git' was removed. searcher: Its server 'web' was removed."
@@ -469,7 +469,7 @@ async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
     assert report.changes.broken_teams == ("default/crew",)
 
 
-async def test_kill_switch_can_name_a_team_of_its_tenant(admin: AdminServices) -> None:
+async def test_kill_switch_can_name_a_team_of_its_tenant(admin: Services) -> None:
     await add(admin, spec())
     await activate(admin)
 

@@ -49,7 +49,7 @@ def one_task(script: ScriptedModel, *answers: Answer) -> None:
 async def begun(platform: Platform) -> RunKey:
     key = await platform.accept("Do it.")
     await execute_run(platform, key)
-    assert (await platform.services.documents.row(key)).status is RunStatus.WAITING
+    assert (await platform.services.runs.documents.row(key)).status is RunStatus.WAITING
     return key
 
 
@@ -59,7 +59,7 @@ def call_of(question: StoredInterrupt) -> ExactCall:
 
 async def say(platform: Platform, key: RunKey, question: StoredInterrupt, payload: dict[str, Any] | None) -> None:
     state = "cancelled" if payload is None else "resolved"
-    await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
+    await platform.services.runs.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
 
 
 async def test_approved_call_is_made_once_with_the_arguments_that_were_shown(
@@ -173,7 +173,7 @@ async def test_calls_of_concurrent_tasks_are_approved_together(
     assert before == ["t3"]
 
     answers = [InterruptAnswer(question.id, "resolved", YES) for question in asked]
-    await platform.services.interrupts.answer(key, answers, "me")
+    await platform.services.runs.interrupts.answer(key, answers, "me")
     stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
@@ -183,7 +183,7 @@ async def test_calls_of_concurrent_tasks_are_approved_together(
 
 
 async def told_so_far(platform: Platform, key: RunKey) -> list[dict[str, Any]]:
-    return [{"type": event.type, **event.data} for event in await platform.services.reader.events(key)]
+    return [{"type": event.type, **event.data} for event in await platform.services.runs.reader.events(key)]
 
 
 async def test_answer_given_before_the_run_is_suspended_is_applied(
@@ -193,7 +193,7 @@ async def test_answer_given_before_the_run_is_suspended_is_applied(
     key = await platform.accept("Do it.")
     life = asyncio.get_running_loop().create_task(execute_run(platform, key))
     await effects.until("arrived", "b")
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         if event.type == "approval_required":
             break
     [asked] = await open_interrupts(platform, key)
@@ -202,7 +202,7 @@ async def test_answer_given_before_the_run_is_suspended_is_applied(
     effects.open("gate")
     await life
 
-    assert (await platform.services.documents.row(key)).status is RunStatus.QUEUED
+    assert (await platform.services.runs.documents.row(key)).status is RunStatus.QUEUED
     assert (await platform.finish(key)).status == "succeeded"
     assert sorted(effects.done()) == ["charge a", "read_it b"]
 
@@ -238,8 +238,8 @@ async def test_call_approved_under_a_former_policy_is_made(
         assert call_of(question).name == "effects.read_it"
 
     async with opened(servers={"effects": effects.as_server()}) as platform:
-        await platform.services.leases.sweep(grace_seconds=0, lease_seconds=60)
-        await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
+        await platform.services.runs.leases.sweep(grace_seconds=0, lease_seconds=60)
+        await platform.services.runs.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
         stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
@@ -254,12 +254,12 @@ async def test_resumed_task_fails_its_approved_call_when_the_server_is_switched_
     async with opened(servers=servers) as platform:
         key = await begun(platform)
         [question] = await open_interrupts(platform, key)
-        await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+        await platform.services.storage.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
 
     async with opened(servers=servers) as platform:
         await say(platform, key, question, YES)
         stream = await platform.finish(key)
-        rows = await LedgerReader(platform.services.engine).calls(key)
+        rows = await LedgerReader(platform.services.storage.engine).calls(key)
 
     assert effects.done() == ["put x"]
     results = {result["call_id"]: result["status"] for result in stream.of("tool_result")}
@@ -273,7 +273,7 @@ async def test_run_that_waited_for_a_year_continues_after_old_data_was_pruned(
     one_task(script, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
     key = await begun(platform)
     [question] = await open_interrupts(platform, key)
-    await platform.services.cancellation.cancel(await platform.accept("another", thread="another"))
+    await platform.services.runs.cancellation.cancel(await platform.accept("another", thread="another"))
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         for column in ("created_at", "started_at", "ended_at"):
             await connection.execute(f"UPDATE runs SET {column} = {column} - interval '1 year'".encode())  # noqa: S608
@@ -281,8 +281,8 @@ async def test_run_that_waited_for_a_year_continues_after_old_data_was_pruned(
             aged = f"UPDATE {table} SET created_at = created_at - interval '1 year'"  # noqa: S608
             await connection.execute(aged.encode())
 
-    pruned = await Retention(platform.services.engine).prune(Selection(timedelta(days=30), audit=True))
-    await platform.services.epochs.close_unheld()
+    pruned = await Retention(platform.services.storage.engine).prune(Selection(timedelta(days=30), audit=True))
+    await platform.services.storage.epochs.close_unheld()
     await say(platform, key, question, YES)
     stream = await platform.finish(key)
 

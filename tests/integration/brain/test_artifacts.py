@@ -71,7 +71,7 @@ async def test_events_of_call_and_task_name_the_artifact(platform: Platform, scr
     assert {call: result["artifact"] for call, result in results.items()} == {"t1.0.0": WHOLE, "t1.0.1": None}
     assert WHOLE in results["t1.0.0"]["result"]
     assert stream.of("task_result")[0]["artifacts"] == [WHOLE]
-    content = await platform.services.artifacts.read(stream.key.tenant, stream.key.id, WHOLE)
+    content = await platform.services.storage.artifacts.read(stream.key.tenant, stream.key.id, WHOLE)
     assert content.text == poem(LINES)
 
 
@@ -80,10 +80,10 @@ async def test_explanation_of_a_run_says_when_its_artifacts_are_no_longer_kept(
 ) -> None:
     one_task(script, calls(RECITE))
     stream = await platform.ask("Recite.")
-    kept = await platform.services.explanations.explain(stream.key)
-    await execute_autocommit(platform.services.engine, "DELETE FROM run_artifacts RETURNING 1", {})
+    kept = await platform.services.runs.explanations.explain(stream.key)
+    await execute_autocommit(platform.services.storage.engine, "DELETE FROM run_artifacts RETURNING 1", {})
 
-    lost = await platform.services.explanations.explain(stream.key)
+    lost = await platform.services.runs.explanations.explain(stream.key)
 
     assert kept.pruned == []
     assert [(one.what, WHOLE in one.text) for one in lost.pruned] == [("artifacts", True)]
@@ -98,7 +98,7 @@ async def test_run_without_long_results_has_no_artifact_and_no_artifact_tool(
 
     assert stream.of("task_result")[0]["artifacts"] == []
     assert all("read_artifact" not in offered(body) for body in platform.model.bodies)
-    assert await platform.services.artifacts.of_run(stream.key.tenant, stream.key.id) == []
+    assert await platform.services.storage.artifacts.of_run(stream.key.tenant, stream.key.id) == []
 
 
 async def test_agent_reads_and_searches_the_rest_of_a_cut_result(
@@ -254,7 +254,7 @@ async def test_recorded_unsafe_call_is_replayed_with_its_artifact_without_an_app
 
     stream = await platform.finish(key)
 
-    (row,) = await LedgerReader(platform.services.engine).calls(key)
+    (row,) = await LedgerReader(platform.services.storage.engine).calls(key)
     assert row.outcome is not None
     assert (row.state, row.outcome["artifact"]) == ("succeeded", WHOLE)
     assert said.read_text().splitlines() == [f"write {LINES}"]
@@ -272,7 +272,7 @@ async def test_unsafe_call_whose_result_cannot_be_stored_succeeds_and_is_made_on
     async with opened(servers=poet(said), tool_result_chars=LIMIT, tenant_artifact_bytes=0) as platform:
         stream = await platform.ask("Write.")
 
-        (row,) = await LedgerReader(platform.services.engine).calls(stream.key)
+        (row,) = await LedgerReader(platform.services.storage.engine).calls(stream.key)
 
     (result,) = stream.of("tool_result")
     assert (stream.status, row.state, result["artifact"]) == ("succeeded", "succeeded", None)
@@ -290,11 +290,11 @@ async def test_review_prompt_marks_a_cut_result_with_its_length(platform: Platfo
 
 
 async def kept(platform: Platform, key: RunKey) -> list[Any]:
-    return list(await platform.services.artifacts.of_run(key.tenant, key.id))
+    return list(await platform.services.storage.artifacts.of_run(key.tenant, key.id))
 
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int) -> None:
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return

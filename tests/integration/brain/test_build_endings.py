@@ -56,7 +56,7 @@ async def states(platform: Platform) -> list[str]:
 
 
 async def cancel(platform: Platform, key: RunKey) -> None:
-    await platform.services.cancellation.cancel(key)
+    await platform.services.runs.cancellation.cancel(key)
 
 
 async def park(platform: Platform, key: RunKey) -> None:
@@ -94,7 +94,9 @@ async def test_build_that_is_stopped_while_an_admin_is_asked_keeps_its_version_a
     await execute_run(platform, key)
     (asked,) = await open_interrupts(platform, key)
     if ending is park:
-        await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"approved": True})], "")
+        await platform.services.runs.interrupts.answer(
+            key, [InterruptAnswer(asked.id, "resolved", {"approved": True})], ""
+        )
 
     await ending(platform, key)
     stream = await platform.stream(key)
@@ -127,7 +129,7 @@ async def test_build_whose_tokens_run_out_and_are_refused_stores_nothing_and_fre
         key = await build(platform)
         await execute_run(platform, key)
         (asked,) = await open_interrupts(platform, key)
-        await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "somebody")
+        await platform.services.runs.interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "somebody")
         stream = await platform.finish(key)
 
         assert (asked.kind, asked.path.partition("/")[0]) == ("budget", "t1.case-example_2")
@@ -141,13 +143,13 @@ async def test_build_whose_key_is_revoked_meanwhile_says_so_and_stores_nothing(
 ) -> None:
     script.held = True
     wish = KeySpec("maker", CALLER.tenant, frozenset({Scope.RUN, Scope.TEAMS}))
-    made, _ = await platform.services.keys.create(wish, ACTOR)
+    made, _ = await platform.services.storage.keys.create(wish, ACTOR)
     maker = Principal(CALLER.tenant, made.id, made.scopes)
     key = (await platform.services.builds.team(maker, REQUEST)).key
     run = asyncio.create_task(platform.finish(key))
     await platform.model.received(1)
 
-    await platform.services.keys.revoke(made.id, ACTOR)
+    await platform.services.storage.keys.revoke(made.id, ACTOR)
     script.held = False
     platform.model.release("1")
     stream = await run

@@ -40,7 +40,7 @@ def script() -> Script:
 
 async def ask_as(platform: Platform, caller: Principal, mode: Mode = Mode.MODERATE) -> RunStream:
     request = RunRequest(GOAL, "thread", config=RunConfig(mode=mode))
-    return await platform.finish((await platform.services.acceptance.accept(caller, request)).key)
+    return await platform.finish((await platform.services.runs.acceptance.accept(caller, request)).key)
 
 
 async def test_supervisor_has_a_team_built_on_the_path_and_budget_of_its_run(platform: Platform) -> None:

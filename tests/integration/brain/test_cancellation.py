@@ -36,7 +36,7 @@ QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
     """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return
@@ -44,7 +44,7 @@ async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> No
 
 async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> RunStream:
     """Cancel a run that is worked on and wait for its end."""
-    assert await platform.services.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
+    assert await platform.services.runs.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
     await life
     return await platform.stream(key)
 
@@ -76,7 +76,7 @@ async def goes_on(platform: Platform, script: ScriptedModel) -> bool:
 async def test_cancelled_queued_run_ends_at_once(platform: Platform, script: ScriptedModel) -> None:
     key = await platform.accept("Hi.")
 
-    status = await platform.services.cancellation.cancel(key)
+    status = await platform.services.runs.cancellation.cancel(key)
 
     stream = await platform.stream(key)
     assert (status, stream.kinds) == (CANCELLED, ["run_started", "done"])
@@ -91,7 +91,7 @@ async def test_cancelled_run_in_the_middle_of_a_thread_leaves_the_others(
     script.supervisor(decision(reply="Hello."))
     first, second, third = [await platform.accept("Hi.") for _ in range(3)]
 
-    assert await platform.services.cancellation.cancel(second) is CANCELLED
+    assert await platform.services.runs.cancellation.cancel(second) is CANCELLED
 
     assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
 
@@ -212,15 +212,15 @@ async def test_cancellation_closes_the_open_interrupts_of_a_run(
     script.supervisor(QUESTION)
     key = await platform.accept("Is the disk fine?")
     await platform.brain.execute(await platform.claim(key))
-    (asked,) = await platform.services.interrupts.waiting(key.tenant, run=key.id)
+    (asked,) = await platform.services.runs.interrupts.waiting(key.tenant, run=key.id)
 
-    status = await platform.services.cancellation.cancel(key)
+    status = await platform.services.runs.cancellation.cancel(key)
 
     assert status is CANCELLED
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
     assert (await platform.stream(key)).kinds[-2:] == ["clarification", "done"]
     with pytest.raises(ConflictError):
-        await platform.services.interrupts.answer(
+        await platform.services.runs.interrupts.answer(
             key, [InterruptAnswer(asked.id, "resolved", {"answer": "this"})], "me"
         )
     assert await goes_on(platform, script)
@@ -237,7 +237,7 @@ async def test_cancelled_run_does_not_make_a_call_that_waited_for_approval(
         key = await platform.accept("Change the door.")
         await platform.brain.execute(await platform.claim(key))
 
-        assert await platform.services.cancellation.cancel(key) is CANCELLED
+        assert await platform.services.runs.cancellation.cancel(key) is CANCELLED
 
         stream = await platform.stream(key)
     assert [result["result"] for result in stream.of("tool_result")] == [
@@ -251,7 +251,7 @@ async def test_cancelling_an_ended_run_changes_nothing(platform: Platform, scrip
     script.supervisor(decision(reply="Hello."))
     stream = await platform.ask("Hi.")
 
-    statuses = [await platform.services.cancellation.cancel(stream.key) for _ in range(2)]
+    statuses = [await platform.services.runs.cancellation.cancel(stream.key) for _ in range(2)]
 
     assert statuses == [RunStatus.SUCCEEDED] * 2
     assert await platform.stream(stream.key) == stream
@@ -261,9 +261,9 @@ async def test_cancelling_a_run_of_another_tenant_is_not_found(platform: Platfor
     key = await platform.accept("Hi.")
 
     with pytest.raises(NotFoundError):
-        await platform.services.cancellation.cancel(RunKey("other", key.id))
+        await platform.services.runs.cancellation.cancel(RunKey("other", key.id))
 
-    assert await platform.services.cancellation.cancel(key) is CANCELLED
+    assert await platform.services.runs.cancellation.cancel(key) is CANCELLED
 
 
 async def test_cancelled_run_of_a_dead_worker_ends_at_once_and_rejects_its_writes(
@@ -274,7 +274,7 @@ async def test_cancelled_run_of_a_dead_worker_ends_at_once_and_rejects_its_write
     async with platform.executing(key) as life:
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
-        status = await platform.services.cancellation.cancel(key)
+        status = await platform.services.runs.cancellation.cancel(key)
         stream = await platform.stream(key)
         platform.model.release("for ever")
         with pytest.raises(LeaseLostError):
@@ -319,7 +319,7 @@ async def test_cancelled_run_that_is_claimed_but_not_executing_ends_without_a_mo
     key = await platform.accept("Hi.")
     claim = await platform.claim(key)
 
-    statuses = [await platform.services.cancellation.cancel(key) for _ in range(2)]
+    statuses = [await platform.services.runs.cancellation.cancel(key) for _ in range(2)]
     await platform.brain.execute(claim)
 
     assert statuses == [RunStatus.RUNNING] * 2
@@ -330,7 +330,7 @@ async def test_cancelled_run_that_is_claimed_but_not_executing_ends_without_a_mo
 async def test_concurrent_cancellations_end_a_run_once(platform: Platform) -> None:
     key = await platform.accept("Hi.")
 
-    statuses = await asyncio.gather(*(platform.services.cancellation.cancel(key) for _ in range(6)))
+    statuses = await asyncio.gather(*(platform.services.runs.cancellation.cancel(key) for _ in range(6)))
 
     assert CANCELLED in statuses
     assert (await platform.stream(key)).kinds == ["run_started", "done"]
@@ -354,7 +354,7 @@ async def test_cancellation_concurrent_with_the_end_of_a_run_is_consistent(
     async def race() -> RunStream:
         key = await platform.accept("Change the door.")
         await asyncio.sleep(dice.uniform(0, seconds))
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
         return await platform.stream(key)
 
     async with running_worker(platform.worker_runtime.worker):
@@ -383,17 +383,17 @@ async def test_cancellation_concurrent_with_a_question_and_its_answer_is_consist
     script.supervisor(QUESTION)
 
     async def answer(key: RunKey) -> None:
-        for asked in await platform.services.interrupts.waiting(key.tenant, run=key.id):
+        for asked in await platform.services.runs.interrupts.waiting(key.tenant, run=key.id):
             said = InterruptAnswer(asked.id, "resolved", {"answer": "the blue one"})
             with suppress(ConflictError):
-                await platform.services.interrupts.answer(key, [said], "me")
+                await platform.services.runs.interrupts.answer(key, [said], "me")
 
     async def race(thread: str) -> RunStream:
         key = await platform.accept("Is the disk fine?", thread=thread)
         for _ in range(dice.randrange(4)):
             await asyncio.sleep(dice.uniform(0, 0.03))
             await answer(key)
-        await asyncio.gather(answer(key), platform.services.cancellation.cancel(key))
+        await asyncio.gather(answer(key), platform.services.runs.cancellation.cancel(key))
         return await platform.stream(key)
 
     async with running_worker(platform.worker_runtime.worker):

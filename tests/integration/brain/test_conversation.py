@@ -96,7 +96,7 @@ async def test_completed_run_stores_its_conversation_states_on_the_branch(
 
     await platform.brain.execute(claim)
 
-    left = await ConversationRepository(platform.services.engine).last(claim.run, EVERY_KIND, 10)
+    left = await ConversationRepository(platform.services.storage.engine).last(claim.run, EVERY_KIND, 10)
     assert left == [
         UserMessageState(text="How is the disk?"),
         AgentCallState(agent_id=BENCH, message="look", correlation_id=f"{key.id}/t1"),
@@ -111,12 +111,12 @@ async def test_states_are_read_in_order_filtered_by_kind_and_limited_in_number(
 ) -> None:
     claim = await platform.claim(await platform.accept("Hi."))
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
-    writer = RunWriter(platform.services.engine, claim, platform.services.broadcast)
+    writer = RunWriter(platform.services.storage.engine, claim, platform.services.storage.broadcast)
     for moment, states in ((1.0, (said[0], FinishedState())), (2.0, said[1:])):
         writer.add(partial(push_states, claim.run, [encode(state, moment) for state in states]))
         await writer.flush()
 
-    conversations = ConversationRepository(platform.services.engine)
+    conversations = ConversationRepository(platform.services.storage.engine)
     last = await conversations.last(claim.run, [UserMessageState], 2)
     none = await conversations.last(claim.run, [AssistantMessageState], 2)
 
@@ -135,7 +135,7 @@ async def test_state_of_a_newer_version_is_refused(
         await connection.execute(b"UPDATE states SET " + change)
 
     with pytest.raises(InvalidRequestError, match="Upgrade Starling"):
-        await ConversationRepository(platform.services.engine).last(first.run, _anything(), 10)
+        await ConversationRepository(platform.services.storage.engine).last(first.run, _anything(), 10)
 
 
 def _anything() -> list[type]:
@@ -147,7 +147,7 @@ async def test_concurrent_runs_of_a_thread_are_answered_in_order(platform: Platf
     first = await platform.accept("First.")
     second = await platform.accept("Second.")
 
-    refused = await platform.services.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
+    refused = await platform.services.runs.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
     one = await platform.finish(first)
     two = await platform.finish(second)
 

@@ -48,7 +48,9 @@ async def test_call_of_a_persona_waits_for_approval_and_is_made_once(
     [question] = await open_interrupts(platform, key)
     assert effects.done() == ["read_it price"]
 
-    await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me")
+    await platform.services.runs.interrupts.answer(
+        key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me"
+    )
     stream = await platform.finish(key)
 
     assert (stream.status, stream.codes) == ("succeeded", [])
@@ -68,7 +70,7 @@ async def test_cancelled_run_of_a_persona_ends_while_its_call_is_out(
     async with platform.executing(key) as life:
         await effects.until("arrived", "price")
 
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
         await life
     stream = await platform.stream(key)
     effects.open("never")
@@ -91,7 +93,9 @@ async def test_member_of_a_team_asks_in_the_main_run_and_its_answer_reaches_it(
     await execute_run(platform, key)
     [question] = await open_interrupts(platform, key)
 
-    await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me")
+    await platform.services.runs.interrupts.answer(
+        key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me"
+    )
     stream = await platform.finish(key)
 
     assert (stream.status, stream.codes, effects.done()) == ("succeeded", [], ["charge tea"])

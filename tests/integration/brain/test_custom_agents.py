@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from starling.app.access.keys import KeySpec
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -35,7 +35,7 @@ class Api:
     async def key(self, tenant: str, grant: Grant | None = None) -> dict[str, str]:
         """Return the header that shows a new key of a tenant."""
         wish = KeySpec("test", tenant, frozenset({Scope.RUN, Scope.TEAMS}), grant)
-        _, key = await self.platform.services.keys.create(wish, Actor.local("test"))
+        _, key = await self.platform.services.storage.keys.create(wish, Actor.local("test"))
         return {"Authorization": f"Bearer {key}"}
 
     async def send(
@@ -58,7 +58,7 @@ class Api:
 async def api(platform: Platform) -> AsyncGenerator[Api]:
     services = platform.services
     async with (
-        open_access_control(platform.settings, services.keys) as access,
+        open_access_control(platform.settings, services.storage.keys) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
     ):
@@ -282,7 +282,7 @@ async def test_creation_and_archiving_of_an_agent_are_audited(api: Api) -> None:
     await api.create(POET)
     await api.send("DELETE", "/v1/agents/poet")
 
-    entries = await latest(api.platform.services.engine, "default", limit=5)
+    entries = await latest(api.platform.services.storage.engine, "default", limit=5)
 
     assert [(entry.change.action, entry.change.target) for entry in entries] == [
         ("agent.archive", "poet"),
@@ -295,8 +295,8 @@ async def test_creation_and_archiving_of_an_agent_are_audited(api: Api) -> None:
 async def test_roster_is_built_once_per_tenant_and_epoch(api: Api) -> None:
     for number in range(3):
         await api.create(POET | {"id": f"poet-{number}"})
-    registry = api.platform.worker_runtime.registry
-    epoch = await api.platform.services.epochs.active_number()
+    registry = api.platform.services.storage.rosters
+    epoch = await api.platform.services.storage.epochs.active_number()
     assert epoch is not None
 
     rosters = [await registry.roster(epoch, tenant) for tenant in ("default", "default", "other")]

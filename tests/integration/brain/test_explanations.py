@@ -25,7 +25,7 @@ APPROVED, REJECTED = verdict("APPROVED"), verdict("REJECTED", "The disk is not w
 
 
 async def explained(platform: Platform, stream: RunStream) -> Explanation:
-    return await platform.services.explanations.explain(stream.key)
+    return await platform.services.runs.explanations.explain(stream.key)
 
 
 async def test_run_without_trouble_has_no_cause(platform: Platform, script: ScriptedModel) -> None:
@@ -71,7 +71,7 @@ async def test_run_of_another_tenant_is_not_found(platform: Platform, script: Sc
     stream = await platform.ask("Hi.")
 
     with pytest.raises(NotFoundError):
-        await platform.services.explanations.explain(RunKey("other", stream.key.id))
+        await platform.services.runs.explanations.explain(RunKey("other", stream.key.id))
 
 
 async def test_tree_of_a_run_has_its_attempts_calls_models_and_verdicts(
@@ -83,7 +83,7 @@ async def test_tree_of_a_run_has_its_attempts_calls_models_and_verdicts(
     script.qa(Answer("It is fine [1]."))
     stream = await platform.ask("How is the disk?")
 
-    tree = await platform.services.explanations.tree(stream.key)
+    tree = await platform.services.runs.explanations.tree(stream.key)
 
     assert [(one.kind, one.state) for one in tree.root.children] == [
         ("supervisor", "planned"),
@@ -120,10 +120,10 @@ async def test_run_that_waits_for_approval_says_so_and_has_its_cancellation_as_i
     async with opened(servers={"shop": shop}) as platform:
         key = await platform.accept("Change the door.")
         await execute_run(platform, key)
-        _, waiting, question = (await platform.services.explanations.tree(key)).root.children
+        _, waiting, question = (await platform.services.runs.explanations.tree(key)).root.children
 
-        await platform.services.cancellation.cancel(key)
-        found = await platform.services.explanations.explain(key)
+        await platform.services.runs.cancellation.cancel(key)
+        found = await platform.services.runs.explanations.explain(key)
 
     attempt = waiting.children[0]
     assert [one.state for one in (waiting, attempt, attempt.children[-1])] == ["waiting for approval"] * 3

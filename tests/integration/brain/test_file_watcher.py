@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.container.services import build_registry
+from brain.registry.repository import EpochRepository
+from mcp_gateway.connections import connect
+from starling.app.container.servers import build_registry
 from starling.app.registry.file_watcher import FileWatcher
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
@@ -62,7 +65,7 @@ async def test_invalid_file_keeps_the_servers_until_it_is_corrected(
 
     await wait_for(lambda: "can't be used" in caplog.text)
     assert specialists(platform) == {"bench", "shop"}
-    assert await platform.services.epochs.active_number() == 1
+    assert await platform.services.storage.epochs.active_number() == 1
 
     write(file, extra=workbench.as_server("read"))
     await wait_for(lambda: specialists(platform) == {"extra"})
@@ -75,7 +78,9 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
     assert file is not None
     async with proxied(database_url) as database:
         engine, port = open_engine(database.url), database.proxy.port
-        registry = build_registry(engine, settings)
+        registry = build_registry(
+            replace(platform.services.storage, engine=engine, epochs=EpochRepository(engine)), settings, connect
+        )
         async with FileWatcher(file, registry).following():
             await database.proxy.stop()
             write(file, extra=workbench.as_server("read"))

@@ -28,7 +28,7 @@ async def test_qa_answer_is_streamed_while_the_model_writes(platform: Platform, 
     key = await platform.accept("How is the disk?")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.reader.follow(key):
+        async for event in platform.services.runs.reader.follow(key):
             if event.type == "thinking":
                 break
         platform.model.release("rest")
@@ -82,7 +82,7 @@ async def test_single_text_task_streams_and_skips_qa(platform: Platform, script:
     key = await platform.accept("Write it.")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.reader.follow(key):
+        async for event in platform.services.runs.reader.follow(key):
             if event.type == "thinking":
                 break
         platform.model.release("rest")
@@ -134,7 +134,7 @@ async def test_rate_limit_is_a_warning_while_it_lasts_and_its_attempt_a_model_ca
     key = await platform.accept("Hi.")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.reader.follow(key):
+        async for event in platform.services.runs.reader.follow(key):
             if event.type == "warning":
                 break
         platform.model.release("rest")

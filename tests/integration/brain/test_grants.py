@@ -26,7 +26,7 @@ from tests.support.platform import (
 async def ask_with(platform: Platform, grant: Grant) -> RunStream:
     """Make a run for a caller with a grant."""
     request = RunRequest(input="How is the disk?", thread_id=new_id())
-    accepted = await platform.services.acceptance.accept(replace(CALLER, grant=grant), request)
+    accepted = await platform.services.runs.acceptance.accept(replace(CALLER, grant=grant), request)
     return await platform.finish(accepted.key)
 
 

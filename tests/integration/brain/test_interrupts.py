@@ -34,29 +34,31 @@ async def begun(platform: Platform, text: str, *, thread: str = "thread", **conf
 
 
 async def status(platform: Platform, key: RunKey) -> RunStatus:
-    return (await platform.services.documents.row(key)).status
+    return (await platform.services.runs.documents.row(key)).status
 
 
 async def waiting(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
-    return await platform.services.interrupts.waiting(key.tenant, run=key.id)
+    return await platform.services.runs.interrupts.waiting(key.tenant, run=key.id)
 
 
 async def answer(platform: Platform, key: RunKey, payload: Mapping[str, Any] | None, number: int = 0) -> None:
     """Resolve the run's open interrupt of that number, or cancel it."""
     open_ones = await waiting(platform, key)
     state = "cancelled" if payload is None else "resolved"
-    await platform.services.interrupts.answer(key, [InterruptAnswer(open_ones[number].id, state, payload or {})], "me")
+    await platform.services.runs.interrupts.answer(
+        key, [InterruptAnswer(open_ones[number].id, state, payload or {})], "me"
+    )
 
 
 async def lapse(platform: Platform, database_url: str) -> None:
     """Let the time of everything that waits be over, and sweep."""
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute("UPDATE interrupts SET expires_at = now() - interval '1 second'")
-    await platform.services.interrupts.expire()
+    await platform.services.runs.interrupts.expire()
 
 
 async def stream(platform: Platform, key: RunKey) -> list[str]:
-    return [event.type for event in await platform.services.reader.events(key)]
+    return [event.type for event in await platform.services.runs.reader.events(key)]
 
 
 async def clarifications(database_url: str) -> int:
@@ -162,7 +164,7 @@ async def test_first_message_on_the_thread_answers_the_question_and_the_second_d
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
-    interrupts = platform.services.interrupts
+    interrupts = platform.services.runs.interrupts
 
     answered = [await interrupts.answer_thread(CALLER, "thread", text) for text in ("the first", "another")]
 
@@ -231,7 +233,7 @@ async def test_repeated_answer_is_accepted_and_a_contradicting_one_refused(
     script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
-    interrupts, said = platform.services.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
+    interrupts, said = platform.services.runs.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
 
     with pytest.raises(NotFoundError):
         await interrupts.answer(RunKey("other", key.id), [said], "me")
@@ -256,4 +258,6 @@ async def test_answer_after_the_expiry_is_refused(platform: Platform, script: Sc
     await lapse(platform, database_url)
 
     with pytest.raises(ConflictError):
-        await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "a"})], "me")
+        await platform.services.runs.interrupts.answer(
+            key, [InterruptAnswer(asked.id, "resolved", {"answer": "a"})], "me"
+        )

@@ -56,7 +56,7 @@ async def test_secrets_that_a_server_gives_away_are_in_no_sink(
         async with opened(servers=servers, tracing=tracing, tool_result_chars=4_000) as platform:
             ended = await platform.ask("Show what you have.")
             prompts = str(platform.model.bodies)
-            async with platform.services.engine.connect() as connection:
+            async with platform.services.storage.engine.connect() as connection:
                 artifacts = (await connection.scalars(text("SELECT content FROM artifacts"))).all()
                 tables = (await connection.scalars(_TABLES)).all()
                 rows = [

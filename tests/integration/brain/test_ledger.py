@@ -63,13 +63,13 @@ async def cut_off(platform: Platform, effects: EffectRecorder, at: str = "done")
 
 async def result_told(platform: Platform, key: RunKey) -> None:
     """Return once the result of a call is durable."""
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         if event.type == "tool_result":
             return
 
 
 async def rows(platform: Platform, key: RunKey) -> Sequence[LedgerRow]:
-    return await LedgerReader(platform.services.engine).calls(key)
+    return await LedgerReader(platform.services.storage.engine).calls(key)
 
 
 def asked_about(question: StoredInterrupt) -> tuple[str, str]:
@@ -121,7 +121,7 @@ async def test_interrupted_unsafe_call_is_in_doubt_and_its_question_shows_the_ca
 
     (row,) = await rows(platform, key)
     (question,) = await open_interrupts(platform, key)
-    record = await platform.services.documents.row(key)
+    record = await platform.services.runs.documents.row(key)
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
     assert asked_about(question) == ("effects.charge", "a")
@@ -566,7 +566,7 @@ async def test_reconcile_tool_of_a_switched_off_server_is_not_called(
         async with platform.executing(key) as life:
             await effects.until("done", "a")
             [out] = effects.lines("done")
-            await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+            await platform.services.storage.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
             await refused(platform)
             os.kill(out["pid"], signal.SIGKILL)
             await life

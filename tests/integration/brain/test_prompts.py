@@ -64,7 +64,7 @@ def config_of(platform: Platform) -> Any:
 
 
 async def wordings_of(platform: Platform, key: RunKey) -> list[Any]:
-    steps = await platform.services.reader.steps(key)
+    steps = await platform.services.runs.reader.steps(key)
     return [step.metadata["prompt"] for step in steps if step.type == "llm_call"]
 
 
@@ -123,7 +123,7 @@ async def test_of_two_reloads_at_once_the_texts_that_were_read_last_are_in_force
 
     assert later.changes.prompts.changed == ("supervisor",)
     assert not done.changes
-    assert (await platform.services.epochs.active()).manifest.prompt_version("supervisor").version == 2
+    assert (await platform.services.storage.epochs.active()).manifest.prompt_version("supervisor").version == 2
 
 
 @pytest.mark.parametrize("away", ["stopped", "silent", "garbage", "wrong keys"])
@@ -142,7 +142,7 @@ async def test_texts_stay_while_langfuse_has_no_usable_answer(
 
     async with another(**({"langfuse_secret_key": "no"} if away == "wrong keys" else {})) as platform:
         planned, done = await plan(platform), await reload(platform)
-        pinned = (await platform.services.epochs.active()).manifest.prompt_version("supervisor")
+        pinned = (await platform.services.storage.epochs.active()).manifest.prompt_version("supervisor")
 
     assert not planned.changes
     assert not done.changes
@@ -239,7 +239,7 @@ async def test_runs_are_found_by_the_wording_that_they_used(
     await reload(platform)
     runs.append(await platform.ask("Hello?", thread="c"))
 
-    [new] = (await platform.services.documents.read(runs[1].key)).prompts
+    [new] = (await platform.services.runs.documents.read(runs[1].key)).prompts
     shown = await platform.services.prompt_catalog.show(str(new["hash"])[:8])
 
     first, second, third = (run.key.id for run in runs)
@@ -250,8 +250,8 @@ async def test_runs_are_found_by_the_wording_that_they_used(
 
 
 async def found_by(platform: Platform, digest: str) -> list[str]:
-    which = RunFilter(prompt=PromptFilter(digest, await platform.services.epochs.pinning_prompt(digest)))
-    return [run.run_id for run in await platform.services.listing.latest("default", limit=9, which=which)]
+    which = RunFilter(prompt=PromptFilter(digest, await platform.services.storage.epochs.pinning_prompt(digest)))
+    return [run.run_id for run in await platform.services.runs.listing.latest("default", limit=9, which=which)]
 
 
 async def test_rollback_of_servers_keeps_prompts(
@@ -263,7 +263,7 @@ async def test_rollback_of_servers_keeps_prompts(
 
     done = await platform.services.registry.rollback(1, ACTOR)
 
-    pinned = (await platform.services.epochs.active()).manifest.prompt_version("supervisor")
+    pinned = (await platform.services.storage.epochs.active()).manifest.prompt_version("supervisor")
     assert done.changes.servers.removed == ("extra",)
     assert not done.changes.prompts
     assert (pinned.source, pinned.version) == ("langfuse", 1)
@@ -292,8 +292,8 @@ async def test_start_keeps_texts_of_langfuse_and_takes_those_of_the_folder(
     (folder / "judge.md").write_text(BROKEN)
 
     async with another(prompts_dir=folder) as platform:
-        manifest = (await platform.services.epochs.active()).manifest
-        used = await platform.services.rosters.prompts((await platform.services.epochs.active()).number)
+        manifest = (await platform.services.storage.epochs.active()).manifest
+        used = await platform.services.storage.rosters.prompts((await platform.services.storage.epochs.active()).number)
 
     assert len(langfuse_server.requested) == asked
     assert manifest.prompt_version("supervisor").source == "langfuse"

@@ -29,7 +29,7 @@ LOOK = calls(("look", {"thing": "disk"}))
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
     """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return

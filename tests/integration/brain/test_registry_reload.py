@@ -209,14 +209,14 @@ async def test_policy_decides_which_changes_are_followed_and_a_server_wide_effec
 
     done = await registry.reload(config, ADMIN, relist=True)
 
-    servers = (await platform.services.epochs.get(done.epoch)).manifest.servers
+    servers = (await platform.services.storage.epochs.get(done.epoch)).manifest.servers
     effects = {name: [pin.effect for pin in entry.tools.values()] for name, entry in servers.items()}
     assert effects == {"strict": [], "text": [Effect.READ], "follow": [Effect.UNSAFE]}
 
     [pin] = (await platform.services.server_documents.one("follow")).pins
     confirmed = await registry.approve("follow", {"act": pin.offered_hash or ""}, ADMIN)
 
-    tools = (await platform.services.epochs.get(confirmed.epoch)).manifest.servers["follow"].tools
+    tools = (await platform.services.storage.epochs.get(confirmed.epoch)).manifest.servers["follow"].tools
     assert (pin.state, pin.by, tools["act"].effect) == ("approved", "policy", Effect.READ)
 
 
@@ -239,13 +239,13 @@ async def test_rollback_creates_a_new_epoch_with_the_content_of_an_earlier_one(
 ) -> None:
     registry = platform.services.registry
     before = await stored(engine)
-    original = await platform.services.epochs.active()
+    original = await platform.services.storage.epochs.active()
     await registry.reload(make(other={}), ADMIN)
     await registry.reload({}, ADMIN)
 
     done = await registry.rollback(original.number, ADMIN)
 
-    active = await platform.services.epochs.active()
+    active = await platform.services.storage.epochs.active()
     assert (done.epoch, active.number, active.manifest) == (4, 4, original.manifest)
     assert done.changes.servers.added == ("bench", "shop")
     assert [row[:9] for row in (await stored(engine))[:-1]] == [row[:9] for row in before[:-1]]  # pyright: ignore[reportIndexIssue]
@@ -301,7 +301,7 @@ async def test_rollback_leaves_teams_as_they_are_now(platform: Platform, make: C
     back = await registry.rollback(1, ADMIN)
     forth = await registry.rollback(both.epoch, ADMIN)
 
-    manifest = (await platform.services.epochs.active()).manifest
+    manifest = (await platform.services.storage.epochs.active()).manifest
     assert back.broken_teams == {"red/kept": "looker: Its server 'extra' was removed."}
     assert forth.broken_teams == {}
     assert manifest.teams.keys() == {"red/kept"}
@@ -334,7 +334,9 @@ async def test_audit_entry_of_each_change_names_actor_and_origin(
     assert {entry.actor for entry in entries} == {ADMIN}
     assert entries[0].change.detail["servers"]["removed"] == ["extra"]
     assert (start.actor, start.change.action) == (Actor.local("start"), "registry.start")
-    assert [(record.number, record.actor, record.origin) for record in await platform.services.epochs.latest(2)] == [
+    assert [
+        (record.number, record.actor, record.origin) for record in await platform.services.storage.epochs.latest(2)
+    ] == [
         (4, "key-1", "192.0.2.7"),
         (3, "key-1", "192.0.2.7"),
     ]
@@ -367,7 +369,7 @@ async def test_runs_continue_during_reloads(
     stream = [run.result() for run in runs]
     assert [run.status for run in stream] == ["succeeded"] * 5
     assert {run.of("run_started")[0]["epoch"] for run in stream} == {1}
-    assert await platform.services.epochs.active_number() == 5
+    assert await platform.services.storage.epochs.active_number() == 5
 
 
 @pytest.mark.parametrize("changed_before", [False, True])
@@ -408,7 +410,7 @@ async def test_every_process_applies_a_reload_before_its_polling_interval_ends(
             await wait_for(lambda: {runtime.epoch_follower.epoch for runtime in runtimes} == {done.epoch}, seconds=SOON)  # noqa: B023
 
             assert all(runtime.gateway.listing(name) is not None for runtime in runtimes)
-            assert await second.services.epochs.active_number() == done.epoch
+            assert await second.services.storage.epochs.active_number() == done.epoch
     assert runtimes[0].gateway.listing("shop") is None
 
 
@@ -433,10 +435,13 @@ async def test_epochs_of_unfinished_runs_stay_open(
         key = await platform.accept("Hello.")
         await platform.services.registry.reload(make(bench={}), ADMIN)
         await platform.worker_runtime.epoch_follower.tidy()
-        held = {record.number: (record.runs, record.closed_at) for record in await platform.services.epochs.latest(5)}
+        held = {
+            record.number: (record.runs, record.closed_at)
+            for record in await platform.services.storage.epochs.latest(5)
+        }
         await platform.finish(key)
         await platform.worker_runtime.epoch_follower.tidy()
-        left = {record.number: record for record in await platform.services.epochs.latest(5)}
+        left = {record.number: record for record in await platform.services.storage.epochs.latest(5)}
 
     assert held[1] == (1, None)
     assert left[1].closed_at is not None

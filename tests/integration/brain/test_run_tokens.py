@@ -30,9 +30,9 @@ async def test_run_that_exceeds_its_tokens_asks_for_more(opened: Open, script: S
     async with opened(run_tokens=30) as platform:
         key = await platform.accept("How is the disk?", limits={"tokens": 10_000})
         await execute_run(platform, key)
-        waiting = (await platform.services.documents.row(key)).status
+        waiting = (await platform.services.runs.documents.row(key)).status
         [asked] = await open_interrupts(platform, key)
-        await platform.services.interrupts.answer(
+        await platform.services.runs.interrupts.answer(
             key, [InterruptAnswer(asked.id, "resolved", {"tokens": 10_000})], "me"
         )
         stream = await platform.finish(key)
@@ -65,9 +65,9 @@ async def test_run_whose_endpoint_reports_no_usage_reaches_its_ceiling_with_one_
     ):
         key = await platform.accept("How is the disk?")
         await execute_run(platform, key)
-        waiting = (await platform.services.documents.row(key)).status
+        waiting = (await platform.services.runs.documents.row(key)).status
         [asked] = await open_interrupts(platform, key)
-        await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
+        await platform.services.runs.interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
         stream = await platform.finish(key)
 
     assert (waiting, stream.status) == (RunStatus.WAITING, "budget_exhausted")

@@ -21,8 +21,9 @@ async def call_bench(platform: Platform, script: ScriptedModel) -> None:
 
 async def opened_by_start(platform: Platform) -> int:
     """Return how many sessions are open or opening once the start is finished."""
-    await platform.worker_runtime.finish_start()
-    return platform.worker_runtime.gateway.open_sessions
+    runtime = platform.worker_runtime
+    await warm_recent_servers(RecentCalls(platform.services.storage.engine), runtime.gateway, runtime.halts)
+    return runtime.gateway.open_sessions
 
 
 async def test_start_opens_a_session_of_the_server_that_was_called_before(opened: Open, script: ScriptedModel) -> None:
@@ -31,7 +32,7 @@ async def test_start_opens_a_session_of_the_server_that_was_called_before(opened
         await call_bench(platform, script)
 
     async with opened() as platform:
-        called = await RecentCalls(platform.services.engine).servers()
+        called = await RecentCalls(platform.services.storage.engine).servers()
         used = await opened_by_start(platform)
 
     assert called == [CalledServer("default", "bench")]
@@ -43,7 +44,7 @@ async def test_start_opens_no_session_of_a_server_that_is_switched_off_for_its_c
 ) -> None:
     async with opened() as platform:
         await call_bench(platform, script)
-        await platform.services.switches.off(Target("server", "bench"), "It lies.", ADMIN)
+        await platform.services.storage.switches.off(Target("server", "bench"), "It lies.", ADMIN)
 
     async with opened() as platform:
         assert await opened_by_start(platform) == 0
@@ -58,6 +59,6 @@ async def test_start_opens_at_most_four_sessions_and_none_of_removed_servers(
 
     async with opened(servers={f"s{number}": workbench.as_server("read") for number in range(1, 6)}) as platform:
         gateway = platform.worker_runtime.gateway
-        await warm_recent_servers(Called(platform.services.engine), gateway, NO_HALTS)
+        await warm_recent_servers(Called(platform.services.storage.engine), gateway, NO_HALTS)
 
         assert gateway.open_sessions == 4

@@ -20,6 +20,7 @@ from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.postgres.engine import Engine, connected, execute_autocommit, fetch_autocommit
 from starling.infra.postgres.skill_vectors import open_skill_vectors
+from tests.integration.brain.conftest import Open
 from tests.support.platform import Platform
 
 TOOLS = {"desk.find": "1", "desk.file": "2"}
@@ -255,12 +256,11 @@ async def test_vector_of_another_length_is_ignored_by_recall_and_by_the_index(
         assert cosines == {"Find the golden door.": None, "Open the golden gate.": None}
 
 
-async def test_worker_embeds_skills_of_another_model_once_its_start_is_over(platform: Platform) -> None:
-    engine = platform.services.engine
+async def test_worker_embeds_skills_of_another_model_from_its_start_on(platform: Platform, opened: Open) -> None:
+    engine = platform.services.storage.engine
     await add(engine, row("a", "Find the red book.", SHORT, "other:m"))
     models = "SELECT model FROM skills"
 
-    await platform.worker_runtime.finish_start()
-
-    while await fetch_autocommit(engine, models, {}) != [("static",)]:  # noqa: ASYNC110 - it is another task
-        await asyncio.sleep(0.01)
+    async with opened():
+        while await fetch_autocommit(engine, models, {}) != [("static",)]:  # noqa: ASYNC110 - it is another task
+            await asyncio.sleep(0.01)

@@ -45,7 +45,7 @@ class ErringModel(ScriptedModel):
 async def stored(platform: Platform, tenant: str = "default") -> list[dict[str, Any]]:
     """The rows of a tenant's skills, oldest first."""
     query = "SELECT to_jsonb(skills) - 'words' - 'embedding' FROM skills WHERE tenant = %(tenant)s ORDER BY id"
-    return [row for (row,) in await fetch_autocommit(platform.services.engine, query, {"tenant": tenant})]
+    return [row for (row,) in await fetch_autocommit(platform.services.storage.engine, query, {"tenant": tenant})]
 
 
 def look_twice(script: ScriptedModel) -> None:
@@ -72,7 +72,7 @@ async def test_approved_task_stores_a_skill_and_a_similar_one_recalls_it(
     ]
     (used,) = second.of("task_result")[0]["skills"]
     assert used == {"id": first["id"], "task": "Look at the {thing}.", "followed": True}
-    document = await platform.services.documents.read(second.key)
+    document = await platform.services.runs.documents.read(second.key)
     assert [(task.path, [skill.id for skill in task.skills]) for task in document.tasks] == [("t1", [first["id"]])]
     (agent,) = [r for r in platform.requests_containing('<task id="t1">') if "right disk" in str(r) and "tools" in r]
     assert "<skill id=" in agent["messages"][1]["content"]
@@ -174,7 +174,7 @@ async def test_skill_of_another_definition_of_a_tool_is_not_recalled(platform: P
     look_twice(script)
     await platform.ask("How is the left disk?")
     await execute_autocommit(
-        platform.services.engine, """UPDATE skills SET tools = '{"bench.look": "other"}' RETURNING 1""", {}
+        platform.services.storage.engine, """UPDATE skills SET tools = '{"bench.look": "other"}' RETURNING 1""", {}
     )
 
     stream = await platform.ask("And the right disk?", thread="another")
@@ -186,7 +186,7 @@ async def test_skill_of_another_definition_of_a_tool_is_not_recalled(platform: P
 async def test_tenant_recalls_no_skill_of_another(platform: Platform, script: ScriptedModel) -> None:
     look_twice(script)
     await platform.ask("How is the left disk?")
-    await execute_autocommit(platform.services.engine, "UPDATE skills SET tenant = 'other' RETURNING 1", {})
+    await execute_autocommit(platform.services.storage.engine, "UPDATE skills SET tenant = 'other' RETURNING 1", {})
 
     stream = await platform.ask("And the right disk?", thread="another")
 
@@ -201,7 +201,7 @@ async def test_skill_that_is_not_active_is_neither_recalled_nor_stored_anew(
     look_twice(script)
     await platform.ask("How is the left disk?")
     await execute_autocommit(
-        platform.services.engine, "UPDATE skills SET state = %(state)s RETURNING 1", {"state": state}
+        platform.services.storage.engine, "UPDATE skills SET state = %(state)s RETURNING 1", {"state": state}
     )
 
     stream = await platform.ask("And the right disk?", thread="another")
@@ -251,11 +251,11 @@ async def test_resumed_task_has_the_skills_that_it_began_with(platform: Platform
         await platform.model.received(before + 1)
         platform.model.release(str(before + 1))
         await platform.model.received(before + 2)
-        async for event in platform.services.reader.follow(key):
+        async for event in platform.services.runs.reader.follow(key):
             if event.type == "task_start":  # stored with the context
                 break
     script.held = False
-    await execute_autocommit(platform.services.engine, "UPDATE skills SET template = 'changed' RETURNING 1", {})
+    await execute_autocommit(platform.services.storage.engine, "UPDATE skills SET template = 'changed' RETURNING 1", {})
 
     stream = await platform.finish(key)
 
@@ -328,7 +328,7 @@ async def test_result_of_a_rejected_attempt_that_instructs_puts_the_skill_in_qua
 async def test_error_of_the_memory_of_skills_fails_no_task(platform: Platform, script: ScriptedModel) -> None:
     look_twice(script)
     await platform.ask("How is the left disk?")
-    async with platform.services.engine.begin() as connection:  # so that every query over skills fails
+    async with platform.services.storage.engine.begin() as connection:  # so that every query over skills fails
         await connection.execute(text("ALTER TABLE skills RENAME COLUMN state TO other"))
 
     stream = await platform.ask("And the right disk?", thread="another")

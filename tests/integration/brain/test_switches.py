@@ -45,11 +45,13 @@ async def answers(platform: Platform, code: str, **whose: Any) -> ToolOutcome:
 
 async def accept(platform: Platform, key_id: str) -> RunKey:
     caller = Principal("default", key_id, frozenset(Scope))
-    return (await platform.services.acceptance.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
+    return (
+        await platform.services.runs.acceptance.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))
+    ).key
 
 
 async def test_calls_of_members_stop_with_any_team_that_they_are_in(platform: Platform) -> None:
-    await platform.services.switches.off(Target("agent", "outer"), "It lies.", ADMIN)
+    await platform.services.storage.switches.off(Target("agent", "outer"), "It lies.", ADMIN)
 
     refused = await answers(platform, "switched_off", agent="watcher", teams=("outer", "inner"))
     elsewhere = await looked(platform, agent="outer", teams=("inner",))
@@ -60,10 +62,10 @@ async def test_calls_of_members_stop_with_any_team_that_they_are_in(platform: Pl
 
 async def test_switched_off_server_is_called_by_no_worker(opened: Open) -> None:
     async with opened() as one, opened() as other:
-        await one.services.switches.off(SERVER, "It lies.", ADMIN)
+        await one.services.storage.switches.off(SERVER, "It lies.", ADMIN)
         refused = [await answers(platform, "switched_off") for platform in (one, other)]
         elsewhere = await looked(one, server="shop")
-        await other.services.switches.on(SERVER, ADMIN)
+        await other.services.storage.switches.on(SERVER, ADMIN)
         allowed = [await answers(platform, "") for platform in (one, other)]
 
     texts = {outcome.text for outcome in refused}
@@ -72,8 +74,8 @@ async def test_switched_off_server_is_called_by_no_worker(opened: Open) -> None:
 
 
 async def test_agent_or_server_is_switched_off_for_one_tenant_only(platform: Platform) -> None:
-    await platform.services.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
-    await platform.services.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
+    await platform.services.storage.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
+    await platform.services.storage.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
 
     await answers(platform, "switched_off", tenant="mill")
     refused = await answers(platform, "switched_off", agent="clerk", tenant="bank")
@@ -84,10 +86,10 @@ async def test_agent_or_server_is_switched_off_for_one_tenant_only(platform: Pla
 
 
 async def test_one_tenant_or_all_tenants_are_switched_off(platform: Platform) -> None:
-    await platform.services.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
+    await platform.services.storage.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
     one = await answers(platform, "switched_off", tenant="bank")
     other = await looked(platform, tenant="shop")
-    await platform.services.switches.off(Target("tenant", "*"), "Fire.", ADMIN)
+    await platform.services.storage.switches.off(Target("tenant", "*"), "Fire.", ADMIN)
     every = await answers(platform, "switched_off", tenant="shop")
 
     assert one.text.startswith("The tenant bank is switched off: Closed.")
@@ -104,7 +106,7 @@ async def test_running_run_makes_no_further_call_to_a_switched_off_server(
     key = await platform.accept("How is the disk?")
     life = asyncio.get_running_loop().create_task(platform.finish(key))
     await platform.model.received(2)
-    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
     await answers(platform, "switched_off")
 
     platform.model.release("off")
@@ -119,8 +121,8 @@ async def test_running_run_makes_no_further_call_to_a_switched_off_server(
 
 async def test_supervisor_prompt_marks_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="I can't."))
-    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
-    await platform.services.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
+    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.storage.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
     await answers(platform, "switched_off")
 
     await platform.ask("How is the disk?")
@@ -138,11 +140,11 @@ async def test_revoked_key_stops_the_calls_of_its_runs(
     script.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
     script.reviewer(verdict("REJECTED", "Nothing was looked at."))
     script.qa(Answer("It couldn't be done."))
-    row, _ = await platform.services.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
+    row, _ = await platform.services.storage.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
     key = await accept(platform, row.id)
     life = asyncio.get_running_loop().create_task(platform.finish(key))
     await platform.model.received(2)
-    await platform.services.keys.revoke(row.id, ADMIN)
+    await platform.services.storage.keys.revoke(row.id, ADMIN)
     await answers(platform, "switched_off", caller=row.id)
 
     platform.model.release("off")
@@ -154,10 +156,10 @@ async def test_revoked_key_stops_the_calls_of_its_runs(
 
 
 async def test_each_switch_writes_an_audit_entry_and_an_audit_event(platform: Platform) -> None:
-    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
-    await platform.services.switches.on(SERVER, ADMIN)
+    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.storage.switches.on(SERVER, ADMIN)
 
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()
         stream = (await connection.execute(select(audit_events).order_by(audit_events.c.id))).all()
 

@@ -36,7 +36,7 @@ async def build(platform: Platform) -> RunKey:
 async def decide(platform: Platform, key: RunKey, **payload: Any) -> Any:
     """Have the local user answer the one approval that a run waits for; return the call that it is about."""
     (asked,) = await open_interrupts(platform, key)
-    await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", payload)], "local")
+    await platform.services.runs.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", payload)], "local")
     return asked.call
 
 

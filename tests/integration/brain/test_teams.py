@@ -38,7 +38,7 @@ async def platform(opened: Open) -> AsyncGenerator[Platform]:
 
 async def stored(platform: Platform, key: RunKey) -> list[str]:
     """The namespaces that a run has checkpoints in."""
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         return list(await connection.scalars(text(_STORED), {"run": key.id}))
 
 
@@ -55,7 +55,7 @@ async def test_team_works_inside_the_run_and_leaves_no_checkpoint(
     assert (stream.status, stream.reply, workbench.done()) == ("succeeded", "It is changed [1].", ["change door"])
     assert [event["path"] for event in stream.of("plan")] == ["", "t3"]
     assert [event["path"] for event in stream.of("task_start")] == ["t3", "t3/t1"]
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         assert await connection.scalar(text(_LEFT)) == 0
 
 
@@ -84,7 +84,7 @@ async def test_question_of_a_team_counts_for_the_thread(platform: Platform, scri
 
     stream = await platform.finish(key)
 
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         asked = await connection.scalar(text("SELECT max(clarifications) FROM branches"))
     assert (stream.status, asked) == ("succeeded", 1)
 
@@ -121,7 +121,7 @@ async def test_team_that_fails_before_it_resumes_its_member_ends_after_the_membe
     key = await platform.accept("Wait for the door.")
     async with platform.executing(key):
         await wait_until_noted("wait door", workbench.done)
-    async with platform.services.engine.begin() as connection:
+    async with platform.services.storage.engine.begin() as connection:
         changed = "UPDATE journal SET request_hash = 'other' WHERE path = 't3.review' AND kind = 'answer'"
         await connection.execute(text(changed))
 
@@ -212,7 +212,7 @@ async def test_cancelled_run_stops_its_teams_at_every_level(platform: Platform, 
     key = await platform.accept("Look.")
     async with platform.executing(key) as life:
         await platform.model.received(4)
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
         await life
 
     stream = await platform.stream(key)
@@ -250,7 +250,7 @@ async def test_reply_of_a_cancelled_run_names_what_a_team_changed_once(
     key = await platform.accept("Change the door, then tell.")
     async with platform.executing(key) as life:
         await platform.model.received(7)
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
         await life
 
     reply = (await platform.stream(key)).reply

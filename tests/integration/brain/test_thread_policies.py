@@ -16,7 +16,7 @@ from tests.support.platform import CALLER, Platform, ScriptedModel, decision
 
 async def accept(platform: Platform, policy: Policy, thread: str = "thread") -> RunKey:
     request = RunRequest(input="Hi.", thread_id=thread, policy=policy)
-    return (await platform.services.acceptance.accept(CALLER, request)).key
+    return (await platform.services.runs.acceptance.accept(CALLER, request)).key
 
 
 async def statuses(url: str) -> list[str]:

@@ -26,7 +26,7 @@ async def test_equal_call_of_another_run_gets_the_first_ones_result_and_a_row_of
     async with opened(servers={"effects": server}) as platform:
         keys = [await platform.accept("Charge a.", thread=f"thread {number}") for number in range(2)]
         streams = [await platform.finish(key) for key in keys]
-        rows = [row for key in keys for row in await LedgerReader(platform.services.engine).calls(key)]
+        rows = [row for key in keys for row in await LedgerReader(platform.services.storage.engine).calls(key)]
 
     assert effects.done() == ["charge a"]
     assert [row.state for row in rows] == ["succeeded", "succeeded"]

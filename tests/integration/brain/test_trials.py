@@ -59,7 +59,7 @@ async def sources(platform: Platform) -> list[list[tuple[str, str]]]:
 
 async def stored(platform: Platform, query: str) -> tuple[int, ...]:
     """Return the only row of a query of counts."""
-    async with platform.services.engine.connect() as connection:
+    async with platform.services.storage.engine.connect() as connection:
         return tuple((await connection.execute(text(query))).one())
 
 
@@ -117,7 +117,7 @@ async def test_crashed_build_keeps_its_design_where_a_server_was_switched_off_si
             platform.model.release("1")
             await platform.model.received(2)
         script.held = False
-        await platform.services.switches.off(Target("server", "shop"), "a test", Actor.local("test"))
+        await platform.services.storage.switches.off(Target("server", "shop"), "a test", Actor.local("test"))
         stream = await platform.finish(key)
 
     assert stream.status == "succeeded", stream.reply
@@ -178,7 +178,7 @@ async def test_cancelled_proof_ends_every_task_of_its_trial(
     async with platform.executing(key) as life:
         platform.model.release("1")
         await platform.model.received(3)
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
         await life
 
     stream = await platform.stream(key)

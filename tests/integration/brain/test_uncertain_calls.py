@@ -35,7 +35,7 @@ async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Plat
 
 
 async def states(platform: Platform, key: RunKey) -> list[str]:
-    return [str(row.state) for row in await LedgerReader(platform.services.engine).calls(key)]
+    return [str(row.state) for row in await LedgerReader(platform.services.storage.engine).calls(key)]
 
 
 async def degraded(platform: Platform, key: RunKey) -> str:
@@ -141,7 +141,7 @@ async def test_idempotent_call_that_timed_out_is_repeated_under_the_same_key(
             effects.open("gate")
             await run
         stream = await platform.stream(key)
-        found = await LedgerReader(platform.services.engine).calls(key)
+        found = await LedgerReader(platform.services.storage.engine).calls(key)
         parts = await degraded(platform, key)
 
     assert effects.done() == ["pay a"]
@@ -190,7 +190,7 @@ async def test_idempotent_call_of_the_former_version_is_repeated_under_the_key_t
 
     stream = await platform.finish(key)
 
-    first, second = await LedgerReader(platform.services.engine).calls(key)
+    first, second = await LedgerReader(platform.services.storage.engine).calls(key)
     _, *sent = [line["key"] for line in effects.lines("arrived")]
     assert (stream.status, sent) == ("succeeded", [first.key, first.key])
     assert second.key != first.key

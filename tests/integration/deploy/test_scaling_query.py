@@ -20,9 +20,9 @@ async def test_scaling_query_counts_runs_that_need_a_slot_and_none_that_ended_or
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
     database = Database(database_url, database_url)
     async with open_services(Settings(), database) as services:
-        ended = await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="ended"))
-        await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
-        await services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
+        ended = await services.runs.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="ended"))
+        await services.runs.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
+        await services.runs.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id="queued"))
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             before = await (await connection.execute(query)).fetchone()
             await connection.execute(

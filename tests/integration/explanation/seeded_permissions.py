@@ -68,10 +68,12 @@ async def _revoked_key(stage: Stage) -> RunStream:
     )
     plan.quick("gate", after=["seat"])
     plan.give(reply="The seat is not booked.")
-    row, _ = await stage.platform.services.keys.create(KeySpec("test", stage.tenant, frozenset([Scope.RUN])), ADMIN)
+    row, _ = await stage.platform.services.storage.keys.create(
+        KeySpec("test", stage.tenant, frozenset([Scope.RUN])), ADMIN
+    )
     key = await stage.accept(key_id=row.id)
     async with stage.held_at(key, "seat") as life:
-        await stage.platform.services.keys.revoke(row.id, ADMIN)
+        await stage.platform.services.storage.keys.revoke(row.id, ADMIN)
         await stage.refused("travel", "gate", {"flight": "LH760"}, caller=row.id)
     return await life
 
@@ -91,10 +93,12 @@ async def _key_revoked_while_a_team_works(stage: Stage) -> RunStream:
     stage.script.agent("reserve_seats", Answer("", _BOOK.tool_calls, hold=stage.gate), _BOOK)
     stage.script.supervisor(decision(*plan.tasks), decision(*inside), decision())
     plan.give(reply="LH454 leaves from B12 [3]; no seats are booked.")
-    row, _ = await stage.platform.services.keys.create(KeySpec("desk", stage.tenant, frozenset([Scope.RUN])), ADMIN)
+    row, _ = await stage.platform.services.storage.keys.create(
+        KeySpec("desk", stage.tenant, frozenset([Scope.RUN])), ADMIN
+    )
     key = await stage.accept(key_id=row.id)
     async with stage.held_at(key, "trip/reserve_seats") as life:
-        await stage.platform.services.keys.revoke(row.id, ADMIN)
+        await stage.platform.services.storage.keys.revoke(row.id, ADMIN)
         await stage.refused("depot", "stock", {"item": "tea"}, caller=row.id)
     return await life
 
@@ -110,7 +114,9 @@ async def _switched_off_server(stage: Stage) -> RunStream:
     plan.give(reply="The paper is not reserved.")
     key = await stage.accept()
     async with stage.held_at(key, "order") as life:
-        await stage.platform.services.switches.off(Target("server", "depot", stage.tenant), "Stock-taking.", ADMIN)
+        await stage.platform.services.storage.switches.off(
+            Target("server", "depot", stage.tenant), "Stock-taking.", ADMIN
+        )
         await stage.refused("depot", "stock", {"item": "tea"}, tenant=stage.tenant)
     return await life
 

@@ -14,17 +14,18 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import open_worker_runtime
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
+from starling.app.services import Services
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import Event, read_events
+from tests.support.worker_runtime import open_worker_runtime
 
 SERVERS = {
     "system_health": {
@@ -63,7 +64,7 @@ async def running_api(database_url: str, folder: Path, servers: Mapping[str, Any
         open_services(settings, database) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):

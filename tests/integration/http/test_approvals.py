@@ -14,12 +14,12 @@ from pydantic import SecretStr
 
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import open_worker_runtime
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
+from starling.app.services import Services
 from starling.app.worker.worker import running_worker
 from starling.core.principal import Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
@@ -31,6 +31,7 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, calls, decision, task, verdict
 from tests.support.soak import rounds
 from tests.support.sse import Event, read_events
+from tests.support.worker_runtime import open_worker_runtime
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 type Body = dict[str, Any]
@@ -93,7 +94,7 @@ async def open_desk(
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
@@ -134,7 +135,7 @@ async def test_run_continues_after_its_listed_question_is_answered(desk: Desk, s
     assert stream["interrupts"] == []
     ended = await desk.reached(run_id, "succeeded")
     assert ended["result"]["reply"] == "Fine."
-    [entry] = await latest(desk.services.engine, "default", limit=1)
+    [entry] = await latest(desk.services.storage.engine, "default", limit=1)
     assert (entry.change.action, entry.change.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
@@ -191,7 +192,7 @@ async def test_answer_after_the_expiry_is_refused(
     async with open_desk(database_url, model, tmp_path, interrupt_seconds=0.001) as desk:
         accepted = await desk.call("POST", "/v1/runs", {"input": "Is the disk fine?", "thread_id": "t"})
         while (run := await desk.call("GET", f"/v1/runs/{accepted['run_id']}", status=200))["ended_at"] is None:
-            await desk.services.interrupts.expire()  # as the sweeps do, by and by
+            await desk.services.runs.interrupts.expire()  # as the sweeps do, by and by
         [asked] = [event.data for event in await desk.events(run["run_id"]) if event.type == "clarification"]
 
         await desk.call("POST", f"/v1/runs/{run['run_id']}/resume", [reply(asked, {"answer": "a"})], status=409)
@@ -221,7 +222,7 @@ async def test_question_of_another_tenant_is_neither_listed_nor_answered(desk: D
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
-    _, key = await desk.services.keys.create(KeySpec("test", "other", frozenset(Scope)), Actor.local("test"))
+    _, key = await desk.services.storage.keys.create(KeySpec("test", "other", frozenset(Scope)), Actor.local("test"))
     headers = {"Authorization": f"Bearer {key}"}
 
     seen = await desk.call("GET", "/v1/approvals", status=200, headers=headers)
@@ -237,7 +238,7 @@ async def test_question_of_another_tenant_is_neither_listed_nor_answered(desk: D
 
 async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
     """Return the headers of a key that reaches only this."""
-    _, key = await desk.services.keys.create(
+    _, key = await desk.services.storage.keys.create(
         KeySpec("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
     )
     return {"Authorization": f"Bearer {key}"}

@@ -24,7 +24,7 @@ async def run_with(api: LiveApi, *contents: tuple[str, MediaType]) -> tuple[str,
     kept: list[str] = []
     for index, (text, media_type) in enumerate(contents):
         origin = ArtifactOrigin(DEFAULT_TENANT, run, f"t1.0.{index}", "poet.recite")
-        found = await api.services.artifacts.put(origin, text, media_type)
+        found = await api.services.storage.artifacts.put(origin, text, media_type)
         assert isinstance(found, str)
         kept.append(found)
     return run, kept

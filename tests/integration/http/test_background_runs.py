@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -33,7 +33,7 @@ async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[s
     settings = Settings(database_url=SecretStr(module_database_url))
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
         yield url

@@ -17,12 +17,13 @@ from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.events.run_events import Done, Failure, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult
@@ -53,17 +54,19 @@ class Quiet:
     database_url: str
 
     async def accept(self) -> RunKey:
-        return (await self.services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id=new_id()))).key
+        return (await self.services.runs.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id=new_id()))).key
 
     async def writer(self, key: RunKey) -> RunWriter:
-        return RunWriter(self.services.engine, await claimed(self.services.leases, key), self.services.broadcast)
+        return RunWriter(
+            self.services.storage.engine, await claimed(self.services.runs.leases, key), self.services.storage.broadcast
+        )
 
     async def end(self, writer: RunWriter, reply: str = "Done.", failure: Failure | None = None) -> None:
         status = "failed" if failure else "succeeded"
         if failure:
             writer.emit(failure)
         result = RunResult(status=status, reply=reply)
-        await writer.end(result, Done(usage=Usage(), status=status, reply=reply), self.services.runs)
+        await writer.end(result, Done(usage=Usage(), status=status, reply=reply), self.services.runs.repository)
         await writer.close()
 
 
@@ -73,7 +76,7 @@ async def a_quiet_api(url_of_database: str) -> AsyncGenerator[Quiet]:
     listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
     async with (
         open_services(settings, Database(url_of_database, url_of_database)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), listener) as url,
         aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
@@ -207,7 +210,7 @@ async def _piece(api: Quiet, path: str, after: int, most: int) -> list[Event]:
 
 async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> None:
     writer = await quiet.writer(key)
-    with quiet.services.broadcast.local_writer(key.id):
+    with quiet.services.storage.broadcast.local_writer(key.id):
         for number in range(100):
             for part in range(chance.randint(1, 4)):
                 writer.emit(Thinking(content=f"{number}.{part}", message_id="m"))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def headers_of_key(api: LiveApi, tenant: str) -> dict[str, str]:
     spec = KeySpec("test", tenant, frozenset([Scope.RUN]))
-    _, key = await api.services.keys.create(spec, Actor.local("test"))
+    _, key = await api.services.storage.keys.create(spec, Actor.local("test"))
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -46,7 +46,7 @@ async def test_newest_feedback_of_each_key_is_shown_with_the_run(api: LiveApi) -
     assert shown[1] == given
     assert shown[0]["comment"].startswith("Wrong, ")
     assert secret not in shown[0]["comment"]
-    audited = await latest(api.services.engine, "default", limit=3)
+    audited = await latest(api.services.storage.engine, "default", limit=3)
     assert {(entry.change.action, entry.change.target) for entry in audited} == {("run.feedback", run)}
 
 
@@ -63,5 +63,5 @@ async def test_run_of_another_tenant_takes_no_feedback(api: LiveApi) -> None:
     async with api.client.post(f"/v1/runs/{run}/feedback", json={"score": 1}, headers=stranger) as response:
         assert response.status == HTTPStatus.NOT_FOUND
 
-    async with api.services.engine.connect() as connection:
+    async with api.services.storage.engine.connect() as connection:
         assert not (await connection.execute(select(feedback).where(feedback.c.run_id == run))).all()

@@ -13,13 +13,14 @@ from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
+from starling.app.container.services import open_services
 from starling.app.http import uvicorn_server
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
+from starling.app.http.app_state import drain
 from starling.app.http.authentication import open_access_control
-from starling.app.http.dependencies import drain
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
+from starling.app.services import Services
 from starling.core.settings.schema import Settings
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import read_events
@@ -43,7 +44,7 @@ async def opened(database_url: str) -> AsyncGenerator[Opened]:
     settings = Settings(database_url=SecretStr(database_url))
     async with (
         open_services(settings, Database(database_url, database_url)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         AsyncExitStack() as closing,
     ):
         app = make_app(services, "test", access)
@@ -115,6 +116,6 @@ async def answered(client: aiohttp.ClientSession) -> tuple[int, dict[str, object
 
 def in_use(services: Services) -> int:
     """How many connections are used now."""
-    pool = services.engine.pool
+    pool = services.storage.engine.pool
     assert isinstance(pool, QueuePool)
     return pool.checkedout()

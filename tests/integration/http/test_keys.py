@@ -18,13 +18,13 @@ from sqlalchemy import func, select, update
 from mcp_gateway.configuration.servers import server_of
 from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.loopback_policy import refuse_open_binding
-from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
+from starling.app.services import Services
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
@@ -56,12 +56,12 @@ class Door:
     async def key(self, *scopes: Scope, tenant: str = "default", lifetime: timedelta | None = None) -> tuple[str, str]:
         """Make a key; return its id and the key."""
         wish = KeySpec("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
-        row, key = await self.services.keys.create(wish, ADMIN)
+        row, key = await self.services.storage.keys.create(wish, ADMIN)
         return row.id, key
 
     async def expire(self, key_id: str) -> None:
         """Have a key's time be up."""
-        async with self.services.engine.begin() as connection:
+        async with self.services.storage.engine.begin() as connection:
             await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=func.now()))
 
     @asynccontextmanager
@@ -74,7 +74,7 @@ class Door:
     async def app(self, **settings: object) -> AsyncGenerator[FastAPI]:
         """An application of its own over the same store, with other settings."""
         changed = self.settings.model_copy(update=settings)
-        async with open_access_control(changed, self.services.keys, TOKEN) as access:
+        async with open_access_control(changed, self.services.storage.keys, TOKEN) as access:
             yield make_app(self.services, "test", access)
 
 
@@ -92,7 +92,7 @@ async def door(module_database_url: str) -> AsyncGenerator[Door]:
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
         yield Door(settings, services, url)
@@ -143,7 +143,7 @@ async def test_revoked_or_expired_key_ends_its_stream(door: Door, end: str) -> N
         first = await anext(events)
         async with door.client(other) as bystander, bystander.get(f"/v1/runs/{first.data['run_id']}/events") as staying:
             await anext(staying_events := read_events(staying))
-            await (door.services.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
+            await (door.services.storage.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
             async with asyncio.timeout(60):
                 assert [event async for event in events] == []
             following = asyncio.ensure_future(anext(staying_events))
@@ -157,9 +157,11 @@ async def test_revoked_key_ends_its_waiting_request(door: Door) -> None:
     async with door.client(key) as client:
         waiting = asyncio.ensure_future(client.post("/process", json={"input": "hello", "thread_id": "wait"}))
         async with asyncio.timeout(60):
-            while not [row for row in await door.services.keys.every() if row.id == key_id and row.last_used_at]:
+            while not [
+                row for row in await door.services.storage.keys.every() if row.id == key_id and row.last_used_at
+            ]:
                 pass
-        await door.services.keys.revoke(key_id, ADMIN)
+        await door.services.storage.keys.revoke(key_id, ADMIN)
         async with asyncio.timeout(60), await waiting as response:
             assert response.status == 401
             assert "`starling key create`" in (await response.json())["remedy"]
@@ -167,7 +169,7 @@ async def test_revoked_key_ends_its_waiting_request(door: Door) -> None:
 
 async def test_revoked_key_is_refused_two_seconds_later(door: Door) -> None:
     clock = SteppedClock()
-    known = KeyService(KeyRepository(door.services.engine), clock)
+    known = KeyService(KeyRepository(door.services.storage.engine), clock)
     key_id, key = await door.key()
 
     async with (
@@ -175,7 +177,7 @@ async def test_revoked_key_is_refused_two_seconds_later(door: Door) -> None:
         calling(make_app(door.services, "test", access), key) as client,
     ):
         before = await client.get("/health")
-        await door.services.keys.revoke(key_id, ADMIN)
+        await door.services.storage.keys.revoke(key_id, ADMIN)
         clock.ahead = 2.001
         after = await client.get("/health")
 
@@ -192,7 +194,7 @@ async def test_key_that_was_served_before_reads_the_metrics_and_nothing_else_whi
         settings = Settings(database_url=SecretStr(postgres.url), require_keys=True)
         async with (
             open_services(settings, Database(postgres.url, postgres.url)) as services,
-            open_access_control(settings, known := KeyService(KeyRepository(services.engine), clock)) as access,
+            open_access_control(settings, known := KeyService(KeyRepository(services.storage.engine), clock)) as access,
         ):
             (_, key), (_, unused) = await known.create(wish, ADMIN), await known.create(wish, ADMIN)
             app = make_app(services, "test", access)
@@ -251,7 +253,7 @@ async def test_repeated_wrong_keys_are_refused_with_429_but_no_right_one(door: D
 
 async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_keys: Services) -> None:
     async def statuses() -> list[int]:
-        uncached = KeyService(KeyRepository(empty_of_keys.engine), SystemClock())
+        uncached = KeyService(KeyRepository(empty_of_keys.storage.engine), SystemClock())
         async with (
             open_access_control(Settings(), uncached) as access,
             calling(make_app(empty_of_keys, "test", access), address=HERE) as client,
@@ -259,19 +261,19 @@ async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_k
             return [(await client.get(f"http://localhost{path}")).status_code for path in ("/v1/runs", "/health")]
 
     before = await statuses()
-    row, _ = await empty_of_keys.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await empty_of_keys.storage.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
     while_active = await statuses()
-    await empty_of_keys.keys.revoke(row.id, ADMIN)
+    await empty_of_keys.storage.keys.revoke(row.id, ADMIN)
 
     assert (before, while_active, await statuses()) == ([200, 200], [401, 200], [200, 200])
 
 
 async def test_request_without_a_key_is_refused_where_other_machines_reach_the_api(empty_of_keys: Services) -> None:
-    row, _ = await empty_of_keys.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await empty_of_keys.storage.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
     open_to_all = Settings(host="0.0.0.0")  # noqa: S104 - what it is about
 
-    async with open_access_control(open_to_all, empty_of_keys.keys, TOKEN) as access:
-        await empty_of_keys.keys.revoke(row.id, ADMIN)  # no key is active any more
+    async with open_access_control(open_to_all, empty_of_keys.storage.keys, TOKEN) as access:
+        await empty_of_keys.storage.keys.revoke(row.id, ADMIN)  # no key is active any more
         app = make_app(empty_of_keys, "test", access)
         async with calling(app, address=HERE) as client, calling(app, TOKEN, HERE) as command:
             answers = [await one.get("http://localhost/v1/runs") for one in (client, command)]
@@ -292,7 +294,7 @@ async def test_request_without_a_key_is_refused_where_other_machines_reach_the_a
 async def test_request_without_a_key_is_never_that_of_an_admin(
     empty_of_keys: Services, method: str, path: str, body: object
 ) -> None:
-    async with open_access_control(Settings(), empty_of_keys.keys, TOKEN) as access:
+    async with open_access_control(Settings(), empty_of_keys.storage.keys, TOKEN) as access:
         app = make_app(empty_of_keys, "test", access)
         async with calling(app, address=HERE) as client, calling(app, f"{TOKEN}x", HERE) as guessing:
             refused = [await one.request(method, f"http://localhost{path}", json=body) for one in (client, guessing)]
@@ -319,7 +321,6 @@ async def test_openapi_states_whether_a_call_needs_a_key(door: Door, required: b
     with_a_key: dict[str, list[str]] = {"HTTPBearer": []}
 
     async with door.app(require_keys=required) as app:
-        await load_routes(app)
         described = [app.openapi()["paths"], app.openapi()["paths"]]
 
     for paths in described:
@@ -364,7 +365,7 @@ async def test_ready_route_names_servers_to_administrators_and_keys_with_scope_s
 
 
 async def test_open_address_is_refused_without_a_usable_key(empty_of_keys: Services) -> None:
-    keys_ = empty_of_keys.keys
+    keys_ = empty_of_keys.storage.keys
     with pytest.raises(ConfigurationError, match="there is no key"):
         await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104 - what it is about
     row, _ = await keys_.create(KeySpec("test", "default", frozenset({Scope.RUN})), ADMIN)
@@ -391,24 +392,24 @@ async def test_open_address_is_refused_without_a_usable_key(empty_of_keys: Servi
     ],
 )
 async def test_invalid_key_specification_is_refused(door: Door, wish: KeySpec) -> None:
-    before = len(await door.services.keys.every())
+    before = len(await door.services.storage.keys.every())
 
     with pytest.raises(InvalidRequestError):
-        await door.services.keys.create(wish, ADMIN)
+        await door.services.storage.keys.create(wish, ADMIN)
 
-    assert len(await door.services.keys.every()) == before
+    assert len(await door.services.storage.keys.every()) == before
 
 
 async def test_revoking_an_unknown_key_is_not_found(door: Door) -> None:
     for key_id in ("nonsense", new_id()):
         with pytest.raises(NotFoundError):
-            await door.services.keys.revoke(key_id, ADMIN)
+            await door.services.storage.keys.revoke(key_id, ADMIN)
 
 
 async def test_database_stores_no_key_in_clear_text(door: Door) -> None:
     key_id, key = await door.key()
 
-    async with door.services.engine.connect() as connection:
+    async with door.services.storage.engine.connect() as connection:
         row = (await connection.execute(select(keys).where(keys.c.id == key_id))).one()
 
     assert key.split("-", 3)[3] not in repr(row)  # its last part may have dashes of its own
@@ -417,11 +418,13 @@ async def test_database_stores_no_key_in_clear_text(door: Door) -> None:
 
 async def test_creating_and_revoking_a_key_is_audited(door: Door) -> None:
     key_id, _ = await door.key(Scope.ADMIN, tenant="shop")
-    await door.services.keys.revoke(key_id, ADMIN)
-    await door.services.keys.revoke(key_id, ADMIN)
+    await door.services.storage.keys.revoke(key_id, ADMIN)
+    await door.services.storage.keys.revoke(key_id, ADMIN)
 
     entries = [
-        entry for entry in await latest(door.services.engine, SHARED, limit=100) if entry.change.target == key_id
+        entry
+        for entry in await latest(door.services.storage.engine, SHARED, limit=100)
+        if entry.change.target == key_id
     ]
 
     assert [entry.change.action for entry in entries] == ["key.revoke", "key.create"]
@@ -431,7 +434,7 @@ async def test_creating_and_revoking_a_key_is_audited(door: Door) -> None:
 
 async def test_last_use_of_a_key_is_updated_at_most_every_five_minutes(door: Door) -> None:
     key_id, _ = await door.key()
-    repository = KeyRepository(door.services.engine)
+    repository = KeyRepository(door.services.storage.engine)
 
     async def last_used() -> object:
         found = await repository.find(key_id)
@@ -442,7 +445,7 @@ async def test_last_use_of_a_key_is_updated_at_most_every_five_minutes(door: Doo
     first = await last_used()
     await repository.use(key_id)
     assert await last_used() == first is not None
-    async with door.services.engine.begin() as connection:
+    async with door.services.storage.engine.begin() as connection:
         long_ago = SystemClock().now() - timedelta(minutes=6)
         await connection.execute(update(keys).where(keys.c.id == key_id).values(last_used_at=long_ago))
     await repository.use(key_id)

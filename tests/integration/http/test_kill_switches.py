@@ -51,9 +51,9 @@ async def residents(api: LiveApi) -> None:
     """An agent of this machine's own tenant, a tenant with a key, and one with a run."""
     async with api.client.post("/v1/agents", json={"id": "poet"}) as response:
         assert response.status == 201
-    await api.services.keys.create(KeySpec("test", "holder", frozenset([Scope.RUN])), Actor.local("test"))
+    await api.services.storage.keys.create(KeySpec("test", "holder", frozenset([Scope.RUN])), Actor.local("test"))
     runner = Principal("runner", key_id="", scopes=frozenset(Scope))
-    await api.services.acceptance.accept(runner, RunRequest(input="Hello.", thread_id="t"))
+    await api.services.runs.acceptance.accept(runner, RunRequest(input="Hello.", thread_id="t"))
 
 
 @pytest.mark.usefixtures("residents")

@@ -59,7 +59,7 @@ async def test_runs_cancelled_or_replaced_by_the_api_are_counted(database_url: s
             assert (await response.json())["status"] == "cancelled"
         by_hand = value(await collected(api), "starling_runs_ended_total", status="cancelled")
         for _ in range(3):
-            await api.services.acceptance.accept(CALLER, newer)
+            await api.services.runs.acceptance.accept(CALLER, newer)
         after = value(await collected(api), "starling_runs_ended_total", status="cancelled")
 
     assert (by_hand, after) == (1, 3)  # each request that interrupts ends the one before it
@@ -70,7 +70,7 @@ async def test_metrics_show_build_connection_epoch_and_runs_by_status(api: LiveA
 
     assert value(samples, "starling_build_info", version=version("starling-swarm"), commit=build_info().commit) == 1
     assert value(samples, "starling_database_up") == 1
-    assert value(samples, "starling_epoch") == await api.services.epochs.active_number()
+    assert value(samples, "starling_epoch") == await api.services.storage.epochs.active_number()
     assert {dict(having)["status"] for name, having in samples if name == "starling_runs"} == {
         "queued",
         "running",

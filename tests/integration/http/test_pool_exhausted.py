@@ -17,12 +17,12 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import open_worker_runtime
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
+from starling.app.services import Services
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.principal import Scope
@@ -36,6 +36,7 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import read_events
+from tests.support.worker_runtime import open_worker_runtime
 
 REQUEST = {"input": "Write it.", "thread_id": "another"}
 TEXT = " ".join(f"word{number}" for number in range(40))
@@ -138,7 +139,7 @@ async def open_town(database_url: str, folder: Path) -> AsyncGenerator[Town]:
             open_worker_runtime(settings, elsewhere) as worker_runtime,
             running_worker(worker_runtime.worker),
             open_services(settings, database) as services,
-            open_access_control(settings, services.keys, TOKEN) as access,
+            open_access_control(settings, services.storage.keys, TOKEN) as access,
             serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
             aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
         ):
@@ -190,10 +191,10 @@ async def _answer(watcher: AsyncConnection[Any], query: bytes) -> bool:
 
 
 async def test_requests_are_refused_and_streams_continue_while_all_connections_are_in_use(town: Town) -> None:
-    wait_shortly(town.services.engine)
+    wait_shortly(town.services.storage.engine)
     run_id = await town.begin()
     async with town.reading(run_id) as stream:
-        async with all_in_use(town.services.engine):
+        async with all_in_use(town.services.storage.engine):
             refusing = asyncio.get_running_loop().create_task(town.refusals(run_id))
             town.model.release("rest")
             types = await stream
@@ -208,8 +209,8 @@ async def test_requests_are_refused_and_streams_continue_while_all_connections_a
 
 
 async def test_requests_wait_for_connections_that_other_requests_hold(town: Town, database_url: str) -> None:
-    _, key = await town.services.keys.create(KeySpec("test", "default", frozenset(Scope)), Actor.local("test"))
-    pool = pool_of(town.services.engine)
+    _, key = await town.services.storage.keys.create(KeySpec("test", "default", frozenset(Scope)), Actor.local("test"))
+    pool = pool_of(town.services.storage.engine)
     shown = {"Authorization": f"Bearer {key}"}
     async with asyncio.TaskGroup() as group, await AsyncConnection.connect(database_url) as other:
         await other.execute("LOCK TABLE keys IN ACCESS EXCLUSIVE MODE")
@@ -226,10 +227,10 @@ async def test_requests_are_refused_while_postgres_accepts_no_more_clients(open_
     with EmbeddedPostgres(open_folder, durable=False) as postgres:
         await upgrade(postgres.url)
         async with open_town(postgres.url, tmp_path) as town:
-            wait_shortly(town.services.engine)
+            wait_shortly(town.services.storage.engine)
             run_id = await town.begin()
             async with town.reading(run_id) as stream:
-                await town.services.engine.dispose()
+                await town.services.storage.engine.dispose()
                 async with no_more_clients(postgres.url):
                     said = await town.refusals(run_id)
                 after = await town.begin()

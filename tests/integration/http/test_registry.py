@@ -41,7 +41,7 @@ async def epoch_of(api: LiveApi) -> int:
 
 
 async def names(api: LiveApi) -> set[str]:
-    async with api.services.engine.connect() as connection:
+    async with api.services.storage.engine.connect() as connection:
         return set(await connection.scalars(select(servers.c.name)))
 
 
@@ -71,7 +71,7 @@ async def test_reload_makes_the_planned_changes_and_rollback_reverts_them(api: L
         "127.0.0.1",
     )
     assert older[-1]["origin"] == "start"
-    actions = [entry.change.action for entry in await latest(api.services.engine, "default", limit=2)]
+    actions = [entry.change.action for entry in await latest(api.services.storage.engine, "default", limit=2)]
     assert actions == ["registry.rollback", "registry.reload"]
 
 
@@ -157,7 +157,9 @@ async def test_limit_sets_the_length_of_the_epoch_list(api: LiveApi) -> None:
 @asynccontextmanager
 async def remote_admin(api: LiveApi) -> AsyncGenerator[LiveApi]:
     """The API for the key of an admin, who may be on another machine."""
-    _, key = await api.services.keys.create(KeySpec("test", "default", frozenset({Scope.ADMIN})), Actor.local("test"))
+    _, key = await api.services.storage.keys.create(
+        KeySpec("test", "default", frozenset({Scope.ADMIN})), Actor.local("test")
+    )
     async with aiohttp.ClientSession(api.url, headers={"Authorization": f"Bearer {key}"}) as client:
         yield replace(api, client=client)
 

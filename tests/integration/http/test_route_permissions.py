@@ -20,11 +20,11 @@ from sqlalchemy import Table, select
 
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
-from starling.app.container.services import Services, open_services
-from starling.app.http.app import make_app
+from starling.app.container.services import open_services
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
-from starling.app.http.route_loading import load_routes
 from starling.app.runs.acceptance import RunRequest
+from starling.app.services import Services
 from starling.core.artifacts import ArtifactOrigin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings
@@ -122,15 +122,15 @@ class Town:
     async def key(self, scopes: frozenset[Scope], tenant: str = SHOP) -> str:
         """Return a key of the shop's that was used before."""
         if scopes not in self.keys:
-            row, key = await self.services.keys.create(KeySpec("test", tenant, scopes), ADMIN)
-            await self.services.keys.authenticate(key)
+            row, key = await self.services.storage.keys.create(KeySpec("test", tenant, scopes), ADMIN)
+            await self.services.storage.keys.authenticate(key)
             assert row.state == "active"
             self.keys[scopes] = key
         return self.keys[scopes]
 
     async def checksum(self, tenant: str | None = None) -> dict[str, str]:
         """Return a hash of the content of every table, or of a tenant's rows in it."""
-        async with self.services.engine.connect() as connection:
+        async with self.services.storage.engine.connect() as connection:
             return {
                 table.name: _hash([repr(row) for row in await connection.execute(_rows(table, tenant))])
                 for table in metadata.sorted_tables
@@ -170,17 +170,18 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
     )
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
     ):
         owner = Principal(BANK, "", frozenset(Scope))
-        accepted = await services.acceptance.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
+        accepted = await services.runs.acceptance.accept(
+            owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER
+        )
         read = ArtifactOrigin(BANK, accepted.key.id, "t1.0.0", "vault.read")
-        assert await services.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
+        assert await services.storage.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
         app = make_app(services, "test", access)
-        await load_routes(app)
         (skill,) = await services.skill_import.store(BANK, json.dumps(SKILL).encode(), ADMIN)
         town = Town(app, services, accepted.key, skill.id)
-        _, credentials = await services.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
+        _, credentials = await services.storage.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
             assert response.status_code == 201, response.text
@@ -252,10 +253,10 @@ async def test_remote_request_without_a_key_is_refused(town: Town) -> None:
 async def test_invalid_key_is_refused_on_every_route(town: Town) -> None:
     every = frozenset(Scope)
     good = await town.key(every)
-    row, revoked = await town.services.keys.create(KeySpec("test", SHOP, every), ADMIN)
-    await town.services.keys.revoke(row.id, ADMIN)
+    row, revoked = await town.services.storage.keys.create(KeySpec("test", SHOP, every), ADMIN)
+    await town.services.storage.keys.revoke(row.id, ADMIN)
     past = timedelta(seconds=-1)
-    _, expired = await town.services.keys.create(KeySpec("test", SHOP, every, lifetime=past), ADMIN)
+    _, expired = await town.services.storage.keys.create(KeySpec("test", SHOP, every, lifetime=past), ADMIN)
     wrong_secret, unknown = f"{good[:-43]}{'A' * 43}", f"sk-starling-{'0' * 32}-{'A' * 43}"
     shown = ["Bearer", "Bearer x", f"Basic {good}", good, f"Bearer {good}x", f"Bearer {good} {good}"]
     shown += [f"Bearer {key}" for key in (wrong_secret, unknown, revoked, expired, f"{'a' * 100_000}")]
@@ -356,9 +357,9 @@ async def test_thread_of_the_same_name_is_separate_per_tenant(town: Town) -> Non
     before = await town.checksum(BANK)
     principal = Principal(SHOP, "", frozenset(Scope))
 
-    accepted = await town.services.acceptance.accept(principal, RunRequest(input="hello", thread_id="vault"))
+    accepted = await town.services.runs.acceptance.accept(principal, RunRequest(input="hello", thread_id="vault"))
 
-    assert (await town.services.documents.row(accepted.key)).thread_id == "vault"
+    assert (await town.services.runs.documents.row(accepted.key)).thread_id == "vault"
     assert await town.checksum(BANK) == before
 
 

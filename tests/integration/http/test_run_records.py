@@ -27,7 +27,7 @@ async def records(api: LiveApi, **query: Any) -> dict[str, Any]:
 async def test_record_has_what_was_asked_called_judged_and_answered(api: LiveApi) -> None:
     events = await api.ask(f"How full is this disk? My key is {SECRET}.")
     run = events[0].data["run_id"]
-    await api.services.feedback.give(RunKey("default", run), 1.0, "", Actor("default", "local", "test"))
+    await api.services.runs.feedback.give(RunKey("default", run), 1.0, "", Actor("default", "local", "test"))
 
     (record,) = (await records(api, run_id=run))["records"]
 
@@ -53,7 +53,9 @@ async def test_record_has_what_was_asked_called_judged_and_answered(api: LiveApi
 
 async def test_page_of_large_records_is_written_without_blocking_the_event_loop(api: LiveApi) -> None:
     for _ in range(20):
-        await stored_run(api.services.engine, events_of(100, chars=4_000), [{"path": "t1"}] * 400)  # 0.5 MB each
+        await stored_run(
+            api.services.storage.engine, events_of(100, chars=4_000), [{"path": "t1"}] * 400
+        )  # 0.5 MB each
     await records(api, limit=1)  # imports, and compiled statements
     stop = asyncio.Event()
 

@@ -30,8 +30,8 @@ async def api(database_url: str) -> AsyncGenerator[Quiet]:
 @pytest.fixture
 async def worker(api: Quiet) -> AsyncGenerator[Gateway]:
     """The gateway of another process on the API's database."""
-    publisher = EpochPublisher(api.services.epochs, Actor.local("test"), "registry.start")
-    async with open_gateway(ServerRepository(api.services.engine, publisher), connect, Limits(), {}) as gateway:
+    publisher = EpochPublisher(api.services.storage.epochs, Actor.local("test"), "registry.start")
+    async with open_gateway(ServerRepository(api.services.storage.engine, publisher), connect, Limits(), {}) as gateway:
         yield gateway
 
 
@@ -97,7 +97,7 @@ async def test_failing_server_of_a_worker_is_shown_by_the_api_until_it_answers_a
 
 
 async def test_worker_that_ends_takes_back_what_it_stored(api: Quiet, tmp_path: Path) -> None:
-    async with open_gateway(ServerRepository(api.services.engine), connect, Limits(), {}) as worker:
+    async with open_gateway(ServerRepository(api.services.storage.engine), connect, Limits(), {}) as worker:
         with running_http(tmp_path / "record", free_port()) as config:
             listing = await listed(worker, config)
         await fail_until_refused(worker, listing)
@@ -107,7 +107,7 @@ async def test_worker_that_ends_takes_back_what_it_stored(api: Quiet, tmp_path: 
 
 
 async def test_rows_of_a_process_that_was_killed_expire(api: Quiet, database_url: str) -> None:
-    stored = ServerRepository(api.services.engine).breakers
+    stored = ServerRepository(api.services.storage.engine).breakers
     await stored.save("a", "killed", 4, "it ended.", 1)
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE server_breakers SET expires_at = now() - interval '1 second'")

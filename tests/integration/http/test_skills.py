@@ -73,20 +73,20 @@ async def exported(api: LiveApi, **query: str) -> list[dict[str, Any]]:
 
 async def audited(api: LiveApi, action: str) -> Sequence[AuditEntry]:
     """Changes of one kind, latest first."""
-    entries = await latest(api.services.engine, "default", limit=100)
+    entries = await latest(api.services.storage.engine, "default", limit=100)
     return [entry for entry in entries if entry.change.action == action]
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def empty(api: LiveApi) -> AsyncGenerator[None]:
     yield
-    await execute_autocommit(api.services.engine, "WITH gone AS (DELETE FROM skills RETURNING 1) SELECT 1", {})
+    await execute_autocommit(api.services.storage.engine, "WITH gone AS (DELETE FROM skills RETURNING 1) SELECT 1", {})
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def disk_hash(api: LiveApi) -> str:
     """The hash of the definition of the tool that the platform has."""
-    return (await api.services.epochs.active()).manifest.tool_hashes()[DISK]
+    return (await api.services.storage.epochs.active()).manifest.tool_hashes()[DISK]
 
 
 async def test_imported_skill_is_listed_shown_and_audited(api: LiveApi, disk_hash: str) -> None:
@@ -167,7 +167,7 @@ async def test_retired_skill_is_restored_with_a_new_record(api: LiveApi, disk_ha
     (line,) = await imported(api, document("How full is /tmp?", tools={DISK: disk_hash}))
     path = f"/v1/skills/{line['id']}"
     failed = "UPDATE skills SET uses = 9, successes = 3, failures = 5, consecutive_failures = 2 RETURNING 1"
-    await execute_autocommit(api.services.engine, failed, {})
+    await execute_autocommit(api.services.storage.engine, failed, {})
 
     retired = await posted(api, f"{path}/retire", {"reason": "It is the wrong disk."})
     restored = await posted(api, f"{path}/restore")

@@ -14,7 +14,7 @@ from architect.team_store import BuiltTeam
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.app import make_app
+from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -48,7 +48,7 @@ async def api(module_database_url: str) -> AsyncGenerator[LiveApi]:
     )
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys, TOKEN) as access,
+        open_access_control(settings, services.storage.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
@@ -89,12 +89,12 @@ async def known(api: LiveApi, name: str) -> None:
 async def key(api: LiveApi, *scopes: Scope, tenant: str = "default", grant: Grant | None = None) -> dict[str, str]:
     """Return the header that shows a new key."""
     wish = KeySpec("test", tenant, frozenset(scopes), grant)
-    return {"Authorization": f"Bearer {(await api.services.keys.create(wish, Actor.local('test')))[1]}"}
+    return {"Authorization": f"Bearer {(await api.services.storage.keys.create(wish, Actor.local('test')))[1]}"}
 
 
 async def stored(api: LiveApi, run_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return input, configuration and build of a run."""
-    async with api.services.engine.connect() as connection:
+    async with api.services.storage.engine.connect() as connection:
         statement = "SELECT input, config, build FROM runs WHERE id = %s"
         row: Any = (await connection.exec_driver_sql(statement, (run_id,))).one()
         return row.input, row.config, row.build
@@ -310,7 +310,7 @@ async def test_tenant_has_a_limited_number_of_teams_that_are_not_archived(api: L
 async def asked(api: LiveApi, run_id: str, call: str) -> str:
     """Have a run ask for the approval of a call; return the id of the interrupt."""
     interrupt = new_id()
-    async with api.services.engine.begin() as connection:
+    async with api.services.storage.engine.begin() as connection:
         await connection.exec_driver_sql(ASK, (interrupt, run_id, interrupt, call))
     return interrupt
 
@@ -332,7 +332,7 @@ async def test_activation_of_a_team_is_decided_by_a_key_with_the_scope_admin(
 
     assert "'admin'" in refused["detail"]
     assert waits["interrupts"] == []
-    assert (await api.services.interrupts.one("default", interrupt)).answered_by == await key_id(api, admin)
+    assert (await api.services.runs.interrupts.one("default", interrupt)).answered_by == await key_id(api, admin)
 
 
 async def test_approval_of_another_call_needs_no_scope_admin(api: LiveApi) -> None:
@@ -341,13 +341,13 @@ async def test_approval_of_another_call_needs_no_scope_admin(api: LiveApi) -> No
 
     await send(api, f"/v1/approvals/{interrupt}", {"status": "resolved", "payload": {"approved": True}}, headers=maker)
 
-    assert (await api.services.interrupts.one("default", interrupt)).state == "resolved"
+    assert (await api.services.runs.interrupts.one("default", interrupt)).state == "resolved"
 
 
 async def test_question_of_a_build_is_answered_by_a_key_with_the_scope_teams(api: LiveApi) -> None:
     run_id = (await build(api, thread_id="asks"))["run_id"]
     interrupt = await asked(api, run_id, "")
-    async with api.services.engine.begin() as connection:
+    async with api.services.storage.engine.begin() as connection:
         await connection.exec_driver_sql(
             "UPDATE interrupts SET kind = 'clarification', path = 't1.question', call = NULL WHERE id = %s",
             (interrupt,),
@@ -367,7 +367,7 @@ async def test_question_of_a_build_is_answered_by_a_key_with_the_scope_teams(api
 
 
 async def key_id(api: LiveApi, header: Mapping[str, str]) -> str:
-    return (await api.services.keys.authenticate(header["Authorization"].removeprefix("Bearer "))).key_id
+    return (await api.services.storage.keys.authenticate(header["Authorization"].removeprefix("Bearer "))).key_id
 
 
 def proof_of(spec: TeamSpec, run_id: str) -> ProofReport:
@@ -388,7 +388,7 @@ def proof_of(spec: TeamSpec, run_id: str) -> ProofReport:
 
 async def test_versions_proof_history_and_difference_of_a_built_team_are_shown(api: LiveApi) -> None:
     accepted = await build(api, name="shown")
-    claim = await api.services.leases.claim(
+    claim = await api.services.runs.leases.claim(
         RunKey("default", accepted["run_id"]), worker="test", lease_seconds=60, run_seconds=60
     )
     assert claim is not None

@@ -52,7 +52,7 @@ async def imported(api: LiveApi, made: dict[str, Any], status: int = 201) -> dic
 async def key(api: LiveApi, *scopes: Scope, grant: Grant | None = None) -> dict[str, str]:
     """Return the header that shows a new key of the default tenant."""
     wish = KeySpec("test", "default", frozenset(scopes), grant)
-    _, shown = await api.services.keys.create(wish, Actor.local("test"))
+    _, shown = await api.services.storage.keys.create(wish, Actor.local("test"))
     return {"Authorization": f"Bearer {shown}"}
 
 
@@ -90,7 +90,9 @@ async def test_every_change_of_a_team_is_audited(api: LiveApi) -> None:
         await send(api, "POST", f"/audited/{action}")
 
     entries = [
-        item for item in await latest(api.services.engine, "default", limit=9) if item.change.target == "audited"
+        item
+        for item in await latest(api.services.storage.engine, "default", limit=9)
+        if item.change.target == "audited"
     ]
 
     assert [item.change.action for item in reversed(entries)] == ["team.import", "team.activate", "team.archive"]

@@ -22,7 +22,7 @@ async def test_feedback_is_a_score_of_the_trace_that_later_feedback_replaces(
 
     async with opened(**keys, langfuse_host=collector.url) as platform:
         run = (await platform.ask("Hi.")).key
-        give = platform.services.feedback.give
+        give = platform.services.runs.feedback.give
         for number, (score, actor) in enumerate(((0.0, LOCAL), (1.0, KEY), (0.5, LOCAL)), start=1):
             await give(run, score, "", actor)
             await collector.until(lambda found, number=number: len(feedback_in(found)) == number)
@@ -43,7 +43,7 @@ async def test_feedback_that_langfuse_did_not_take_is_sent_later(
     keys = {"langfuse_public_key": "pk-lf-1", "langfuse_secret_key": "sk-lf-secret"}
     async with opened() as platform:
         run = (await platform.ask("Hi.")).key
-        await platform.services.feedback.give(run, 0.5, "Short.", LOCAL)  # where there is no Langfuse
+        await platform.services.runs.feedback.give(run, 0.5, "Short.", LOCAL)  # where there is no Langfuse
 
     async with opened(**keys, langfuse_host=collector.url):
         await collector.until(lambda found: len(feedback_in(found)) == 1)

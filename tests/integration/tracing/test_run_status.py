@@ -32,7 +32,7 @@ async def test_run_that_was_cancelled_before_a_worker_had_it_sends_its_status(
 ) -> None:
     async with opened(**KEYS, langfuse_host=collector.url) as platform:
         key = await platform.accept("Hi.")
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
 
     assert statuses(collector, key) == CANCELLED
     assert collector.refused == []
@@ -47,7 +47,7 @@ async def test_run_that_was_cancelled_while_it_waited_for_an_answer_sends_its_st
     async with opened(**KEYS, langfuse_host=collector.url) as platform:
         key = await platform.accept("How full is the disk?")
         await platform.brain.execute(await platform.claim(key))
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
 
     assert statuses(collector, key) == CANCELLED
 
@@ -57,7 +57,7 @@ async def test_run_that_a_process_without_langfuse_cancelled_has_its_status_sent
 ) -> None:
     async with opened() as platform:
         key = await platform.accept("Hi.")
-        await platform.services.cancellation.cancel(key)
+        await platform.services.runs.cancellation.cancel(key)
     before = statuses(collector, key)
 
     async with opened(**KEYS, langfuse_host=collector.url):

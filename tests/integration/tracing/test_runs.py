@@ -71,7 +71,7 @@ def reviews_in(collector: Collector) -> list[ReceivedSpan]:
 
 
 async def seen(platform: Platform, key: RunKey, kind: str) -> None:
-    async for event in platform.services.reader.follow(key):
+    async for event in platform.services.runs.reader.follow(key):
         if event.type == kind:
             return
 
@@ -224,8 +224,8 @@ async def test_correlation_id_is_in_events_spans_and_tables(
     asked = RunRequest(input="How are disk and door?", thread_id="t", correlation_id="order-17")
 
     async with opened(otlp_endpoint=collector.url) as platform:
-        stream = await platform.finish((await platform.services.acceptance.accept(CALLER, asked)).key)
-        async with platform.services.engine.connect() as connection:
+        stream = await platform.finish((await platform.services.runs.acceptance.accept(CALLER, asked)).key)
+        async with platform.services.storage.engine.connect() as connection:
             stored = {
                 table.name: set(await connection.scalars(select(table.c.correlation_id)))
                 for table in (runs, ledger, audit_events)
@@ -248,7 +248,7 @@ async def test_steps_name_their_span_their_tool_and_whether_it_failed(
 
     async with opened(otlp_endpoint=collector.url) as platform:
         stream = await platform.ask("How is the disk?")
-        steps = await platform.services.reader.steps(stream.key)
+        steps = await platform.services.runs.reader.steps(stream.key)
 
     spans = {span.id: span for span in collector.spans}
     made = [(step.type, spans[step.metadata["span_id"]].name, step.metadata.get("is_error")) for step in steps]

@@ -9,8 +9,8 @@ from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.durations import parse_duration
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
-from starling.app.container.admin import open_admin
 from starling.app.container.database import find_database
+from starling.app.container.storage import open_storage
 from starling.app.runs.retention import STATEMENT_SECONDS
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
@@ -67,8 +67,8 @@ def prune(
 
 
 async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> RetentionReport:
-    async with open_admin(settings, statement_seconds=STATEMENT_SECONDS) as admin:
-        return await admin.retention.prune(which, Actor.local("cli"), dry_run=dry_run)
+    async with open_storage(settings, find_database(settings), statement_seconds=STATEMENT_SECONDS) as storage:
+        return await storage.retention.prune(which, Actor.local("cli"), dry_run=dry_run)
 
 
 def _document(forgotten: RetentionReport, *, dry_run: bool) -> dict[str, object]:

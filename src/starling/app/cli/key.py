@@ -13,7 +13,8 @@ from starling.app.cli.terminal.durations import parse_duration
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
 from starling.app.cli.terminal.short_ids import short_ids
-from starling.app.container.admin import open_admin
+from starling.app.container.database import find_database
+from starling.app.container.storage import open_storage
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.core.settings.schema import Settings
@@ -102,9 +103,9 @@ def revoke(
 
 async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
     """Return the row, the key, and the servers and tools of its grant that do not exist."""
-    async with open_admin(settings) as admin:
-        row, key = await admin.keys.create(spec, Actor.local("cli"))
-        return row, key, _unknown(spec.grant, await admin.servers.servers())
+    async with open_storage(settings, find_database(settings)) as storage:
+        row, key = await storage.keys.create(spec, Actor.local("cli"))
+        return row, key, _unknown(spec.grant, await storage.servers.servers())
 
 
 def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
@@ -115,14 +116,14 @@ def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
 
 
 async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
-    async with open_admin(settings) as admin:
-        return await admin.keys.every(tenant)
+    async with open_storage(settings, find_database(settings)) as storage:
+        return await storage.keys.every(tenant)
 
 
 async def _revoke(settings: Settings, key: str) -> StoredKey:
-    async with open_admin(settings) as admin:
-        ids = [row.id for row in await admin.keys.every(None)]
-        return await admin.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
+    async with open_storage(settings, find_database(settings)) as storage:
+        ids = [row.id for row in await storage.keys.every(None)]
+        return await storage.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
 
 
 def _id_ending_in(ids: Sequence[str], ending: str) -> str:

@@ -7,27 +7,23 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.cli.platform.command_settings import service_settings_of
-from starling.app.cli.process_privacy import forbid_inspection
+from starling.app.cli.process_setup import finish_start, forbid_inspection
 from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line
-from starling.app.container.database import Database, find_database
-from starling.app.container.database_wait import wait_for_database
-from starling.app.container.services import open_services
+from starling.app.container.database import Database, find_database, wait_for_database
+from starling.app.container.loader import open_loader
+from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.published_address import published_address
-from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
 from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
-from starling.infra.deferred import run_jobs
 
 app = typer.Typer(add_completion=False)
 
@@ -53,12 +49,13 @@ def serve(
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
     await wait_for_database(database, settings.limits.database_seconds)
     async with AsyncExitStack() as stack:
-        services = await stack.enter_async_context(open_services(settings, database))
+        storage = await stack.enter_async_context(open_storage(settings, database))
         token = local_token(settings.data_dir)
-        access = await stack.enter_async_context(open_access_control(settings, services.keys, token))
-        api = make_app(services, version("starling-swarm"), access)
+        access = await stack.enter_async_context(open_access_control(settings, storage.keys, token))
+        loader = await stack.enter_async_context(open_loader(settings, storage))
+        api = make_app(storage, version("starling-swarm"), access, settings.limits.input_chars, loader.routes)
         address = await stack.enter_async_context(serving(api, listener))
-        await stack.enter_async_context(in_background(_finish_start(api), "finish-start"))
+        await stack.enter_async_context(in_background(finish_start(loader.load()), "finish-start"))
         if as_json:
             print_json({"address": address})
         else:
@@ -67,12 +64,3 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             )
         with published_address(settings, address):
             await asyncio.get_running_loop().create_future()
-
-
-async def _finish_start(api: FastAPI) -> None:
-    """Import what requests need and `/ready` doesn't."""
-    try:
-        await load_routes(api)
-        await asyncio.to_thread(run_jobs)
-    finally:
-        freeze_startup_objects()

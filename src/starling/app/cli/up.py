@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.gc_tuning import pause_collection
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
-from starling.app.cli.process_privacy import forbid_inspection
+from starling.app.cli.process_setup import forbid_inspection, pause_collection
 from starling.app.cli.start_times import StartTimes
 from starling.app.cli.stop_signals import treat_sigterm_as_success
-from starling.app.container.configuration_check import check_configuration
+from starling.app.container.configuration import check_configuration
 from starling.app.container.database import open_database
 from starling.app.http.listener import bind
 

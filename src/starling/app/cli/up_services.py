@@ -6,31 +6,29 @@ from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.gc_tuning import freeze_startup_objects
+from starling.app.cli.process_setup import finish_start
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
 from starling.app.cli.start_times import StartTimes
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
-from starling.app.container.database import Database
-from starling.app.container.database_wait import wait_for_database
-from starling.app.container.services import open_services
-from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
+from starling.app.container.database import Database, wait_for_database
+from starling.app.container.loader import connect, open_loader
+from starling.app.container.servers import Servers, open_servers
+from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
+from starling.app.http.app_state import drain
 from starling.app.http.authentication import open_access_control
-from starling.app.http.dependencies import drain
 from starling.app.http.published_address import published_address
-from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import serving
-from starling.app.telemetry.deferred import log_format
-from starling.app.worker.worker import running_worker
-from starling.core.background_tasks import in_background
-from starling.core.llm import ModelRole
+from starling.core.background_tasks import in_background, stopped_at_end
 from starling.core.settings.schema import Settings
+from starling.infra.llm.model_selection import names_by_role
 from starling.infra.postgres.embedded.restart_loop import restarting
+
+_STOP_SECONDS = 12.0  # longer than a worker takes to hand back its runs
 
 
 def run_services(
@@ -45,43 +43,37 @@ async def _run(
 ) -> None:
     """Run until cancelled; then stop in reverse order: API, worker, sessions, connections."""
     async with AsyncExitStack() as stack:
-        is_ready = asyncio.Event()
+        draining = asyncio.Event()
         endless: set[asyncio.Task[None]] = set()  # each ends only with an error, or drained
         if database.embedded is not None:
             endless.add(await stack.enter_async_context(restarting(database.embedded)))
         with progress("Preparing the database …") as now:
             if database.embedded is None:
                 await wait_for_database(database, settings.limits.database_seconds)
-            services = await stack.enter_async_context(open_services(settings, database, migrate=True))
+            storage = await stack.enter_async_context(open_storage(settings, database, migrate=True))
             token = local_token(settings.data_dir)
-            access = await stack.enter_async_context(open_access_control(settings, services.keys, token))
+            access = await stack.enter_async_context(open_access_control(settings, storage.keys, token))
             times.end("schema")
             now("Registering MCP servers …")
-            runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
+            servers = await stack.enter_async_context(open_servers(settings, storage, connect))
             times.end("servers")
-            endless.add(await stack.enter_async_context(running_worker(runtime.worker, is_ready)))
-            api = make_app(services, version("starling-swarm"), access)
+            loader = await stack.enter_async_context(open_loader(settings, storage))
+            endless.add(
+                await stack.enter_async_context(stopped_at_end(loader.work(servers, draining), "worker", _STOP_SECONDS))
+            )
+            input_chars = settings.limits.input_chars
+            api = make_app(storage, version("starling-swarm"), access, input_chars, loader.routes)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         times.end("API")
-        is_ready.set()
-        report(_started(address, runtime, times), as_json=as_json)
-        await stack.enter_async_context(in_background(_finish_start(api, runtime), "finish-start"))
-        with drain_on_sigterm(partial(drain, api), runtime.worker.drain):
+        report(await _started(settings, address, servers, times), as_json=as_json)
+        await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
+        with drain_on_sigterm(partial(drain, api), draining.set):
             ended, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()
 
 
-async def _finish_start(api: FastAPI, runtime: WorkerRuntime) -> None:
-    """Import what requests and runs need and `/ready` doesn't."""
-    try:
-        await asyncio.to_thread(log_format)
-        await load_routes(api)
-        await runtime.finish_start()
-    finally:
-        freeze_startup_objects()
-
-
-def _started(address: str, runtime: WorkerRuntime, times: StartTimes) -> Started:
-    models = {role.value: runtime.models.describe(role) for role in ModelRole}
-    return Started(version("starling-swarm"), address, models, runtime.epoch, runtime.listings, times.seconds)
+async def _started(settings: Settings, address: str, servers: Servers, times: StartTimes) -> Started:
+    models = {role.value: str(names[0]) for role, names in (await names_by_role(settings)).items()}
+    epoch = servers.epoch_follower.epoch
+    return Started(version("starling-swarm"), address, models, epoch, servers.listings, times.seconds)

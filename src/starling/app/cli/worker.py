@@ -1,25 +1,27 @@
 """`starling worker`: a worker without the API."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
 from uvicorn.loops.auto import auto_loop_factory
 
-from starling.app.cli.gc_tuning import freeze_startup_objects
 from starling.app.cli.platform.command_settings import service_settings_of
-from starling.app.cli.process_privacy import forbid_inspection
+from starling.app.cli.process_setup import finish_start, forbid_inspection
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
-from starling.app.container.configuration_check import check_configuration
-from starling.app.container.database import Database, find_database
-from starling.app.container.database_wait import wait_for_database
-from starling.app.container.services import open_services
-from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
+from starling.app.container.configuration import check_configuration
+from starling.app.container.database import Database, find_database, wait_for_database
+from starling.app.container.loader import connect, open_loader
+from starling.app.container.servers import open_servers
+from starling.app.container.storage import open_storage
 from starling.app.http.worker_health import serve_worker_health
 from starling.core.background_tasks import in_background
+from starling.core.ids import process_name
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
+from starling.infra.llm.model_selection import names_by_role
 
 app = typer.Typer(add_completion=False)
 
@@ -42,26 +44,21 @@ def worker(
 
 
 async def _run(settings: Settings, database: Database, *, as_json: bool) -> None:
+    draining = asyncio.Event()
     async with AsyncExitStack() as stack:
         with progress("Connecting to Postgres …") as now:
             await wait_for_database(database, settings.limits.database_seconds)
             now("Registering MCP servers …")
-            services = await stack.enter_async_context(open_services(settings, database))
-            runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
-            shown = await stack.enter_async_context(serve_worker_health(settings, services))
+            storage = await stack.enter_async_context(open_storage(settings, database))
+            servers = await stack.enter_async_context(open_servers(settings, storage, connect))
+            shown = await stack.enter_async_context(serve_worker_health(settings, storage))
+            loader = await stack.enter_async_context(open_loader(settings, storage))
+        name = process_name()
         if as_json:
-            print_json({"worker": runtime.worker.name, "epoch": runtime.epoch, "address": shown.address})
+            print_json({"worker": name, "epoch": servers.epoch_follower.epoch, "address": shown.address})
         else:
-            model = runtime.models.describe(ModelRole.REASONING)
-            print_line(f"Worker {runtime.worker.name} works with {model}. Ctrl-C stops it.")
-        await stack.enter_async_context(in_background(_finish_start(runtime), "finish-start"))
-        with drain_on_sigterm(shown.drain, runtime.worker.drain):
-            await runtime.worker.work()
-
-
-async def _finish_start(runtime: WorkerRuntime) -> None:
-    """Import what executes runs."""
-    try:
-        await runtime.finish_start()
-    finally:
-        freeze_startup_objects()
+            model = (await names_by_role(settings))[ModelRole.REASONING][0]
+            print_line(f"Worker {name} works with {model}. Ctrl-C stops it.")
+        await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
+        with drain_on_sigterm(shown.drain, draining.set):
+            await loader.work(servers, draining)

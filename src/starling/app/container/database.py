@@ -1,5 +1,7 @@
 """The database of a process: DATABASE_URL, or the embedded Postgres."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,6 +9,11 @@ from dataclasses import dataclass
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
+from starling.infra.postgres.engine import connected
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 5.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +26,6 @@ class Database:
     url: str
     direct_url: str
     embedded: EmbeddedPostgres | None = None
-
-    @property
-    def behind_pooler(self) -> bool:
-        return self.url != self.direct_url
 
 
 @contextmanager
@@ -53,6 +56,25 @@ def find_database(settings: Settings) -> Database:
             "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
         )
     return Database(url, url)
+
+
+async def wait_for_database(database: Database, seconds: float) -> None:
+    """Wait until Postgres answers: services may be started together with it.
+
+    Raises DatabaseUnavailableError after `seconds`.
+    """
+    clock = asyncio.get_running_loop().time
+    until, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            async with connected(database.direct_url):
+                return
+        except DatabaseUnavailableError as error:
+            if (left := until - clock()) <= 0:
+                raise
+            _log.warning("%s Waiting for it, %.0f s at most.", error.message, left)
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _named(settings: Settings) -> Database:

@@ -1,6 +1,9 @@
-"""What executes and ends runs. Heavy: imported once the platform is ready, or for the first run that ends earlier."""
+"""Opens what executes runs. Heavy: a platform imports this once it is ready."""
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 
 from architect.building import Builder
 from architect.design.designer import Designer
@@ -8,48 +11,97 @@ from brain.conversation.repository import ConversationRepository
 from brain.execution.collaborators import Collaborators
 from brain.execution.run_executor import Brain
 from brain.governance import TableGovernance
+from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
-from brain.lifecycle.termination import RunTerminator
-from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredTools
+from brain.skills.upkeep import SkillUpkeep
+from starling.app.container.servers import Servers
+from starling.app.runs.cancellation import CancellationListener
+from starling.app.services import Services
+from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
+from starling.app.telemetry.outbox_relay import relay_outbox
+from starling.app.telemetry.score_relay import relay_scores
+from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.isolation import IsolatedRuns
+from starling.app.worker.worker import RunHandlers, Worker
+from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
-from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.reader import RunReader
+from starling.core.settings.schema import Settings
+from starling.infra.llm.factory import open_models
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
+from starling.infra.postgres.runs.unsent_scores import UnsentScoreRepository
 from starling.infra.tracing.destination import langfuse_of
-
-if TYPE_CHECKING:
-    from starling.app.container.worker_runtime import RunParts
+from starling.infra.tracing.factory import open_tracer
 
 
-def build_terminator(engine: Engine, broadcast: Broadcast, reader: RunReader, runs: RunRepository) -> RunTerminator:
-    """Return what ends runs that no worker executes; a worker of another process may send their status to Langfuse."""
-    return RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock(), sends_status=True))
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What executes runs, and the worker that claims them for it."""
+
+    brain: Brain
+    worker: Worker
 
 
-def build_brain(parts: "RunParts") -> Brain:
-    """Return what executes runs."""
-    services, limits, metrics = parts.services, parts.settings.limits, parts.services.metrics_exporter.metrics
-    return Brain(
-        Collaborators(
-            engine=services.engine,
-            broadcast=services.broadcast,
-            finalizer=RunFinalizer(services.runs, SystemClock(), langfuse_of(parts.settings) is not None),
-            reader=services.reader,
-            conversations=ConversationRepository(services.engine),
-            interrupts=services.interrupts,
-            registry=services.rosters,
-            governance=TableGovernance(limits),
-            models=MeasuredModels(parts.models, metrics),
-            gateway=MeasuredTools(parts.gateway, metrics),
-            agent_ranker=services.agent_ranker,
-            clock=SystemClock(),
-            limits=limits,
-            tracer=parts.tracer,
-            halts=parts.halts,
-            active_runs=parts.active_runs,
-            artifacts=services.artifacts,
-            memory=services.retrieval.get().memory(parts.tracer) if parts.settings.skills else None,
-            builder=Builder(services.team_store, Designer()),
+@asynccontextmanager
+async def open_brain(
+    settings: Settings, services: Services, servers: Servers, active: ActiveRuns
+) -> AsyncGenerator[Brain]:
+    """Open models and traces; runs of this process that are cancelled are among the `active` ones."""
+    storage, runs, limits, metrics = services.storage, services.runs, settings.limits, services.storage.metrics.metrics
+    cancelled = CancellationListener(runs.cancellation.repository, active)
+    async with (
+        open_models(settings) as models,
+        cancelled.listening(storage.hub),
+        open_tracer(settings) as tracer,
+    ):
+        yield Brain(
+            Collaborators(
+                engine=storage.engine,
+                broadcast=storage.broadcast,
+                finalizer=RunFinalizer(runs.repository, SystemClock(), langfuse_of(settings) is not None),
+                reader=runs.reader,
+                conversations=ConversationRepository(storage.engine),
+                interrupts=runs.interrupts,
+                registry=storage.rosters,
+                governance=TableGovernance(limits),
+                models=MeasuredModels(models, metrics),
+                gateway=MeasuredTools(servers.gateway, metrics),
+                agent_ranker=services.retrieval.agents,
+                clock=SystemClock(),
+                limits=limits,
+                tracer=tracer,
+                halts=servers.halts,
+                active_runs=active,
+                artifacts=storage.artifacts,
+                memory=replace(services.retrieval.skills, tracer=tracer) if settings.skills else None,
+                builder=Builder(services.team_store, Designer()),
+            )
         )
-    )
+
+
+@asynccontextmanager
+async def open_execution(
+    settings: Settings, services: Services, servers: Servers, draining: asyncio.Event | None = None
+) -> AsyncGenerator[Execution]:
+    """Open what executes runs and what a worker does besides: it relays audit events and scores, and keeps vectors."""
+    storage, runs, active = services.storage, services.runs, ActiveRuns()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(relay_outbox(settings, storage.engine))
+        unsent_scores = UnsentScoreRepository(storage.engine)
+        await stack.enter_async_context(relay_scores(settings, unsent_scores, storage.hub))
+        brain = await stack.enter_async_context(open_brain(settings, services, servers, active))
+        metrics = storage.metrics.metrics
+        isolated = IsolatedRuns(runs.leases, settings, storage.url, storage.direct_url, metrics.take_over)
+
+        def drain() -> None:
+            brain.drain()
+            isolated.drain()
+
+        execute = MeasuredRuns(servers.epoch_follower.before(brain.execute), metrics)
+        work = RunHandlers(execute, isolated.execute, brain.park, drain, sweeps=[runs.interrupts.expire])
+        seconds = settings.limits.lease_seconds
+        renewer = LeaseRenewer(storage.direct_url, lease_seconds=seconds)
+        if settings.skills and services.retrieval.embedder is not None:
+            upkeep = SkillUpkeep(storage.direct_url, services.retrieval.embedder)
+            await stack.enter_async_context(in_background(upkeep.repeat(), "skill-upkeep"))
+        heartbeat = Heartbeat(renewer, seconds, active.cancel)
+        yield Execution(brain, Worker(runs.queue, runs.leases, heartbeat, work, settings.limits, draining))

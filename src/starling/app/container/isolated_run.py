@@ -11,46 +11,26 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
-from mcp_gateway.registration.repository import ServerRepository
+from brain.lifecycle.active_runs import ActiveRuns
+from mcp_gateway.connections import connect
 from starling.app.container.database import Database
-from starling.app.container.deferred import DeferredBrain, execution
-from starling.app.container.services import Services, open_services
-from starling.app.container.worker_runtime import open_run_parts
-from starling.app.registry.epoch_follower import EpochFollower
-from starling.app.registry.epoch_publisher import EpochPublisher
+from starling.app.container.execution import open_brain
+from starling.app.container.servers import follow_servers
+from starling.app.container.services import open_services
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.telemetry.log_context import run_log_context
 from starling.app.telemetry.logs import configure_logs
 from starling.app.telemetry.metrics import Measurement
-from starling.core.clock import SystemClock
+from starling.app.worker.isolation import IsolatedWork
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.parent_death import end_with
-from starling.infra.postgres.runs.acceptance import Claim
-
-
-@dataclass(frozen=True, slots=True)
-class IsolatedWork:
-    """What the process gets: a claimed run, and the settings and the database of its worker."""
-
-    settings: Mapping[str, Any]
-    given: frozenset[str]  # names of the settings that aren't defaults
-    database: Database
-    claim: Claim
-
-    @classmethod
-    def pickled(cls, settings: Settings, database: Database, claim: Claim) -> bytes:
-        """Return the work as the process reads it."""
-        return pickle.dumps(cls(dict(settings), frozenset(settings.model_fields_set), database, claim))
 
 
 def main() -> None:
@@ -69,34 +49,21 @@ def main() -> None:
 
 async def _outcome(settings: Settings, work: IsolatedWork, begun: Callable[[], None]) -> dict[str, Any]:
     measured: list[Measurement] = []
+    database = Database(work.url, work.direct_url)
     try:
-        async with open_services(settings, work.database) as services, _brain(settings, services) as brain:
-            metrics = services.metrics_exporter.metrics
+        async with (
+            open_services(settings, database) as services,
+            follow_servers(settings, services.storage, connect) as servers,
+            open_brain(settings, services, servers, ActiveRuns()) as brain,
+        ):
+            await servers.gateway.connections()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, brain.drain)
+            metrics = services.storage.metrics.metrics
             metrics.measured = measured
             begun()
-            result = await MeasuredRuns(brain.follower.before(brain.brain.execute), metrics)(work.claim)
+            result = await MeasuredRuns(servers.epoch_follower.before(brain.execute), metrics)(work.claim)
     except RunUnwritableError:  # although its lease was renewed: it counts as a crash
         raise
     except (LeaseLostError, DatabaseUnavailableError) as error:
         return {"error": str(error), "measured": measured}
     return {"status": result.status if isinstance(result, RunResult) else None, "measured": measured}
-
-
-@dataclass(frozen=True, slots=True)
-class _Execution:
-    brain: DeferredBrain
-    follower: EpochFollower
-
-
-@asynccontextmanager
-async def _brain(settings: Settings, services: Services) -> AsyncGenerator[_Execution]:
-    """Open what executes a run, without a worker around it."""
-    epoch = await services.epochs.active_number() or 0
-    publisher = EpochPublisher(services.epochs, Actor.local("relist"), "registry.relist")  # for tools that have it so
-    async with open_run_parts(settings, services, ServerRepository(services.engine, publisher)) as parts:
-        follower = EpochFollower(parts.gateway, services.rosters, services.epochs, epoch, SystemClock())
-        brain = DeferredBrain(lambda: execution().build_brain(parts))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, brain.drain)
-        await parts.gateway.connections()
-        async with follower.listening(services.hub):
-            yield _Execution(brain, follower)

@@ -1,157 +1,158 @@
-"""Everything over Postgres that the API and a worker need: the services of `admin`, and those that change runs."""
+"""Builds the services over an open storage. Heavy: a platform imports this once it is ready."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
+from architect.compiler import TeamCompiler
+from architect.repository import TeamRepository
+from brain.explanation.repository import ExplanationRepository
+from brain.lifecycle.finalization import RunFinalizer
+from brain.lifecycle.termination import RunTerminator
+from brain.registry.repository import AgentRepository, StarRepository
+from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
+from brain.skills.catalog.repository import SkillCatalog
+from brain.skills.memory import SkillMemory
+from brain.skills.repository import SkillRepository
 from brain.state import GRAPH_VERSION
-from mcp_gateway.configuration.stdio_over_http import StdioRules
-from mcp_gateway.gateway import open_gateway
-from mcp_gateway.registration.repository import ServerRepository
-from starling.app.container import deferred
-from starling.app.container.admin import AdminServices, build_admin, build_prompts
+from mcp_gateway.connections import connect
+from mcp_gateway.sessions.isolation import ServerIsolation
+from starling.app.access.kill_switches import halts_now
+from starling.app.access.switch_targets import SwitchTargets
+from starling.app.container.configuration import private_files
 from starling.app.container.database import Database
-from starling.app.container.deferred import Deferred, connect
-from starling.app.container.private_files import private_files
-from starling.app.registry.service import RegistryService
+from starling.app.container.servers import build_registry
+from starling.app.container.storage import connection_limits, open_storage
+from starling.app.registry.agents import AgentService
+from starling.app.registry.documents import ServerDocuments
+from starling.app.registry.prompts import PromptCatalog
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
+from starling.app.runs.explanations import RunExplanations
 from starling.app.runs.interrupts import InterruptService
-from starling.app.telemetry.metrics import Metrics, MetricsExporter
-from starling.core.settings.schema import Limits, Settings, environment, secret_variables
-from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.notifications import NotificationHub, open_hub
+from starling.app.runs.records import RunRecords
+from starling.app.services import Retrieval, RunServices, Services
+from starling.app.skills.service import SkillService
+from starling.app.skills.skill_import import SkillImport
+from starling.app.storage import Storage
+from starling.app.teams.activation import TeamActivation
+from starling.app.teams.builds import BuildService
+from starling.app.teams.publication import TeamPublication
+from starling.app.teams.service import TeamService
+from starling.core.clock import SystemClock
+from starling.core.embeddings import Embedder
+from starling.core.secrets.redaction import Redaction
+from starling.core.settings.schema import Settings, environment
+from starling.core.tracing import NOOP_TRACER
+from starling.infra.embeddings.cache import PostgresCachingEmbedder
+from starling.infra.embeddings.factory import build_embedder
+from starling.infra.llm.model_checks import check_model
+from starling.infra.postgres.embeddings import EmbeddingRepository
+from starling.infra.postgres.engine import Engine, open_engine
+from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
+from starling.infra.postgres.runs.documents import RunDocumentRepository
+from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.leases import Leases
-from starling.infra.postgres.runs.queue_depth import backlog
+from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.listing import RunListing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import TerminationRepository
-from starling.infra.postgres.schema import check, upgrade
 from starling.infra.queue.run_queue import RunQueue, open_queue
-
-if TYPE_CHECKING:
-    from starling.app.teams.builds import BuildService
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
 
 
-@dataclass(frozen=True, slots=True)
-class Services(AdminServices):
-    """What routes, workers and commands that change runs or servers call."""
-
-    engine: Engine
-    url: str
-    direct_url: str  # past any transaction pooler
-    hub: NotificationHub
-    broadcast: Broadcast
-    queue: RunQueue
-    runs: RunRepository
-    leases: Leases
-    interrupts: InterruptRepository
-    acceptance: RunAcceptance
-    answering: InterruptService
-    cancellation: RunCancellation
-    registry: RegistryService
-    metrics_exporter: MetricsExporter
-
-    @property
-    def builds(self) -> "BuildService":
-        return self.catalogs.get().builds(self.acceptance)
+@asynccontextmanager
+async def open_services(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Services]:
+    """Open a database and the services over it. Raises as `open_storage` does."""
+    async with (
+        open_storage(settings, database, migrate=migrate) as storage,
+        services_over(storage, settings) as services,
+    ):
+        yield services
 
 
 @asynccontextmanager
-async def open_services(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Services]:
-    """Check the schema, or migrate it, then connect to the database.
-
-    Raises DatabaseUnavailableError, DatabaseUnsuitableError.
-    """
-    await (upgrade(database.direct_url) if migrate else check(database.direct_url))
+async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[Services]:
+    """Yield the services over an open storage. Raises ConfigurationError."""
+    engine = storage.engine
     async with AsyncExitStack() as stack:
-        limits = ConnectionLimits(size=_connections(settings.limits), behind_pooler=database.behind_pooler)
-        engine = open_engine(database.url, limits)
-        stack.push_async_callback(engine.dispose)
-        streams = open_engine(database.url, replace(limits, size=_STREAM_CONNECTIONS))
+        limits = connection_limits(settings.limits, storage.url, storage.direct_url)
+        streams = open_engine(storage.url, replace(limits, size=_STREAM_CONNECTIONS))
         stack.push_async_callback(streams.dispose)
-        hub = await stack.enter_async_context(open_hub(database.direct_url))
-        notices = NoticeSender(engine)
-        stack.push_async_callback(notices.close)
-        broadcast = Broadcast(hub, notices)
-        stack.enter_context(broadcast.subscribed(hub))
-        queue = await stack.enter_async_context(open_queue(database.direct_url, hub))
-        reader = RunReader(engine, broadcast, streams=streams)
+        queue = await stack.enter_async_context(open_queue(storage.direct_url, storage.hub))
+        reader = RunReader(engine, storage.broadcast, streams=streams)
         stack.push_async_callback(reader.close)
-        metrics = Metrics()
-        broadcast.observers.append(metrics.written)
-        caps = {"cap": settings.limits.runs_per_tenant, "backlog": settings.limits.queued_runs_per_tenant}
-        runs = RunRepository(engine, queue.defer, **caps, local=queue)
-        interrupts = InterruptRepository(engine, runs)
-        terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
-        cancellation = RunCancellation(TerminationRepository(engine), terminator)
-        acceptance = RunAcceptance(runs, reader, interrupts, cancellation, settings.limits)
-        admin = build_admin(engine, reader, settings)
-        stack.push_async_callback(admin.retrieval.close)
+        retrieval = build_retrieval(settings, engine)
+        stack.push_async_callback(retrieval.agents.close)
+        runs = _runs(storage, settings, queue, reader)
+        stars, skills, private = StarRepository(engine), SkillCatalog(engine), private_files(settings)
+        activation = TeamActivation(storage.epochs, TeamRepository(engine), stars, TeamCompiler(), settings.limits)
+        agents = AgentService(
+            storage.epochs,
+            AgentRepository(engine),
+            storage.servers,
+            storage.rosters,
+            retrieval.agents,
+            partial(check_model, settings=settings),
+            partial(halts_now, storage.switches),
+        )
         yield Services(
-            agent_ranker=admin.agent_ranker,
-            artifacts=admin.artifacts,
-            catalogs=admin.catalogs,
-            documents=admin.documents,
-            epochs=admin.epochs,
-            feedback=admin.feedback,
-            keys=admin.keys,
-            ledger=admin.ledger,
-            listing=admin.listing,
-            prompts=admin.prompts,
-            reader=reader,
-            retention=admin.retention,
-            retrieval=admin.retrieval,
-            rosters=admin.rosters,
-            server_documents=admin.server_documents,
-            servers=admin.servers,
-            switch_targets=admin.switch_targets,
-            switches=admin.switches,
-            engine=engine,
-            url=database.url,
-            direct_url=database.direct_url,
-            hub=hub,
-            broadcast=broadcast,
-            queue=queue,
+            storage=storage,
             runs=runs,
-            leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),
-            interrupts=interrupts,
-            acceptance=acceptance,
-            answering=InterruptService(interrupts),
-            cancellation=cancellation,
-            registry=build_registry(engine, settings),
-            metrics_exporter=MetricsExporter(
-                metrics, partial(backlog, engine), admin.epochs.active_number, admin.servers.breakers.by_server
-            ),
+            agents=agents,
+            builds=BuildService(runs.acceptance, activation),
+            prompt_catalog=PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs),
+            registry=build_registry(storage, settings, connect),
+            retrieval=retrieval,
+            server_documents=ServerDocuments(storage.servers, ServerIsolation(private, environment())),
+            skill_import=SkillImport(skills, storage.epochs, retrieval.skills),
+            skills=SkillService(skills, storage.epochs, storage.rosters, retrieval.skills),
+            switch_targets=SwitchTargets(storage.epochs, KeyRepository(engine), runs.listing),
+            team_store=TeamPublication(activation, KeyRepository(engine)),
+            teams=TeamService(storage.epochs, activation.teams, stars, agents.usable, activation),
         )
 
 
-def build_registry(engine: Engine, settings: Settings) -> RegistryService:
-    """Return what changes servers and epochs; it starts servers with the environment of this process."""
-    return RegistryService(
-        epochs=EpochRepository(engine),
-        agents=AgentRepository(engine),
-        stars=StarRepository(engine),
-        prompts=build_prompts(engine, settings),
-        servers=partial(ServerRepository, engine),
-        gateway=partial(
-            open_gateway,
-            connect=connect,
-            limits=settings.limits,
-            environment=environment(),
-            private=private_files(settings),
-        ),
-        stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
+def build_retrieval(settings: Settings, engine: Engine, patience: float = PATIENCE_SECONDS) -> Retrieval:
+    """Return what the embedder of the settings is used for; see AgentFinder. Raises ConfigurationError."""
+
+    def build(model: str) -> Embedder | None:
+        return build_embedder(settings.model_copy(update={"embeddings": model}))
+
+    embedder = build_embedder(settings)
+    kept = PostgresCachingEmbedder(embedder, EmbeddingRepository(engine), build) if embedder else None
+    redact = Redaction.of(settings, environment())  # which configurations of servers refer to
+    skills = SkillMemory(SkillRepository(engine), embedder, redact, NOOP_TRACER, SystemClock())
+    return Retrieval(embedder, AgentFinder(kept, SystemClock(), patience), skills)
+
+
+def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunReader) -> RunServices:
+    engine, limits = storage.engine, settings.limits
+    caps = {"cap": limits.runs_per_tenant, "backlog": limits.queued_runs_per_tenant}
+    runs = RunRepository(engine, queue.defer, **caps, local=queue, writes=storage.writes)
+    interrupts, listing, feedback = InterruptRepository(engine, runs), RunListing(engine), FeedbackRepository(engine)
+    ledger, documents = LedgerReader(engine), RunDocumentRepository(engine)
+    # a worker of another process may send their status to Langfuse
+    finalizer = RunFinalizer(runs, SystemClock(), sends_status=True)
+    terminator = RunTerminator(engine, storage.broadcast, reader, finalizer)
+    cancellation = RunCancellation(TerminationRepository(engine), terminator)
+    return RunServices(
+        acceptance=RunAcceptance(runs, reader, interrupts, cancellation, limits),
+        answering=InterruptService(interrupts),
+        cancellation=cancellation,
+        documents=documents,
+        explanations=RunExplanations(ExplanationRepository(engine)),
+        feedback=feedback,
+        interrupts=interrupts,
+        leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),
+        ledger=ledger,
+        listing=listing,
+        queue=queue,
+        reader=reader,
+        records=RunRecords(listing, reader, documents),
+        repository=runs,
     )
-
-
-def _connections(limits: Limits) -> int:
-    """Return the size of the pool: flushes are short, so a connection serves several runs."""
-    return min(24, max(8, limits.runs_per_worker // 3))

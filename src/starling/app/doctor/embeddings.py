@@ -9,7 +9,7 @@ from starling.app.doctor.finding import Finding, ok
 from starling.core.embeddings import Embedder
 from starling.core.errors import ConfigurationError, ModelError
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
+from starling.infra.embeddings.factory import build_embedder
 
 _SUBJECT: Final = "embeddings"
 _SLOW_SECONDS: Final = 0.5
@@ -48,4 +48,4 @@ def speed(embedder: Embedder, seconds: float) -> Finding:
 
 
 def _build(settings: Settings) -> Embedder | None:
-    return deferred.embedder_factory().build_embedder(settings)
+    return build_embedder(settings)

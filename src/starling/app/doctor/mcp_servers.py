@@ -10,8 +10,9 @@ from mcp_gateway.registration.probe import try_servers
 from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.sessions.isolation import ServerIsolation
 from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY
-from starling.app.container.admin import open_admin
-from starling.app.container.private_files import private_files
+from starling.app.container.configuration import private_files
+from starling.app.container.database import find_database
+from starling.app.container.storage import open_storage
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
@@ -65,7 +66,7 @@ def _waiting(row: ServerRow) -> Finding:
 
 async def _known(settings: Settings) -> Sequence[ServerRow]:
     try:
-        async with open_admin(settings) as admin:
-            return await admin.servers.servers()
+        async with open_storage(settings, find_database(settings)) as storage:
+            return await storage.servers.servers()
     except (DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
         return ()

@@ -1,5 +1,13 @@
-"""The routes of the API, in the order in which `/docs` shows them."""
+"""The routes of the API, in the order in which `/docs` shows them, and applications that have them from the start."""
 
+from collections.abc import Sequence
+
+from fastapi import APIRouter, FastAPI
+
+from starling.app.http import app, problems
+from starling.app.http.app_state import AppState
+from starling.app.http.authentication import AccessControl, PrincipalMiddleware
+from starling.app.http.route_loading import add_routes
 from starling.app.http.routes import (
     agent_run,
     agents,
@@ -7,6 +15,7 @@ from starling.app.http.routes import (
     artifacts,
     cancellation,
     feedback,
+    health,
     kill_switches,
     metrics,
     prompts,
@@ -22,6 +31,8 @@ from starling.app.http.routes import (
     team_builds,
     teams,
 )
+from starling.app.services import Services
+from starling.core.principal import Principal
 
 ROUTERS = tuple(
     module.router
@@ -32,3 +43,26 @@ ROUTERS = tuple(
         *(kill_switches, start_page, metrics),
     )
 )
+
+
+def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
+    """Return the application of a platform whose services are open."""
+
+    async def loaded() -> tuple[Sequence[APIRouter], object]:
+        return ROUTERS, services
+
+    made = app.make_app(services.storage, version, access, services.runs.acceptance.limits.input_chars, loaded)
+    add_routes(made, ROUTERS, services)
+    return made
+
+
+def make_app_for(services: Services, principal: Principal) -> FastAPI:
+    """Return the routes alone, for calls within the process: every request is that of `principal`."""
+    api = FastAPI(openapi_url=None)
+    api.state.api = AppState(services.storage, services)
+    for router in (health.router, *ROUTERS):
+        # as they are: including them would build them a second time, which takes longer than most requests
+        api.router.routes.extend(router.routes)
+    problems.install(api)
+    api.add_middleware(PrincipalMiddleware, principal=principal)
+    return api

@@ -1,50 +1,40 @@
 """Routes that are added to a running application: `/ready` answers before the others are imported."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from starling.app.http import deferred
+from starling.app.http.app_state import state_of
 
 _THERE_AT_ONCE: Final = frozenset({"/health", "/ready"})
 
-
-class RouteLoader:
-    """Imports the routes of the API and has `add` add them to an application, once."""
-
-    def __init__(self, add: Callable[[APIRouter], None]) -> None:
-        self.loaded = False
-        self._add = add
-        self._loading = asyncio.Lock()
-
-    async def load(self) -> None:
-        """Import the routes in a thread and add them."""
-        async with self._loading:
-            if self.loaded:
-                return
-            api_routes = await asyncio.to_thread(deferred.api_routes)
-            for router in api_routes.ROUTERS:
-                self._add(router)
-            self.loaded = True
+type LoadedRoutes = Callable[[], Awaitable[tuple[Sequence[APIRouter], object]]]
+"""Returns the routes of the API, and the services that they call, once these are loaded."""
 
 
-async def load_routes(app: FastAPI) -> None:
-    """Import and add the routes that the application doesn't have yet."""
-    await cast("RouteLoader", app.state.routes).load()
+def add_routes(app: FastAPI, routers: Sequence[APIRouter], services: object) -> None:
+    """Add the routes of the API to an application, unless it has them."""
+    state = state_of(app)
+    if state.services is None:
+        state.services = services
+        for router in routers:
+            app.include_router(router)
 
 
 class HoldForRoutes:
-    """Holds a request until its route is there."""
+    """Holds requests until the routes of the API are loaded, and adds them to the application once."""
 
-    def __init__(self, app: ASGIApp, routes: RouteLoader) -> None:
+    def __init__(self, inner: ASGIApp, app: FastAPI, loaded: LoadedRoutes) -> None:
+        self._inner = inner
         self._app = app
-        self._routes = routes
+        self._loaded = loaded
+        self._state = state_of(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
-        if not self._routes.loaded and scope["type"] == "http" and scope["path"] not in _THERE_AT_ONCE:
-            await self._routes.load()
-        await self._app(scope, receive, send)
+        if self._state.services is None and scope["type"] == "http" and scope["path"] not in _THERE_AT_ONCE:
+            routers, services = await self._loaded()
+            add_routes(self._app, routers, services)
+        await self._inner(scope, receive, send)

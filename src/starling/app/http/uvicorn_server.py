@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from starling.app.http.dependencies import drain
+from starling.app.http.app_state import drain
 from starling.app.http.graceful_shutdown import GracefulShutdown
 from starling.app.http.http_protocol import LimitedHttpProtocol
 

@@ -8,13 +8,13 @@ from functools import partial
 from fastapi import FastAPI
 
 from starling.app.access.local_token import local_token
-from starling.app.container.services import Services
 from starling.app.http import problems
+from starling.app.http.app_state import AppState, drain
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
-from starling.app.http.dependencies import AppState, drain
 from starling.app.http.listener import bind
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import serving
+from starling.app.storage import Storage
 from starling.core.settings.schema import Settings
 
 
@@ -27,7 +27,7 @@ class WorkerHealth:
 
 
 @asynccontextmanager
-async def serve_worker_health(settings: Settings, services: Services) -> AsyncGenerator[WorkerHealth]:
+async def serve_worker_health(settings: Settings, storage: Storage) -> AsyncGenerator[WorkerHealth]:
     """Serve `/health`, `/ready` and `/metrics` on `worker_port`, under the API's rules.
 
     Without that setting nothing is served. Raises ConfigurationError.
@@ -35,15 +35,15 @@ async def serve_worker_health(settings: Settings, services: Services) -> AsyncGe
     if settings.worker_port is None:
         yield WorkerHealth()
         return
-    async with open_access_control(settings, services.keys, local_token(settings.data_dir)) as access:
-        app = _app(services, access)
+    async with open_access_control(settings, storage.keys, local_token(settings.data_dir)) as access:
+        app = _app(storage, access)
         async with serving(app, bind(settings.host, settings.worker_port)) as address:
             yield WorkerHealth(address, partial(drain, app))
 
 
-def _app(services: Services, access: AccessControl) -> FastAPI:
+def _app(storage: Storage, access: AccessControl) -> FastAPI:
     app = FastAPI(title="Starling worker", openapi_url=None)
-    app.state.api = AppState(services)
+    app.state.api = AppState(storage)
     for module in (health, metrics):
         app.include_router(module.router)
     problems.install(app)

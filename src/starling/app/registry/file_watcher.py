@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
-
 from mcp_gateway.configuration.servers import parse_config
 from starling.app.registry.service import RegistryService
 from starling.core.background_tasks import in_background
@@ -39,6 +37,8 @@ class FileWatcher:
 
         While Postgres is away the reload is repeated at the next look.
         """
+        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
+
         folder = self._file.absolute().parent
         async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):
             text = self._read()

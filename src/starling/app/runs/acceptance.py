@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.telemetry.log_context import add_to_log_context
@@ -15,15 +14,13 @@ from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings.schema import Limits
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.runs.acceptance import NewRun, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
 
 _DEFAULT_CONFIG = RunConfig()
 
@@ -41,7 +38,7 @@ class RunRequest:
     correlation_id: str | None = None
     config: RunConfig = _DEFAULT_CONFIG
     policy: Policy = "enqueue"
-    build: "BuildRequest | None" = None
+    build: BuildRequest | None = None
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]

@@ -1,12 +1,12 @@
 """Cancellation of runs from any process: idle runs end at once, running ones by their worker within a second."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from brain.lifecycle.active_runs import ActiveRuns
+from brain.lifecycle.termination import RunTerminator
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
@@ -14,9 +14,6 @@ from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL
 from starling.infra.postgres.runs.termination import TerminationRepository
-
-if TYPE_CHECKING:
-    from brain.lifecycle.termination import RunTerminator
 
 _LOOK_SECONDS = 5.0  # for a notice that was missed
 _log = logging.getLogger(__name__)
@@ -27,7 +24,7 @@ class RunCancellation:
     """Cancels runs on request."""
 
     repository: TerminationRepository
-    terminator: "Callable[[], Awaitable[RunTerminator]]"  # imported by the first cancellation
+    terminator: RunTerminator
 
     async def cancel(self, key: RunKey) -> RunStatus:
         """Cancel a run and return its status: `running` until its worker has ended it. An ended run is unchanged.
@@ -37,7 +34,7 @@ class RunCancellation:
         claim = await self.repository.stop(key)
         if claim is not None:
             try:
-                return RunStatus((await (await self.terminator()).stop(claim)).status)
+                return RunStatus((await self.terminator.stop(claim)).status)
             except LeaseLostError as error:
                 _log.info(
                     "another process claimed the run that was to be cancelled: %s", error

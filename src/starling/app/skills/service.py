@@ -1,23 +1,21 @@
 """Lists, searches, retires, restores and exports skills of a tenant; each change with its audit entry."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brain.registry.cards import AgentCard
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.skills.catalog.exchange import SkillDocument
 from brain.skills.catalog.repository import SkillCatalog, SkillFilter, SkillTask
+from brain.skills.memory import SkillMemory
 from brain.skills.repository import suspension
 from brain.skills.skill import SkillState, SkillSummary, StoredSkill
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-
-if TYPE_CHECKING:
-    from brain.skills.memory import SkillMemory
 
 _EXPORTED: Final[tuple[SkillState, ...]] = ("active", "suspended")
 _PAGE: Final = 500
@@ -67,7 +65,7 @@ class SkillService:
     catalog: SkillCatalog
     epochs: EpochRepository
     rosters: Registry
-    memory: "Callable[[], Awaitable[SkillMemory]]"
+    memory: SkillMemory
 
     async def list(self, tenant: str, which: SkillFilter, limit: int) -> Sequence[StoredSkill]:
         """Return the latest skills, newest first."""
@@ -85,7 +83,7 @@ class SkillService:
         Raises NotFoundError for an agent that the caller doesn't have.
         """
         tools = await self._tools(caller, agent)
-        found = await (await self.memory()).search(caller.tenant, tools, text)
+        found = await self.memory.search(caller.tenant, tools, text)
         best = found.ranked[:limit]
         skills = await self.catalog.named(caller.tenant, [ranked.skill_id for ranked in best])
         matches = [

@@ -1,20 +1,18 @@
 """Imports skills: all lines of a document or none, with one audit entry."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from brain.registry.repository import EpochRepository
 from brain.skills.catalog.exchange import SkillDocument, parse
 from brain.skills.catalog.repository import ImportedSkill, SkillCatalog
+from brain.skills.memory import SkillMemory
 from brain.skills.repository import NewSkill, suspension
 from brain.skills.skill import SkillState
 from starling.core.ids import new_id
 from starling.core.json import canonical
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-
-if TYPE_CHECKING:
-    from brain.skills.memory import SkillMemory
 
 type _Outcome = Literal["stored", "merged", "known"]
 
@@ -51,7 +49,7 @@ class SkillImport:
 
     catalog: SkillCatalog
     epochs: EpochRepository
-    memory: "Callable[[], Awaitable[SkillMemory]]"
+    memory: SkillMemory
 
     async def store(self, tenant: str, content: bytes, actor: Actor) -> Sequence[ImportedLine]:
         """Store the skills of JSON lines for a tenant, all or none of them, each under a new id.
@@ -60,8 +58,7 @@ class SkillImport:
         instruct puts its skill into quarantine; one whose tools are others here is suspended. Raises
         InvalidRequestError with the lines and fields that are wrong.
         """
-        memory = await self.memory()
-        placed = await _placed(memory, tenant, parse(content, memory.redact))
+        placed = await _placed(self.memory, tenant, parse(content, self.memory.redact))
         async with self.catalog.changing() as connection:
             pins = (await self.epochs.begin(connection)).manifest.tool_hashes()
             rows = {line.line: _rows(line, pins) for line in placed}
@@ -72,7 +69,7 @@ class SkillImport:
         return [_imported(line, rows[line.line]) for line in placed]
 
 
-async def _placed(memory: "SkillMemory", tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
+async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
     found: list[_Placed] = []
     known: dict[tuple[str, str, str], str] = {}
     for number, document in documents.items():
@@ -86,7 +83,7 @@ async def _placed(memory: "SkillMemory", tenant: str, documents: Mapping[int, Sk
     return found
 
 
-async def _compared(memory: "SkillMemory", tenant: str, number: int, document: SkillDocument) -> _Placed:
+async def _compared(memory: SkillMemory, tenant: str, number: int, document: SkillDocument) -> _Placed:
     """Return what a line adds beside the skills that are stored."""
     skill = document.learned()
     place = await memory.placed(tenant, skill)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from architect import deferred
 from architect.checks import checked
 from architect.repository import Creator, TeamKey, TeamRepository, TeamState, TeamSummary, TeamVersion
+from architect.spec_format import spec_diff
 from brain.registry.cards import AgentCard, Roster, degraded_members
 from brain.registry.repository import EpochRepository, StarRepository
 from brain.registry.team_cards import without_team
@@ -281,7 +281,7 @@ class TeamService:
                 raise NotFoundError(f"version before {newer} of the team", name, remedy)
             old, new = [await self.activation.version(connection, key, states, one) for one in (older, newer)]
         shown = f"{name}@{older}", f"{name}@{newer}"
-        found = await asyncio.to_thread(lambda: deferred.spec_format().spec_diff(old.spec, new.spec, names=shown))
+        found = await asyncio.to_thread(lambda: spec_diff(old.spec, new.spec, names=shown))
         return TeamDiff(name, older, newer, found.text, found.paths)
 
     async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:

@@ -1,19 +1,16 @@
 """Logging: JSON lines, or columns on a terminal; secrets are redacted."""
 
 import logging
-from functools import cached_property
 from io import UnsupportedOperation
-from typing import IO, TYPE_CHECKING, Final, override
+from typing import IO, Final
 
 from rich.console import Console
+from rich.logging import RichHandler
 
-from starling.app.telemetry import deferred
+from starling.app.telemetry.log_format import log_formatter
 from starling.app.telemetry.log_writer import LogWriter
 from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import Settings
-
-if TYPE_CHECKING:
-    from starling.app.telemetry.log_format import Format
 
 _QUIET: Final = (
     "aiohttp",
@@ -60,29 +57,12 @@ def _handler(settings: Settings, console: Console) -> logging.Handler:
     redaction = Redaction.of(settings)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
     if as_text and console.is_terminal:
-        handler: logging.Handler = deferred.rich_handler()(console=console, show_path=False, log_time_format="%X")
-        handler.setFormatter(_FormatterOfFirstUse("columns", redaction))
+        handler: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%X")
+        handler.setFormatter(log_formatter("columns", redaction))
     else:
         handler = logging.StreamHandler(_stream(console.file))
-        handler.setFormatter(_FormatterOfFirstUse("text" if as_text else "json", redaction))
+        handler.setFormatter(log_formatter("text" if as_text else "json", redaction))
     return handler
-
-
-class _FormatterOfFirstUse(logging.Formatter):
-    """Formats by a formatter that is imported for the first record."""
-
-    def __init__(self, look: "Format", redaction: Redaction) -> None:
-        super().__init__()
-        self._look: Format = look
-        self._redaction = redaction
-
-    @cached_property
-    def _formatter(self) -> logging.Formatter:
-        return deferred.log_format().log_formatter(self._look, self._redaction)
-
-    @override
-    def format(self, record: logging.LogRecord) -> str:
-        return self._formatter.format(record)
 
 
 def _stream(file: IO[str]) -> IO[str] | LogWriter:

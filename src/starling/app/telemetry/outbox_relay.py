@@ -5,17 +5,13 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
+from starling.infra.context_service import ContextService, open_context_service
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.outbox import Outbox
-
-if TYPE_CHECKING:
-    from starling.infra.context_service import ContextService
 
 _AT_ONCE = 20
 _LEASE_SECONDS = 120.0  # more than a batch can take
@@ -29,7 +25,7 @@ class OutboxRelay:
     """Delivers the outbox in order; after a failure it tries again with growing pauses."""
 
     outbox: Outbox
-    service: "ContextService"
+    service: ContextService
 
     async def deliver_forever(self) -> None:
         """Deliver until cancelled."""
@@ -64,7 +60,7 @@ async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[Non
     if settings.context_service_url is None:
         yield
         return
-    async with deferred.context_service().open_context_service(settings.context_service_url) as service:
+    async with open_context_service(settings.context_service_url) as service:
         delivery = OutboxRelay(Outbox(engine), service)
         async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield

@@ -6,20 +6,16 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from starling.core.background_tasks import in_background
 from starling.core.clock import Clock, Deadline, SystemClock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.feedback import FEEDBACK_CHANNEL
 from starling.infra.postgres.runs.unsent_scores import DELIVERY_DAYS, UnsentScoreRepository, UnsentScores
 from starling.infra.tracing.destination import langfuse_of
-
-if TYPE_CHECKING:
-    from starling.infra.tracing.scores import Score, ScoreClient
+from starling.infra.tracing.scores import Score, ScoreClient, ScoreError, ScoresRefusedError
 
 _AT_ONCE = 50
 _LOOK_SECONDS = 5.0  # for runs that ended, and for a notice that was missed
@@ -42,7 +38,7 @@ class ScoreRelay:
     """Delivers what is stored; while Langfuse can't take it, after growing pauses."""
 
     def __init__(
-        self, unsent: UnsentScoreRepository, client: "ScoreClient", clock: Clock, *, with_comments: bool
+        self, unsent: UnsentScoreRepository, client: ScoreClient, clock: Clock, *, with_comments: bool
     ) -> None:
         self._unsent = unsent
         self._client = client
@@ -96,20 +92,20 @@ class ScoreRelay:
             try:
                 self._client.send([score for one in part for score in self._scores(one)])
                 done.sent += part
-            except deferred.scores().ScoresRefusedError as error:
+            except ScoresRefusedError as error:
                 if len(part) == 1:
                     done.refused.append((part[0], str(error)))
                 else:
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
-            except deferred.scores().ScoreError as error:
+            except ScoreError as error:
                 done.failure = str(error)
                 break
         return done
 
-    def _scores(self, one: UnsentScores) -> "Sequence[Score]":
+    def _scores(self, one: UnsentScores) -> Sequence[Score]:
         return [
-            deferred.scores().Score(
+            Score(
                 one.trace_id,
                 "",
                 score.name,
@@ -151,7 +147,7 @@ async def relay_scores(settings: Settings, unsent: UnsentScoreRepository, hub: N
     if destination is None:
         yield
         return
-    client = deferred.scores().ScoreClient(destination, timeout=_SEND_SECONDS)
+    client = ScoreClient(destination, timeout=_SEND_SECONDS)
     relay = ScoreRelay(unsent, client, SystemClock(), with_comments=settings.trace_content)
     try:
         async with in_background(relay.deliver_until_closed(hub), "deliver-scores") as delivery:

@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from starling.app.telemetry.metrics import Measurement
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.leases import Leases
@@ -30,22 +33,35 @@ _RESTART_SECONDS = 2.0  # after a process that ended before it began
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class IsolatedWork:
+    """What the process reads from stdin: the settings and the database of its worker, and a claimed run."""
+
+    settings: Mapping[str, Any]
+    given: frozenset[str]  # names of the settings that aren't defaults
+    url: str
+    direct_url: str
+    claim: Claim
+
+
 class IsolatedRuns:
     """Executes each claimed run in a process of its own.
 
     This process keeps the leases and ends a process whose run it has lost. A process that ends without an outcome
-    counts as a crash of its run, also one that can't start: else such a run would never end. `work_of` returns what a
-    process reads from stdin; `take_over` gets what it measured, unless it crashed.
+    counts as a crash of its run, also one that can't start: else such a run would never end. `take_over` gets what it
+    measured, unless it crashed.
     """
 
     def __init__(
         self,
         leases: Leases,
-        work_of: Callable[[Claim], bytes],
+        settings: Settings,
+        url: str,
+        direct_url: str,
         take_over: Callable[[Sequence[Measurement]], None],
     ) -> None:
         self._leases = leases
-        self._work_of = work_of
+        self._work_of = partial(IsolatedWork, dict(settings), frozenset(settings.model_fields_set), url, direct_url)
         self._take_over = take_over
         self._processes: set[Process] = set()
         self._draining = False
@@ -88,7 +104,7 @@ class IsolatedRuns:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(ConnectionError):  # the process has ended, which its exit code explains
-            process.stdin.write(self._work_of(claim))
+            process.stdin.write(pickle.dumps(self._work_of(claim)))
             await process.stdin.drain()
             process.stdin.close()
         begun = bool(await process.stdout.readline())

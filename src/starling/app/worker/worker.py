@@ -11,7 +11,7 @@ from time import perf_counter
 
 from starling.app.telemetry.log_context import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
-from starling.core.background_tasks import in_background
+from starling.core.background_tasks import in_background, stopped_at_end
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.ids import process_name
@@ -52,12 +52,21 @@ class RunHandlers:
 
 
 class Worker:
-    """Executes several runs at a time. A run whose lease is lost is stopped before another worker may claim it."""
+    """Executes several runs at a time. A run whose lease is lost is stopped before another worker may claim it.
+
+    Setting `draining` is the same as `drain`.
+    """
 
     isolated_runs = 4  # suspected ones at a time; each is alone in a process, others wait
 
     def __init__(
-        self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, handlers: RunHandlers, limits: Limits
+        self,
+        queue: RunQueue,
+        leases: Leases,
+        heartbeat: Heartbeat,
+        handlers: RunHandlers,
+        limits: Limits,
+        draining: asyncio.Event | None = None,
     ) -> None:
         self.name = process_name()
         self._queue = queue
@@ -70,14 +79,12 @@ class Worker:
         self._in_process: Counter[str] = Counter()
         self._failed: set[str] = set()  # ids of runs whose last execution here raised an unexpected error
         self._drain_counts: Counter[str] = Counter()  # outcomes of the runs that were held when draining began
-        self._draining = asyncio.Event()
+        self._draining = draining or asyncio.Event()
         self._stopping = False
 
     def drain(self) -> None:
         """Claim no more runs and end the current ones after their current step; `work` returns then."""
-        self._drain_counts = Counter(held=len(self._tasks))
         self._draining.set()
-        self._handlers.drain()
 
     async def work(self) -> None:
         """Process runs until drained or cancelled, then hand unfinished runs back to the queue."""
@@ -106,6 +113,8 @@ class Worker:
             draining.cancel()
         for task in ended - {draining}:
             task.result()  # each of the two ends only with an error
+        self._drain_counts = Counter(held=len(self._tasks))
+        self._handlers.drain()
         fetching.cancel()
         if self._tasks:
             _log.info("runs that come to the end of a step before this worker stops: %d", len(self._tasks))
@@ -247,20 +256,10 @@ class Worker:
 
 
 @asynccontextmanager
-async def running_worker(worker: Worker, after: asyncio.Event | None = None) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run the worker in the background while the context lasts, from `after` on; yield its task.
+async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run the worker in the background while the context lasts; yield its task.
 
     The task ends earlier only when the worker was drained, or with an error.
     """
-    task = asyncio.get_running_loop().create_task(_work(worker, after), name="worker")
-    try:
+    async with stopped_at_end(worker.work(), "worker", _STOP_SECONDS) as task:
         yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task], timeout=_STOP_SECONDS)
-
-
-async def _work(worker: Worker, after: asyncio.Event | None) -> None:
-    if after is not None:
-        await after.wait()
-    await worker.work()

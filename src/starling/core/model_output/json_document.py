@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import json_repair
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from starling.core import deferred
 from starling.core.json import storable
 from starling.core.model_output.contradictions import agreed_members, has_two_values, is_contradicted
 
@@ -295,7 +295,7 @@ def _repaired(text: str) -> dict[str, Any] | None:
     if len(text) > _REPAIR_CHARS:
         return None
     try:
-        value = deferred.json_repair().loads(text, skip_json_loads=True, strict=True)
+        value = json_repair.loads(text, skip_json_loads=True, strict=True)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and value and _has_all_of(value, text) else None

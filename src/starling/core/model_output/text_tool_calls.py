@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 import orjson
 
-from starling.core import deferred
 from starling.core.json import JsonObject, canonical, unsendable
+from starling.core.json_schemas.compiled import UncheckableError, compiled
 from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.call_forms import FORMS, Form, RawText, Written, json_calls, python_calls
 from starling.core.model_output.json_document import whole_object, without_fence
@@ -191,10 +191,9 @@ def _typed(value: object, parameters: JsonObject, key: str) -> Any:
 
 
 def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
-    schemas = deferred.json_schemas()
     try:
-        return schemas.compiled(schema).fits(arguments)
-    except schemas.UncheckableError:
+        return compiled(schema).fits(arguments)
+    except UncheckableError:
         return False
 
 

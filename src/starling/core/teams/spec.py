@@ -8,7 +8,7 @@ from starling.core.agents import AgentName
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.name_patterns import AGENT_NAME, MEMBER_NAME, TOOL_NAME
 from starling.core.principal import Grant
-from starling.core.teams.stars import MemberApproval, ReviewPolicy
+from starling.core.tool_calls import MemberApproval, ReviewPolicy
 
 SCHEMA_ID: Final = "urn:starling:team-spec:1"
 

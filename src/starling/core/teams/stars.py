@@ -1,7 +1,7 @@
 """Star specs: the pure data that a star of agents is built from, with a content hash."""
 
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -9,12 +9,10 @@ from starling.core.agents import Persona, RuntimeName
 from starling.core.json import digest
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
+from starling.core.tool_calls import MemberApproval, ReviewPolicy
 
 DEEPEST: Final = 3
 """How many stars of teams may be inside one another, below the main star."""
-
-type ReviewPolicy = Literal["always", "risky", "never"]
-type MemberApproval = Literal["policy", "effects"]
 
 
 class _Part(BaseModel):

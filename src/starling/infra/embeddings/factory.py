@@ -4,7 +4,6 @@ from urllib.request import getproxies
 
 from starling.core.embeddings import Embedder
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
 from starling.infra.embeddings.model_selection import OFF, STATIC, embedding_model
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
@@ -23,5 +22,7 @@ def build_embedder(settings: Settings) -> Embedder | None:
     model = embedding_model(settings)
     name, endpoint = model.name, model.endpoint
     if endpoint is None:
-        return deferred.langchain_vectors().open_langchain_embedder(name.provider, name.model)
+        from starling.infra.embeddings.langchain_vectors import open_langchain_embedder
+
+        return open_langchain_embedder(name.provider, name.model)
     return EndpointEmbedder(str(name), name.model, endpoint, lambda: open_session(trust_env=bool(getproxies())))

@@ -5,7 +5,6 @@ from typing import Final
 
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
 from starling.infra.llm.model_selection import Endpoint, ModelName, check_key, endpoints, parse_model_name
 
 STATIC: Final = "static"
@@ -26,7 +25,9 @@ def check_embeddings(settings: Settings) -> None:
         return
     model = embedding_model(settings)
     if model.endpoint is None:  # an embedder of LangChain is built for that
-        deferred.langchain_vectors().open_langchain_embedder(model.name.provider, model.name.model)
+        from starling.infra.embeddings.langchain_vectors import open_langchain_embedder
+
+        open_langchain_embedder(model.name.provider, model.name.model)
 
 
 def embedding_model(settings: Settings) -> EmbeddingModel:

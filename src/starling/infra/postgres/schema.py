@@ -12,7 +12,6 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
-from starling.infra import deferred
 from starling.infra.postgres.engine import ConnectionLimits, connected, driver, first_line, open_engine, translated
 from starling.infra.postgres.version_requirements import check_versions
 
@@ -151,7 +150,9 @@ async def _migrate(url: str) -> SchemaState:
 
 
 def _run_alembic(connection: Connection) -> None:
-    command, configuration = deferred.alembic()
+    from alembic import command
+    from alembic import config as configuration
+
     config = configuration.Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     command.upgrade(config, "head")

@@ -5,27 +5,30 @@ from dataclasses import dataclass
 
 from starling.core.prompts import Offers, PromptSource
 from starling.core.settings.schema import Settings
-from starling.infra import deferred
 from starling.infra.prompts.folder import PromptFolder
 
 
 @dataclass(frozen=True, slots=True)
-class _DeferredLangfuse:
+class _Langfuse:
     """Langfuse's prompts; its package is imported in a thread when it is first asked."""
 
     settings: Settings
 
     async def offers(self) -> Offers:
-        module, settings = await asyncio.to_thread(deferred.langfuse_prompts), self.settings
+        return await (await asyncio.to_thread(self._source)).offers()
+
+    def _source(self) -> PromptSource:
+        from starling.infra.prompts.langfuse import LangfusePrompts
+
+        settings = self.settings
         secret = settings.langfuse_secret_key.get_secret_value() if settings.langfuse_secret_key else ""
-        source = module.LangfusePrompts(
+        return LangfusePrompts(
             settings.langfuse_host.rstrip("/"),
             settings.langfuse_public_key or "",
             secret,
             settings.langfuse_prompt_label,
             settings.langfuse_names,
         )
-        return await source.offers()
 
 
 def local_prompts(settings: Settings) -> PromptFolder:
@@ -36,4 +39,4 @@ def local_prompts(settings: Settings) -> PromptFolder:
 def remote_prompts(settings: Settings) -> PromptSource | None:
     """Return Langfuse, if the settings have keys for it and a label of prompts."""
     with_keys = settings.langfuse_public_key and settings.langfuse_secret_key
-    return _DeferredLangfuse(settings) if with_keys and settings.langfuse_prompt_label else None
+    return _Langfuse(settings) if with_keys and settings.langfuse_prompt_label else None

@@ -6,18 +6,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from psycopg import OperationalError
 
-from starling.infra import deferred
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import answers_within
+from starling.infra.queue.run_jobs import RunJobs, open_jobs
 from starling.infra.queue.tenant_slots import TenantSlots
-
-if TYPE_CHECKING:
-    from starling.infra.queue.run_jobs import RunJobs
 
 type Handler = Callable[[RunKey], Awaitable[None]]
 
@@ -42,15 +38,14 @@ class RunQueue:
         self._slots = TenantSlots()
         self._direct: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> "RunJobs":
-        """Import what stores jobs, in a thread, and connect; the first that needs it waits for that.
+    async def open(self) -> RunJobs:
+        """Connect; the first that needs it waits for that.
 
         Raises the driver's errors.
         """
         async with self._opening:
             if self._jobs is None:
-                module = await asyncio.to_thread(deferred.run_jobs)
-                jobs = module.open_jobs(self._url, self._hub, self._slots, self._fetched)
+                jobs = open_jobs(self._url, self._hub, self._slots, self._fetched)
                 self._jobs = await self._opened.enter_async_context(jobs)
             return self._jobs
 

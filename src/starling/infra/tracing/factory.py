@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from starling.core.settings.schema import Settings
 from starling.core.tracing import NOOP_TRACER, Tracer
-from starling.infra import deferred
 from starling.infra.tracing.destination import destination_of
 
 
@@ -16,6 +15,7 @@ async def open_tracer(settings: Settings) -> AsyncGenerator[Tracer]:
     if destination is None:
         yield NOOP_TRACER
         return
-    open_tracer = deferred.trace_export().open_span_tracer
-    async with open_tracer(destination, with_content=settings.trace_content) as tracer:
+    from starling.infra.tracing.export import open_span_tracer
+
+    async with open_span_tracer(destination, with_content=settings.trace_content) as tracer:
         yield tracer

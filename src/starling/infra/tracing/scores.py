@@ -6,19 +6,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import httpx
 from tenacity.wait import wait_base
 
-from starling.infra import deferred
 from starling.infra.tracing.batches import BatchThread
 from starling.infra.tracing.content import content_text
 from starling.infra.tracing.delivery import PAUSE, attempts
 from starling.infra.tracing.destination import Destination
-
-if TYPE_CHECKING:
-    from langfuse.api import CreateScoreRequest, LangfuseAPI
 
 _QUEUE_SIZE: Final = 2_048
 _BATCH_SIZE: Final = 50
@@ -80,7 +76,7 @@ class ScoreClient:
         """
         try:
             answer = attempts(self._pause, self._wait)(self._create, tuple(map(_request, scores)))
-        except (httpx.HTTPError, deferred.langfuse_api().core.ApiError) as error:
+        except (httpx.HTTPError, _langfuse().core.ApiError) as error:
             refused = getattr(error, "status_code", None) in _REFUSED
             raise (ScoresRefusedError if refused else ScoreError)(_reason(error)) from error
         except (ValueError, TypeError, AttributeError) as error:  # its client checks little of an answer
@@ -96,16 +92,12 @@ class ScoreClient:
         self._http.close()
 
     @cached_property
-    def _api(self) -> "LangfuseAPI":
-        return deferred.langfuse_api().LangfuseAPI(
-            base_url=self.address, headers=self._headers, httpx_client=self._http
-        )
+    def _api(self):
+        return _langfuse().LangfuseAPI(base_url=self.address, headers=self._headers, httpx_client=self._http)
 
     def _create(self, scores: Sequence[object]) -> object:
         """Pass scores on as a tuple, which the client sends as it is: it would look for names to replace in a list."""
-        return self._api.scores.create(
-            request=cast("list[CreateScoreRequest]", scores), request_options={"max_retries": 0}
-        )
+        return self._api.scores.create(request=cast("Any", scores), request_options={"max_retries": 0})
 
     def _wait(self, seconds: float) -> None:
         self._closing.wait(seconds)
@@ -141,6 +133,13 @@ class ScoreSender:
         if not self._unavailable:
             _log.warning("scores can't be delivered to %s; they are dropped: %s", self._client.address, reason)
         self._unavailable = True
+
+
+def _langfuse():
+    """Return the client of Langfuse's API. Imports the package, for half a second: never in the event loop."""
+    from langfuse import api
+
+    return api
 
 
 def _request(score: Score) -> Mapping[str, object]:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from starling.app.container.configuration_check import check_configuration
+from starling.app.container.configuration import check_configuration
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
 from starling.infra.embeddings.factory import build_embedder

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from threading import Semaphore
 from typing import Final
 
-from brain.agents.runtimes.crew import deferred
 from brain.agents.runtimes.crew.bridge import CrewBridge
 from brain.agents.runtimes.crew.conversation import CrewConversation, crew_task
+from brain.agents.runtimes.crew.environment import crewai_runtime
 from brain.agents.tools.concurrency import first_error
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
@@ -99,6 +99,6 @@ def _show(execution: TaskExecution, produced: AttemptOutput) -> None:
 
 
 def _execute(context: Context, bridge: CrewBridge) -> None:
-    crewai = deferred.crewai_runtime()
+    crewai = crewai_runtime()
     with bridge.turns:
         context.run(crewai.execute, bridge.conversation.task, bridge)

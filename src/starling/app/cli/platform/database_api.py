@@ -9,7 +9,7 @@ from starling.app.cli.platform.api_requests import JSON_LINES, Api, refusal
 from starling.app.cli.signals import run_until_stopped
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
-from starling.app.http.app import make_app_for
+from starling.app.http.api_routes import make_app_for
 from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from starling.app.cli.platform.api_source import ApiDocuments
 from starling.app.cli.platform.run_source import IDLE_SECONDS, RunWatcher, StreamedEvent
 from starling.app.cli.signals import run_until_stopped
-from starling.app.container.admin import AdminServices, open_admin
+from starling.app.container.database import find_database
+from starling.app.container.services import open_services
+from starling.app.services import RunServices
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
@@ -26,21 +28,21 @@ class DatabaseSource(ApiDocuments):
 
     async def _follow(self, key: RunKey, after: int, watcher: RunWatcher) -> None:
         async with (
-            open_admin(self.settings) as admin,
-            in_background(_show_run_ahead(admin, key, watcher), "show-run-ahead"),
+            open_services(self.settings, find_database(self.settings)) as services,
+            in_background(_show_run_ahead(services.runs, key, watcher), "show-run-ahead"),
         ):
-            await admin.documents.row(key)
-            async for event in admin.reader.follow(key, after=after):
+            await services.runs.documents.row(key)
+            async for event in services.runs.reader.follow(key, after=after):
                 watcher.event(StreamedEvent(event.seq, event.type, event.data))
 
 
-async def _show_run_ahead(admin: AdminServices, key: RunKey, watcher: RunWatcher) -> None:
+async def _show_run_ahead(runs: RunServices, key: RunKey, watcher: RunWatcher) -> None:
     """Show after some seconds which run a queued run waits for."""
     await asyncio.sleep(IDLE_SECONDS)
     if not watcher.idle:
         return
     try:
-        ahead = (await admin.documents.read(key, ())).behind
+        ahead = (await runs.documents.read(key, ())).behind
     except DatabaseUnavailableError:
         return  # the reader waits for Postgres, too
     if ahead and watcher.idle:

@@ -14,8 +14,8 @@ from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed, documents_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
-from starling.app.container.private_files import private_files
 from starling.app.container.services import open_services
 from starling.core.errors import InvalidRequestError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment

@@ -25,9 +25,9 @@ from starling.app.cli.terminal.output import (
     write,
     write_table,
 )
-from starling.app.container.admin import open_admin
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
+from starling.app.container.storage import open_storage
 from starling.core.errors import ConfigurationError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.settings.schema import Settings
@@ -149,8 +149,8 @@ def _listed(chosen: Sequence[EffectSuggestion]) -> str:
 
 
 async def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, _Tools]:
-    async with open_admin(settings) as admin:
-        rows, definitions = await admin.servers.servers_and_tools()
+    async with open_storage(settings, find_database(settings)) as storage:
+        rows, definitions = await storage.servers.servers_and_tools()
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")

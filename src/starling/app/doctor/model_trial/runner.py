@@ -9,7 +9,8 @@ from starling.app.doctor.model_trial.ability import Ability, AbilityMissingError
 from starling.core.errors import ModelError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.factory import ModelTrials, check_model, open_model_trials
+from starling.infra.llm.factory import ModelTrials, open_model_trials
+from starling.infra.llm.model_checks import check_model
 from starling.infra.llm.model_selection import OFFLINE
 
 SECONDS = 115.0  # the command ends within two minutes

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from starling.app.container.services import Services
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
+from starling.app.services import Services
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.events.stream import AnyEvent
 from starling.core.runs import FinalStatus, RunResult, RunStatus, Step
@@ -79,8 +79,8 @@ async def run(
     request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventStream:
     """Accept a run and stream its events. It continues if the client disconnects: see `/v1/runs/{id}/events`."""
-    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
-    stream = EventStream(accepted.events, services.acceptance.limits)
+    accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)
+    stream = EventStream(accepted.events, services.runs.acceptance.limits)
     stream.headers[RUN_ID] = accepted.key.id
     return stream
 
@@ -98,18 +98,18 @@ async def process(
 
     If the run needs an answer, the response is 202 with its open interrupts.
     """
-    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
+    accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)
     key = accepted.key
-    if not await ended(services.documents, key, accepted.events):
-        waits = RunWaits.at(key.id, RunStatus.WAITING, await services.interrupts.waiting(key.tenant, run=key.id))
+    if not await ended(services.runs.documents, key, accepted.events):
+        waits = RunWaits.at(key.id, RunStatus.WAITING, await services.runs.interrupts.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
     return ProcessResult.model_validate(await _whole(services, key))
 
 
 async def _whole(services: Services, key: RunKey) -> dict[str, Any]:
-    run = await services.documents.row(key)
+    run = await services.runs.documents.row(key)
     return RunResult.model_validate(run.result, extra="ignore").model_dump() | {
-        "steps": await services.reader.steps(key),
+        "steps": await services.runs.reader.steps(key),
         "trace_id": run.trace_id,
         "thread_id": run.thread_id,
         "run_id": run.run_id,

@@ -42,7 +42,7 @@ class Waiting(BaseModel):
 async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List the open interrupts of your runs."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
-    found = await services.interrupts.waiting(
+    found = await services.runs.interrupts.waiting(
         caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1
     )
     shown, more = found[: wanted.limit], len(found) > wanted.limit
@@ -56,6 +56,6 @@ async def answer(
     """Answer one interrupt, so that its run continues. A repeated answer changes nothing; a different one gets 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
     given = InterruptAnswer(str(interrupt_id), reply.status, reply.payload)
-    key = await services.answering.answer_one(given, actor, caller)
-    run = await services.documents.row(key)
-    return RunWaits.at(key.id, run.status, await services.interrupts.waiting(key.tenant, run=key.id))
+    key = await services.runs.answering.answer_one(given, actor, caller)
+    run = await services.runs.documents.row(key)
+    return RunWaits.at(key.id, run.status, await services.runs.interrupts.waiting(key.tenant, run=key.id))

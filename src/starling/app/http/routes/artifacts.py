@@ -74,9 +74,9 @@ class RunArtifacts(BaseModel):
 async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> RunArtifacts:
     """List the artifacts of a run: whole results of which models saw only the beginning."""
     key = RunKey(caller.tenant, str(run_id))
-    await services.documents.row(key)  # 404 for a run that isn't there
+    await services.runs.documents.row(key)  # 404 for a run that isn't there
     return RunArtifacts(
-        artifacts=[RunArtifact.of(item) for item in await services.artifacts.of_run(key.tenant, key.id)]
+        artifacts=[RunArtifact.of(item) for item in await services.storage.artifacts.of_run(key.tenant, key.id)]
     )
 
 
@@ -100,7 +100,7 @@ async def content(
     run_id: UUID, artifact: ArtifactId, services: FromServices, caller: Caller, if_none_match: Known = ""
 ) -> Response:
     """Send the tool's result unchanged, except for characters that Postgres cannot store."""
-    found = await services.artifacts.read(caller.tenant, str(run_id), artifact)
+    found = await services.storage.artifacts.read(caller.tenant, str(run_id), artifact)
     headers = _headers(artifact, found.media_type)
     if _is_known(artifact, if_none_match):
         return Response(status_code=304, headers=headers)

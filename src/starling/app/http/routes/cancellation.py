@@ -35,7 +35,7 @@ async def cancel(run_id: UUID, response: Response, services: FromServices, calle
 
     The results that it had stay on its thread for the next run. Cancelling a run that has ended changes nothing.
     """
-    status = await services.cancellation.cancel(RunKey(caller.tenant, str(run_id)))
+    status = await services.runs.cancellation.cancel(RunKey(caller.tenant, str(run_id)))
     if status.terminal:
         response.status_code = 200
     return Cancelled(run_id=str(run_id), status=status)

@@ -42,4 +42,4 @@ async def give(
     """
     actor = Actor.caller(caller, request.client.host if request.client else "")
     comment = mask_keys(storable_text(feedback.comment))
-    return await services.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)
+    return await services.runs.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
-from starling.app.http.dependencies import FromAppState, OptionalCaller
+from starling.app.http.app_state import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
 from starling.core.principal import Principal, Scope
@@ -61,10 +61,10 @@ async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
     """
     if api.draining:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")
-    services = api.services
-    await services.runs.writes.check()
-    servers = await _servers(services.servers, caller) if caller and caller.scopes & _TOLD_OF_SERVERS else []
-    return Readiness(epoch=await services.epochs.active_number(), servers=servers)
+    storage = api.storage
+    await storage.writes.check()
+    servers = await _servers(storage.servers, caller) if caller and caller.scopes & _TOLD_OF_SERVERS else []
+    return Readiness(epoch=await storage.epochs.active_number(), servers=servers)
 
 
 async def _servers(servers: ServerRepository, caller: Principal) -> list[ServerHealth]:

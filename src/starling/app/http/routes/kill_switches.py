@@ -48,7 +48,7 @@ class SwitchList:
 @router.get("", summary="List kill switches")
 async def every(_: Admin, services: FromServices) -> SwitchList:
     """List what is switched off."""
-    return SwitchList(await services.switches.every())
+    return SwitchList(await services.storage.switches.every())
 
 
 @router.put("", summary="Create a kill switch")
@@ -59,7 +59,7 @@ async def off(wanted: SwitchOff, _: Admin, actor: ChangeActor, services: FromSer
     yet (`known` is false) is switched off as soon as it exists.
     """
     target = Target(wanted.kind, wanted.name, wanted.tenant)
-    switch = await services.switches.off(target, wanted.reason, actor)
+    switch = await services.storage.switches.off(target, wanted.reason, actor)
     missing = await services.switch_targets.missing(target)
     return SwitchedOff(**asdict(switch), known=missing is None, missing=missing)
 
@@ -74,4 +74,4 @@ async def on(
     tenant: Annotated[Tenant, Query()] = SHARED,
 ) -> None:
     """Allow tool calls again."""
-    await services.switches.on(Target(kind, name, tenant), actor)
+    await services.storage.switches.on(Target(kind, name, tenant), actor)

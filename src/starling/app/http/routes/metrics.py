@@ -1,11 +1,16 @@
 """Metrics, for Prometheus to collect."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from starling.app.http.dependencies import Admin, FromServices
+from starling.app.http.app_state import FromAppState
+from starling.app.http.authentication import RequireScope
+from starling.core.principal import Principal, Scope
 
 router = APIRouter(tags=["health"])
+type _Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 
 
 @router.get(
@@ -14,6 +19,6 @@ router = APIRouter(tags=["health"])
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Metrics in Prometheus' text format."}},
 )
-async def metrics(services: FromServices, _: Admin) -> Response:
+async def metrics(api: FromAppState, _: _Admin) -> Response:
     """Return the metrics of this process and of the database; 200 also while Postgres is away."""
-    return Response(await services.metrics_exporter.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return Response(await api.storage.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -63,7 +63,7 @@ class Epochs:
 @router.get("", summary="List epochs")
 async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, Query()]) -> Epochs:
     """List the latest epochs."""
-    return Epochs(await services.epochs.latest(wanted.limit))
+    return Epochs(await services.storage.epochs.latest(wanted.limit))
 
 
 @router.post("/plan", summary="Plan a reload")

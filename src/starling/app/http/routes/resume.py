@@ -23,6 +23,6 @@ async def resume(run_id: UUID, replies: Replies, request: Request, services: Fro
     """
     key = RunKey(caller.tenant, str(run_id))
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    await services.answering.answer(key, [reply.answer() for reply in replies], actor, caller)
-    run = await services.documents.row(key)
-    return RunWaits.at(key.id, run.status, await services.interrupts.waiting(key.tenant, run=key.id))
+    await services.runs.answering.answer(key, [reply.answer() for reply in replies], actor, caller)
+    run = await services.runs.documents.row(key)
+    return RunWaits.at(key.id, run.status, await services.runs.interrupts.waiting(key.tenant, run=key.id))

@@ -92,5 +92,5 @@ class Calls(BaseModel):
 async def calls(run_id: UUID, services: FromServices, caller: Caller) -> Calls:
     """List the run's calls of tools that may change something, with their states."""
     key = RunKey(caller.tenant, str(run_id))
-    await services.documents.row(key)  # 404 for a run that isn't there
-    return Calls(calls=[EffectfulCall.of(row) for row in await services.ledger.calls(key)])
+    await services.runs.documents.row(key)  # 404 for a run that isn't there
+    return Calls(calls=[EffectfulCall.of(row) for row in await services.runs.ledger.calls(key)])

@@ -20,13 +20,13 @@ async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> E
 
     A run that has not ended is explained as far as it is. `pruned` says which rows are no longer kept.
     """
-    return await services.explanations.explain(RunKey(caller.tenant, str(run_id)))
+    return await services.runs.explanations.explain(RunKey(caller.tenant, str(run_id)))
 
 
 @router.get("/{run_id}/tree", summary="What a run did, as the tree of its trace", responses={422: {"model": Problem}})
 async def tree(run_id: UUID, services: FromServices, caller: Caller) -> RunTree:
     """Return decisions, tasks, attempts, model calls, tool calls and verdicts, with states, times and tokens."""
-    return await services.explanations.tree(RunKey(caller.tenant, str(run_id)))
+    return await services.runs.explanations.tree(RunKey(caller.tenant, str(run_id)))
 
 
 @router.get(
@@ -35,4 +35,4 @@ async def tree(run_id: UUID, services: FromServices, caller: Caller) -> RunTree:
 async def comparison(run_id: UUID, other_id: UUID, services: FromServices, caller: Caller) -> Comparison:
     """Return both runs side by side: requests, epochs, prompts, plans, calls, verdicts and ends."""
     first, second = RunKey(caller.tenant, str(run_id)), RunKey(caller.tenant, str(other_id))
-    return await services.explanations.compare(first, second)
+    return await services.runs.explanations.compare(first, second)

@@ -120,7 +120,7 @@ async def records(services: FromServices, caller: Caller, wanted: Annotated[Reco
     """
     before, one = (str(given) if given else None for given in (wanted.before, wanted.run_id))
     which = RunFilter(wanted.thread_id, wanted.status, before, since=wanted.since, id=one)
-    found = await services.records.page(caller.tenant, limit=wanted.limit, which=which)
+    found = await services.runs.records.page(caller.tenant, limit=wanted.limit, which=which)
     return Response(await asyncio.to_thread(_json, found), media_type="application/json")
 
 

@@ -10,11 +10,11 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.container.services import Services
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import ACCEPTED, RUN_LOCATION, Name, RunAccepted, RunRequest, run_path
+from starling.app.services import Services
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
 from starling.core.runs import RunStatus
@@ -132,7 +132,7 @@ async def begin(
     idempotency_key: IdempotencyKey = None,
 ) -> RunAccepted:
     """Accept a run. Its state is at `Location`, its events are at `/v1/runs/{id}/events`."""
-    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
+    accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)
     response.headers["Location"] = run_path(accepted.key.id)
     return RunAccepted.of(accepted)
 
@@ -143,14 +143,14 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
     before = str(wanted.before) if wanted.before else None
     prompt = await _prompt(services, wanted.prompt) if wanted.prompt else None
     which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending, prompt)
-    found = await services.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
+    found = await services.runs.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=shown, next=shown[-1].run_id if more else None)
 
 
 async def _prompt(services: Services, wanted: str) -> PromptFilter:
     digest = (await services.prompt_catalog.show(wanted)).hash
-    return PromptFilter(digest, await services.epochs.pinning_prompt(digest))
+    return PromptFilter(digest, await services.storage.epochs.pinning_prompt(digest))
 
 
 @router.get(
@@ -171,7 +171,7 @@ async def show(
     `feedback` adds what readers say of the run.
     """
     parts = wanted.parts()
-    document = await services.documents.read(RunKey(caller.tenant, str(run_id)), parts)
+    document = await services.runs.documents.read(RunKey(caller.tenant, str(run_id)), parts)
     shown = {name for part in parts for name in _OF_PARTS[part]}
     names = [*(one.name for one in fields(document)), "prompts"]
     body = {name: getattr(document, name) for name in names if name in shown or name not in _LATER}
@@ -196,8 +196,10 @@ async def events(
     One `gap` event replaces events that were pruned.
     """
     key = RunKey(caller.tenant, str(run_id))
-    await services.documents.row(key)  # 404 before the stream begins
-    return EventStream(services.reader.follow_batches(key, after=_number(last_event_id)), services.acceptance.limits)
+    await services.runs.documents.row(key)  # 404 before the stream begins
+    return EventStream(
+        services.runs.reader.follow_batches(key, after=_number(last_event_id)), services.runs.acceptance.limits
+    )
 
 
 def _number(text: str) -> int:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from starling.app.http.dependencies import FromAppState, OptionalCaller
+from starling.app.http.app_state import FromAppState, OptionalCaller
 
 router = APIRouter(tags=["health"])
 

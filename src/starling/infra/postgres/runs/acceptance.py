@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from psycopg import AsyncConnection
 from psycopg.errors import UniqueViolation
@@ -22,6 +22,7 @@ from starling.core.errors import (
 )
 from starling.core.events.run_events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
@@ -30,12 +31,6 @@ from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, is_stored, reserve
 from starling.infra.postgres.write_check import WriteCheck
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -64,7 +59,7 @@ class NewRun:
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
-    build: "BuildRequest | None" = None
+    build: BuildRequest | None = None
 
 
 class OpenClarificationError(StarlingError):
@@ -175,7 +170,7 @@ class Claim:
 class RunRepository:
     """Queries over the run row. Each public method is one transaction unless it takes a connection."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         engine: AsyncEngine,
         defer: Defer,
@@ -184,8 +179,9 @@ class RunRepository:
         backlog: int = sys.maxsize,
         local: LocalWorker | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        writes: WriteCheck | None = None,
     ) -> None:
-        self.writes = WriteCheck(engine)
+        self.writes = writes or WriteCheck(engine)
         self._engine = engine
         self._defer = defer
         self._local = local

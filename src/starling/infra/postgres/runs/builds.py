@@ -1,7 +1,7 @@
 """Builds of teams as runs: the names that unfinished builds reserve, and what a run that publishes was asked for."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from psycopg import AsyncConnection
 from sqlalchemy import Select, select
@@ -9,11 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 
 from starling.core.errors import ConflictError, LeaseLostError, RunCancelledError
 from starling.core.teams.build_origin import BuildOrigin
-from starling.infra import deferred
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.tables import runs
-
-if TYPE_CHECKING:
-    from starling.core.teams.building import BuildRequest
 
 _TAKEN: Final = """
 SELECT (SELECT id::text FROM runs WHERE tenant = %(tenant)s AND build IS NOT NULL AND ended_at IS NULL
@@ -21,7 +18,7 @@ SELECT (SELECT id::text FROM runs WHERE tenant = %(tenant)s AND build IS NOT NUL
     EXISTS (SELECT FROM workflows WHERE tenant = %(tenant)s AND name = %(name)s)"""
 
 
-async def check_name(connection: AsyncConnection[Any], tenant: str, run_id: str, build: "BuildRequest") -> None:
+async def check_name(connection: AsyncConnection[Any], tenant: str, run_id: str, build: BuildRequest) -> None:
     """Check that no other unfinished run builds the team of this name, and that a new team has a new name.
 
     Part of the transaction that accepts the run, which holds the lock of the registry: so the name is reserved from
@@ -59,7 +56,7 @@ async def reserved_names(connection: EngineConnection, tenant: str, run_id: str)
     return {row.name: row.id for row in found if row.name}
 
 
-async def held_build(connection: EngineConnection, origin: BuildOrigin) -> "BuildRequest | None":
+async def held_build(connection: EngineConnection, origin: BuildOrigin) -> BuildRequest | None:
     """Return what the run of a build was asked to build, None if it is a run of another kind.
 
     The run can't be claimed, cancelled or ended by others until the transaction ends. Raises LeaseLostError where it is
@@ -76,7 +73,7 @@ async def held_build(connection: EngineConnection, origin: BuildOrigin) -> "Buil
         raise LeaseLostError(origin.run_id, origin.fence)
     if row.cancel_requested:
         raise RunCancelledError("The run was cancelled.")
-    return deferred.team_building().BuildRequest.model_validate(row.build, extra="ignore") if row.build else None
+    return BuildRequest.model_validate(row.build, extra="ignore") if row.build else None
 
 
 def _unfinished(tenant: str) -> Select[Any, Any]:

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig
-from starling.infra import deferred
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 
@@ -222,6 +222,6 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool
     columns["grant"] = Grant.from_json(columns["grant"])
     columns["scopes"] = frozenset(map(Scope, columns["scopes"] or ()))
     build = columns["build"]
-    columns["build"] = deferred.team_building().BuildRequest.model_validate(build, extra="ignore") if build else None
+    columns["build"] = BuildRequest.model_validate(build, extra="ignore") if build else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)

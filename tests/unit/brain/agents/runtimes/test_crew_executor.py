@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import brain.agents.runtimes.crew
-from brain.agents.runtimes.crew import deferred
+from brain.agents.runtimes.crew import environment
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
 from starling.core.agents import Persona
@@ -199,11 +199,11 @@ async def test_agent_for_which_no_thread_is_free_until_the_deadline_fails_while_
 async def test_listeners_of_crewai_are_removed_before_another_thread_can_do_it_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = await asyncio.to_thread(deferred.crewai_runtime)
+    runtime = await asyncio.to_thread(environment.crewai_runtime)
     alone: list[bool] = []
-    monkeypatch.setattr(runtime, "remove_listeners", lambda: alone.append(vars(deferred)["_IMPORTING"].locked()))
+    monkeypatch.setattr(runtime, "remove_listeners", lambda: alone.append(vars(environment)["_IMPORTING"].locked()))
 
-    await asyncio.to_thread(deferred.crewai_runtime)
+    await asyncio.to_thread(environment.crewai_runtime)
 
     assert alone == [True]
 

@@ -26,8 +26,8 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import SuspendedError
 from starling.core.settings.schema import Limits
-from starling.core.teams.stars import Member, ReviewPolicy, StarLimits, StarSpec
-from starling.core.tool_calls import Effect, Observation
+from starling.core.teams.stars import Member, StarLimits, StarSpec
+from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import (

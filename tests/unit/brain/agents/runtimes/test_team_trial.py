@@ -32,8 +32,8 @@ from starling.core.errors import JournalDivergedError, SuspendedError
 from starling.core.settings.schema import Limits
 from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Example, Fixture
-from starling.core.teams.stars import Member, ReviewPolicy, StarLimits, StarSpec
-from starling.core.tool_calls import Effect, Observation
+from starling.core.teams.stars import Member, StarLimits, StarSpec
+from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls

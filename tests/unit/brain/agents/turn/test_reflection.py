@@ -10,8 +10,7 @@ from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import TaskDispatch, TaskRecord
 from starling.core.agents import LLMAgentConfig
-from starling.core.teams.stars import ReviewPolicy
-from starling.core.tool_calls import Effect, Observation
+from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution

@@ -6,7 +6,7 @@ import pytest
 
 from starling.core.teams.building import BuildCase, BuildConstraints
 from starling.core.teams.spec import TeamSpec
-from starling.core.teams.stars import MemberApproval
+from starling.core.tool_calls import MemberApproval
 from tests.support.offline_build import designed
 from tests.support.offline_requests import calls, select_calls, tools_of
 

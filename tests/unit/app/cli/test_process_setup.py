@@ -7,7 +7,7 @@ from pathlib import Path
 
 _WATCHED = """
 import sys
-from starling.app.cli.process_privacy import forbid_inspection
+from starling.app.cli.process_setup import forbid_inspection
 forbid_inspection()
 print("ready", flush=True)
 sys.stdin.read()

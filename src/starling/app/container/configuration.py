@@ -1,10 +1,23 @@
-"""What the platform keeps in its data folder, and stdio servers don't see."""
+"""What a process takes from its settings before anything is started."""
 
+from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.sessions.private_files import PrivateFiles
 from mcp_gateway.sessions.server_user import ServerUser
 from starling.app.access.local_token import token_file
 from starling.core.settings.schema import Settings
+from starling.infra.embeddings.model_selection import check_embeddings
+from starling.infra.llm.model_checks import check_models
 from starling.infra.postgres.embedded.cluster import control_folder
+from starling.infra.tracing.destination import destination_of
+
+
+def check_configuration(settings: Settings) -> None:
+    """Raise ConfigurationError for an unusable model, embedding model, trace address or `mcpServers` file."""
+    check_models(settings)
+    check_embeddings(settings)
+    destination_of(settings)
+    if settings.mcp_config is not None:
+        read_config(settings.mcp_config)
 
 
 def private_files(settings: Settings) -> PrivateFiles:

@@ -1,0 +1,92 @@
+"""The one loader of what only requests and runs need: LangGraph, MCP's SDK, numpy, and the routes of the API.
+
+Only here are they imported inside of functions. A process imports them in a thread once it listens.
+"""
+
+import asyncio
+import warnings
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import APIRouter
+
+from mcp_gateway.gateway import Connections, GatewayParts
+from mcp_gateway.path.post_effects import Invalidate, Relist
+from starling.app.container.servers import Servers
+from starling.app.storage import Storage
+from starling.app.worker.session_warming import warm_recent_servers
+from starling.core.settings.schema import Settings
+from starling.infra.postgres.runs.recent_calls import RecentCalls
+
+
+async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> Connections:
+    """Return the connections of a gateway; imports MCP's SDK, before all else where a new server has to be listed."""
+    return await (await asyncio.to_thread(_connections)).connect(parts, invalidate, relist)
+
+
+class Loader:
+    """Imports once, and opens the services over the storage: one future, for which routes and the worker wait."""
+
+    def __init__(self, settings: Settings, storage: Storage) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._opened = AsyncExitStack()
+        self._listening = asyncio.Event()
+        self._loading = asyncio.get_running_loop().create_task(self._loaded(), name="load")
+
+    async def load(self, servers: Servers | None = None) -> None:
+        """Import everything, now that the process listens; first open sessions with the servers called last."""
+        if servers is not None:
+            await servers.gateway.connections()
+            await warm_recent_servers(RecentCalls(self._storage.engine), servers.gateway, servers.halts)
+        self._listening.set()
+        await asyncio.shield(self._loading)
+
+    async def routes(self) -> tuple[Sequence[APIRouter], object]:
+        """Return the routes and the services that they call, once they are loaded."""
+        services, _, routers = await asyncio.shield(self._loading)
+        return routers, services
+
+    async def work(self, servers: Servers, draining: asyncio.Event) -> None:
+        """Execute runs, once what executes them is loaded, until `draining` is set or it is cancelled."""
+        services, open_execution, _ = await asyncio.shield(self._loading)
+        async with open_execution(self._settings, services, servers, draining) as execution:
+            await execution.worker.work()
+
+    async def _loaded(self):
+        await self._listening.wait()
+        # requests filters this warning out itself, which is lost if the thread restores filters meanwhile
+        warnings.filterwarnings("ignore", message="SOCKS support in urllib3")
+        services_over, open_execution, routers = await asyncio.to_thread(_imported)
+        services = await self._opened.enter_async_context(services_over(self._storage, self._settings))
+        return services, open_execution, routers
+
+    async def close(self) -> None:
+        """Stop loading, and close the services."""
+        self._loading.cancel()
+        await asyncio.gather(self._loading, return_exceptions=True)
+        await self._opened.aclose()
+
+
+@asynccontextmanager
+async def open_loader(settings: Settings, storage: Storage) -> AsyncGenerator[Loader]:
+    """Yield a loader; at the end the services are closed."""
+    loader = Loader(settings, storage)
+    try:
+        yield loader
+    finally:
+        await loader.close()
+
+
+def _connections():
+    from mcp_gateway import connections
+
+    return connections
+
+
+def _imported():
+    from starling.app.container.execution import open_execution
+    from starling.app.container.services import services_over
+    from starling.app.http.api_routes import ROUTERS
+
+    return services_over, open_execution, ROUTERS

@@ -1,0 +1,136 @@
+"""The MCP servers of a process that executes runs: registered at its start, and followed as they change."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+from brain.registry.repository import AgentRepository, StarRepository
+from mcp_gateway.configuration.servers import read_config
+from mcp_gateway.configuration.stdio_over_http import StdioRules
+from mcp_gateway.gateway import Connect, Gateway, open_gateway
+from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
+from starling.app.access.kill_switches import KillSwitchCache
+from starling.app.access.local_token import read_token
+from starling.app.container.configuration import private_files
+from starling.app.registry.epoch_follower import EpochFollower
+from starling.app.registry.epoch_publisher import EpochPublisher
+from starling.app.registry.file_watcher import FileWatcher
+from starling.app.registry.service import RegistryService
+from starling.app.storage import Storage
+from starling.core.clock import SystemClock
+from starling.core.secrets.known import settings_secrets
+from starling.core.settings.schema import Settings, environment, secret_variables
+from starling.core.tools import ServerListing
+from starling.infra.postgres.audit import Actor
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The gateway to the servers, the kill switches that it obeys, and what follows the registry."""
+
+    gateway: Gateway
+    halts: KillSwitchCache
+    epoch_follower: EpochFollower
+    listings: tuple[ServerListing, ...] = ()
+
+
+@asynccontextmanager
+async def open_servers(settings: Settings, storage: Storage, connect: Connect) -> AsyncGenerator[Servers]:
+    """Register the configured servers, publish the epoch that they make, and follow the registry from there on."""
+    async with AsyncExitStack() as stack:
+        publisher = EpochPublisher(storage.epochs, Actor.local("start"), "registry.start")
+        publisher.prompts = await storage.prompts.at_start()
+        for fault in publisher.prompts.faults.values():
+            _log.warning("a prompt keeps its text: %s", fault)
+        servers = ServerRepository(storage.engine, publisher)
+        gateway, halts = await stack.enter_async_context(open_tools(settings, storage, servers, connect))
+        watching = _watching(settings, build_registry(storage, settings, connect))
+        listings = await _register(settings, gateway)
+        publisher.prompts = None  # epochs that it makes later are of servers alone
+        epoch = publisher.activation.epoch.number
+        follower = EpochFollower(gateway, storage.rosters, storage.epochs, epoch, SystemClock())
+        await stack.enter_async_context(follower.listening(storage.hub))
+        await stack.enter_async_context(watching)
+        metrics = storage.metrics.metrics
+        metrics.sessions.set_function(lambda: gateway.open_sessions)
+        metrics.known_epoch.set_function(lambda: follower.epoch)
+        metrics.known_since.set_function(lambda: follower.since)
+        yield Servers(gateway, halts, follower, listings)
+
+
+@asynccontextmanager
+async def follow_servers(settings: Settings, storage: Storage, connect: Connect) -> AsyncGenerator[Servers]:
+    """Use the servers of the active epoch, and follow the registry from there on."""
+    epoch = await storage.epochs.active_number() or 0
+    publisher = EpochPublisher(storage.epochs, Actor.local("relist"), "registry.relist")  # for tools that have it so
+    servers = ServerRepository(storage.engine, publisher)
+    async with open_tools(settings, storage, servers, connect) as (gateway, halts):
+        follower = EpochFollower(gateway, storage.rosters, storage.epochs, epoch, SystemClock())
+        async with follower.listening(storage.hub):
+            yield Servers(gateway, halts, follower)
+
+
+@asynccontextmanager
+async def open_tools(
+    settings: Settings, storage: Storage, servers: ServerRepository, connect: Connect
+) -> AsyncGenerator[tuple[Gateway, KillSwitchCache]]:
+    """Open the gateway and the kill switches that it obeys."""
+    observer = EpochPublisher(storage.epochs, Actor.local("session"), "server.observe")
+    # what results of tools must not show
+    secrets = {"database_url": storage.direct_url, "token": read_token(settings.data_dir), **settings_secrets(settings)}
+    halts = KillSwitchCache(storage.switches)
+    opening = open_gateway(
+        servers,
+        connect,
+        settings.limits,
+        environment(),
+        halts,
+        storage.artifacts,
+        settings.approval,
+        secrets,
+        ServerRepository(storage.engine, observer),
+        private_files(settings),
+    )
+    async with (
+        halts.listening(storage.hub),
+        opening as gateway,
+    ):
+        with storage.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results):
+            yield gateway, halts
+
+
+def build_registry(storage: Storage, settings: Settings, connect: Connect) -> RegistryService:
+    """Return what changes servers and epochs; it starts servers with the environment of this process."""
+    engine = storage.engine
+    opened = partial(open_gateway, connect=connect, limits=settings.limits, environment=environment())
+    return RegistryService(
+        epochs=storage.epochs,
+        agents=AgentRepository(engine),
+        stars=StarRepository(engine),
+        prompts=storage.prompts,
+        servers=partial(ServerRepository, engine),
+        gateway=partial(opened, private=private_files(settings)),
+        stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
+    )
+
+
+def _watching(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
+    """Return what reloads the file at each change, if `watch_mcp_config` is set. Its content now is taken as loaded."""
+    if settings.mcp_config is None or not settings.watch_mcp_config:
+        return nullcontext()
+    return FileWatcher(settings.mcp_config, registry).following()
+
+
+async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
+    """Read the file where there is one. Servers that answer late make an epoch of their own when they do."""
+    if settings.mcp_config is None:
+        return await gateway.republish()
+
+    async def late() -> None:
+        await gateway.refresh()
+
+    return await gateway.sync(read_config(settings.mcp_config), late)

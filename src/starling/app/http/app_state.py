@@ -1,0 +1,37 @@
+"""The state of an application, for routes that answer before the others are loaded."""
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, FastAPI, Request
+
+from starling.app.http.authentication import optional_caller
+from starling.app.storage import Storage
+from starling.core.principal import Principal
+
+
+@dataclass(slots=True)
+class AppState:
+    """State of the application. `services` are those of `starling.app.services`, once they are loaded."""
+
+    storage: Storage
+    services: object | None = None
+    draining: bool = False
+
+
+def state_of(app: FastAPI) -> AppState:
+    """Return the state of an application."""
+    return cast("AppState", app.state.api)
+
+
+def drain(app: FastAPI) -> None:
+    """Make `/ready` answer from now on that this process is stopping."""
+    state_of(app).draining = True
+
+
+async def _state(request: Request) -> AppState:
+    return cast("AppState", request.app.state.api)
+
+
+type FromAppState = Annotated[AppState, Depends(_state)]
+type OptionalCaller = Annotated[Principal | None, Depends(optional_caller)]
