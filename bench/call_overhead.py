@@ -174,7 +174,7 @@ async def _path(engine: Engine) -> AsyncGenerator[_Path]:
         for effect in ("read", "unsafe")
     }
     async with open_gateway(ServerRepository(engine), connect, limits, {}, secrets=_SECRETS) as gateway:
-        tools = {listing.name: listing.tools[0] for listing in await gateway.sync(configs)}
+        tools = {listing.name: listing.tools[0] for listing in await gateway.catalog.sync(configs)}
         yield _Path(MeasuredTools(gateway, Metrics()), tools, writer, ledger)
     await writer.close()
 

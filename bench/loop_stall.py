@@ -24,13 +24,13 @@ from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.schema_checks import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
+from mcp_gateway.registration.approved_tools import LiveReview
+from mcp_gateway.registration.discovery import list_once
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.listed_tools import definition_hash
 from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.registration.live_review import LiveReview
-from mcp_gateway.registration.probe import list_once
 from mcp_gateway.schemas.validation import Validators
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
 from starling.app.cli.process_setup import freeze_startup_objects

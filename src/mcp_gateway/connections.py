@@ -4,11 +4,11 @@ from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.gateway import GatewayParts
 from mcp_gateway.path.post_effects import Invalidate, Relist
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
+from mcp_gateway.registration.approved_tools import LiveReview
+from mcp_gateway.registration.discovery import list_once
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.registration.live_review import LiveReview
-from mcp_gateway.registration.probe import list_once
 from mcp_gateway.sessions.pool import SessionPool
 
 

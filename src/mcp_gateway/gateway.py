@@ -3,24 +3,23 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.path.post_effects import Invalidate, Relist
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
-from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
+from mcp_gateway.registration.catalog import Catalog
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.repository import ServerRepository
-from mcp_gateway.sessions.breaker import ServerBreakers
-from mcp_gateway.sessions.breaker_reports import BreakerReports
-from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
+from mcp_gateway.sessions.breakers import BreakerReports, ServerBreakers
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
@@ -32,7 +31,6 @@ from starling.core.tools import (
     CallRecord,
     Halts,
     ServerListing,
-    ServerSource,
     ToolCall,
     ToolGateway,
     ToolOutcome,
@@ -112,12 +110,12 @@ type Connect = Callable[[GatewayParts, Invalidate, Relist], Awaitable[Connection
 
 
 class Gateway(ToolGateway):
-    """Servers as they are known, and the connections to them. Made by `open_gateway`."""
+    """Servers as they are known, and the connections to them. Made by `open_gateway`; `catalog` changes them."""
 
     def __init__(self, parts: GatewayParts, connect: Connect) -> None:
         self._parts = parts
         self._directory = parts.directory
-        self._catalog = Catalog(parts.repository, self._list_server, parts.limits)
+        self.catalog = Catalog(parts.repository, self._list_server, parts.limits, self.refresh)
         self._connect = connect
         self._connecting = asyncio.Lock()
         self._connections: Connections | None = None
@@ -127,7 +125,7 @@ class Gateway(ToolGateway):
         if self._connections is None:
             async with self._connecting:
                 if self._connections is None:
-                    self._connections = await self._connect(self._parts, self._invalidate, self._relist)
+                    self._connections = await self._connect(self._parts, self._invalidate, self.catalog.relist_later)
         return self._connections
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
@@ -175,59 +173,12 @@ class Gateway(ToolGateway):
         """How many bytes the processes of servers used when they were measured last."""
         return self._connections.sessions.memory if self._connections else 0
 
-    async def sync(
-        self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
-    ) -> tuple[ServerListing, ...]:
-        """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
-        await self._catalog.sync(config, late, relist=relist, source=source)
-        return await self.refresh()
-
-    async def republish(self) -> tuple[ServerListing, ...]:
-        """Have an epoch made of the servers as they are; return what is known then."""
-        await self._catalog.republish()
-        return await self.refresh()
-
-    async def plan(
-        self,
-        config: McpConfig,
-        *,
-        relist: bool = False,
-        source: ServerSource = "file",
-        unstarted: Collection[str] = (),
-    ) -> Change:
-        """Return what `sync` would do, and do nothing. See `Catalog.plan`."""
-        return await self._catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
-
-    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
-        """Add one server beside those of files; return what is known then. See `Catalog.add`."""
-        await self._catalog.add(name, config, listed)
-        return await self.refresh()
-
-    async def reconfigure(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
-        """Replace the configuration of one server; return what is known then. See `Catalog.reconfigure`."""
-        await self._catalog.reconfigure(name, config)
-        return await self.refresh()
-
-    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any]) -> tuple[ServerListing, ...]:
-        """Replace the settings of one tool; return what is known then. See `Catalog.configure_tool`."""
-        await self._catalog.configure_tool(name, tool, document)
-        return await self.refresh()
-
-    async def remove(self, name: str) -> tuple[ServerListing, ...]:
-        """Forget one server; return what is known then. Raises NotFoundError."""
-        await self._catalog.remove(name)
-        return await self.refresh()
-
-    async def try_out(self, name: str) -> Trial:
-        """Start and list a known server again, changing nothing. See `Catalog.try_out`."""
-        return await self._catalog.try_out(name)
-
     async def refresh(self) -> tuple[ServerListing, ...]:
         """Know what the database knows now, return it, and close the sessions of what is gone or changed.
 
         Calls of a removed server are cut off; those of a changed one come to their end.
         """
-        config, listings = await self._catalog.load()
+        config, listings = await self.catalog.load()
         self._directory.replace(config, listings)
         if self._connections is not None:
             self._connections.sessions.keep_only(self._directory.config_hashes())
@@ -235,7 +186,7 @@ class Gateway(ToolGateway):
 
     async def close(self) -> None:
         """Stop what runs in the background, and close all sessions and processes."""
-        await self._catalog.stop()
+        await self.catalog.stop()
         if self._connections is not None:
             await self._connections.close()
 
@@ -248,12 +199,6 @@ class Gateway(ToolGateway):
             await self._parts.repository.announce_invalidation(tenant, tool)
         except DatabaseUnavailableError as error:  # the call itself was made
             _log.warning("other processes may use results of %s until they expire: %s", tool, error)
-
-    def _relist(self, server: str) -> None:
-        async def refreshed() -> None:
-            await self.refresh()
-
-        self._catalog.relist_later(server, refreshed)
 
 
 @asynccontextmanager

@@ -131,7 +131,7 @@ def named(listings: tuple[ServerListing, ...], name: str) -> ServerListing:
 
 
 async def listed(gateway: Gateway, config: ServerConfig, name: str = "a") -> ServerListing:
-    return named(await gateway.sync({name: config}), name)
+    return named(await gateway.catalog.sync({name: config}), name)
 
 
 async def call(

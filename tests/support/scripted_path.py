@@ -14,7 +14,7 @@ from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.live_check import LiveCheck, LiveTools
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.large_messages import LOOP_BYTES, LargeResult
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore

@@ -25,7 +25,8 @@ def suggested_effects(tools: Mapping[str, JsonObject], options: ServerOptions) -
     """Return a suggestion for each tool that has no effect set, by name; without helpful annotations it is `unsafe`."""
     if options.effect is not Effect.UNSAFE:  # holds for all of its tools
         return []
-    return [_suggestion(name, tools[name]) for name in sorted(tools) if not _is_set(options, name)]
+    unset = (name for name in sorted(tools) if options.tool(name).own_effect is None)
+    return [_suggestion(name, tools[name]) for name in unset]
 
 
 def with_effects(config: ServerConfig, suggestions: Iterable[EffectSuggestion]) -> ServerConfig:
@@ -44,21 +45,13 @@ def with_effects_of_tools(options: Any, suggestions: Iterable[EffectSuggestion])
 
 
 def _suggestion(name: str, definition: JsonObject) -> EffectSuggestion:
+    """Suggest by the hints of MCP, of which a missing `destructiveHint` means true, all others false."""
     annotations = definition.get("annotations")
     said = {hint: annotations.get(hint) for hint in _HINTS} if isinstance(annotations, dict) else {}
     given = ", ".join(f"{hint} {str(value).lower()}" for hint, value in said.items() if isinstance(value, bool))
-    return EffectSuggestion(name, _effect(said), given or "no annotations")
-
-
-def _effect(said: Mapping[str, Any]) -> Effect:
-    """Return the effect by the hints of MCP, of which a missing `destructiveHint` means true, all others false."""
-    destructive = said.get("destructiveHint")
-    if said.get("readOnlyHint") is True:
-        return Effect.UNSAFE if destructive is True else Effect.READ
-    safe_to_repeat = said.get("idempotentHint") is True and destructive is False
-    return Effect.IDEMPOTENT if safe_to_repeat else Effect.UNSAFE
-
-
-def _is_set(options: ServerOptions, tool: str) -> bool:
-    known = options.tools.get(tool)
-    return known is not None and (known.effect is not None or known.side_effect_free)
+    destructive, effect = said.get("destructiveHint"), Effect.UNSAFE
+    if said.get("readOnlyHint") is True and destructive is not True:
+        effect = Effect.READ
+    elif said.get("readOnlyHint") is not True and said.get("idempotentHint") is True and destructive is False:
+        effect = Effect.IDEMPOTENT
+    return EffectSuggestion(name, effect, given or "no annotations")

@@ -136,11 +136,11 @@ class _NameUsedTwiceError(ValueError):
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _NameUsedTwiceError(f"the name {key!r} is used twice in one object")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise _NameUsedTwiceError(f"the name {twice!r} is used twice in one object")
     return found
 
 
@@ -172,24 +172,17 @@ def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[s
 def _faults(error: ValueError, document: object) -> list[str]:
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [
-        f"{_path_text(fault['loc'])}: {fault_text(fault, 'key')}{_meant(fault['loc'], fault['type'], document)}"
-        for fault in error.errors()
-    ]
-
-
-def _meant(location: tuple[int | str, ...], fault: str, document: object) -> str:
-    """Return which key was probably meant where one is missing."""
-    if fault != "missing" or len(location) != 1 or not isinstance(document, dict):
-        return ""
-    return _did_you_mean(str(location[0]), cast("Mapping[str, Any]", document))
+    found: list[str] = []
+    for fault in error.errors():
+        place, meant = fault["loc"], ""
+        if fault["type"] == "missing" and len(place) == 1 and isinstance(document, dict):
+            meant = _did_you_mean(str(place[0]), cast("Mapping[str, Any]", document))
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+        found.append(f"{path}: {fault_text(fault, 'key')}{meant}")
+    return found
 
 
 def _did_you_mean(key: str, document: Mapping[str, Any]) -> str:
     near = get_close_matches(key.lower(), {name.lower(): name for name in document}, n=1)
     found = next((name for name in document if near and name.lower() == near[0]), None)
     return f" (did you mean {key} instead of {found}?)" if found else ""
-
-
-def _path_text(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

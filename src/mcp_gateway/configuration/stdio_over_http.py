@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
-from mcp_gateway.configuration.servers import McpConfig, RemoteServer, StdioServer
+from mcp_gateway.configuration.servers import McpConfig, StdioServer
 from starling.core.errors import ForbiddenError
 
 _REMEDY: Final = (
@@ -53,8 +53,14 @@ class StdioRules:
         """
         for name in inactive(servers, known):
             server = servers[name]
-            is_stdio = isinstance(server, StdioServer)
-            if reason := self.refusal(server) if is_stdio else self._disclosure(server):
+            is_stdio, reason = isinstance(server, StdioServer), ""
+            if isinstance(server, StdioServer):
+                reason = self.refusal(server)
+            else:
+                referred = _REFERENCE.findall("".join((server.url, *server.headers.values())))
+                if found := next((variable for variable in referred if variable in self.secrets), None):
+                    reason = f"it would be sent {found}, a secret of the platform itself"
+            if reason:
                 text = f"The server {name!r} can't be added or changed over HTTP: {reason}."
                 raise ForbiddenError(text, _REMEDY if is_stdio else _OWN_REMEDY)
 
@@ -73,11 +79,6 @@ class StdioRules:
         if server.cwd is not None:
             return "`cwd` can't be set"
         return self._command_refusal(command, server.args)
-
-    def _disclosure(self, server: RemoteServer) -> str:
-        referred = _REFERENCE.findall("".join((server.url, *server.headers.values())))
-        found = next((name for name in referred if name in self.secrets), None)
-        return f"it would be sent {found}, a secret of the platform itself" if found else ""
 
     def _command_refusal(self, command: str, arguments: Sequence[str]) -> str:
         fitting = [rest for line in self.allowed if (rest := _beyond(line, command, arguments)) is not None]
@@ -100,19 +101,12 @@ def inactive(servers: McpConfig, known: Mapping[str, str]) -> tuple[str, ...]:
 
 def _beyond(line: str, command: str, arguments: Sequence[str]) -> Sequence[str] | None:
     """Return the arguments after those of an allowed line; None where the line is about something else."""
-    if line.endswith("/"):
-        return arguments if _is_within(Path(line), Path(command)) else None
+    if line.endswith("/"):  # the program has to be directly in the folder, also after links are followed
+        folder, program = Path(line), Path(command)
+        is_listed = program.is_absolute() and ".." not in program.parts and program.parent == folder
+        is_within = is_listed and Path(os.path.realpath(program)).parent == Path(os.path.realpath(folder))
+        return arguments if is_within else None
     first, *fixed = shlex.split(line) or [""]
     if not first or command != first or list(arguments[: len(fixed)]) != fixed:
         return None
     return arguments[len(fixed) :]
-
-
-def _is_within(folder: Path, program: Path) -> bool:
-    """Return whether a program is directly in a folder, also after links are followed."""
-    return (
-        program.is_absolute()
-        and ".." not in program.parts
-        and program.parent == folder
-        and Path(os.path.realpath(program)).parent == Path(os.path.realpath(folder))
-    )

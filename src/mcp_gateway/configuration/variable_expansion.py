@@ -1,13 +1,15 @@
-"""Expands references in a configuration at the moment of use; results are never stored."""
+"""References to variables in a configuration: expanded when it is used and never stored; their values are secrets."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from mcp_gateway.configuration.servers import RemoteServer, ServerConfig, StdioServer
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
+from starling.core.secrets.encodings import passwords_of
 from starling.core.secrets.known import KnownSecrets
+from starling.core.secrets.redaction import is_secret_name
 
 _SHORTEST_SECRET = 6
 _REFERENCE = re.compile(r"\$\{(?P<body>[^{}]*)\}")
@@ -47,30 +49,25 @@ def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -
     def expand(text: str) -> str:
         return _REFERENCE.sub(replaced, text)
 
-    return Resolved(_expanded(config, expand, environment), frozenset(values))
+    changed: dict[str, Any]
+    if isinstance(config, StdioServer):
+        inherited = {name: environment[name] for name in INHERITED if name in environment}
+        changed = {
+            "command": expand(config.command),
+            "args": tuple(map(expand, config.args)),
+            "env": inherited | {name: expand(value) for name, value in config.env.items()},
+            "cwd": expand(config.cwd) if config.cwd is not None else None,
+        }
+    else:
+        headers = {name: expand(value) for name, value in config.headers.items()}
+        changed = {"url": expand(config.url), "headers": headers}
+    return Resolved(config.model_copy(update=changed), frozenset(values))
 
 
 def variables_in(text: str) -> list[tuple[str, str]]:
     """Return the variables that a text refers to, each with its default, empty where there is none."""
     found = (_VARIABLE.fullmatch(match["body"]) for match in _REFERENCE.finditer(text))
     return [(variable["name"], variable["default"] or "") for variable in found if variable]
-
-
-def _expanded(config: ServerConfig, expand: Callable[[str], str], environment: Mapping[str, str]) -> ServerConfig:
-    match config:
-        case StdioServer():
-            inherited = {name: environment[name] for name in INHERITED if name in environment}
-            return config.model_copy(
-                update={
-                    "command": expand(config.command),
-                    "args": tuple(map(expand, config.args)),
-                    "env": inherited | {name: expand(value) for name, value in config.env.items()},
-                    "cwd": expand(config.cwd) if config.cwd is not None else None,
-                }
-            )
-        case RemoteServer():
-            headers = {name: expand(value) for name, value in config.headers.items()}
-            return config.model_copy(update={"url": expand(config.url), "headers": headers})
 
 
 def _value(server: str, body: str, environment: Mapping[str, str]) -> str:
@@ -95,3 +92,25 @@ def _value(server: str, body: str, environment: Mapping[str, str]) -> str:
             f"Set {variable['name']} and start again.",
         )
     return value or ""
+
+
+_SCHEME: Final = re.compile(r"(?:bearer|basic|token)\s+", re.IGNORECASE)
+
+
+def secret_values(config: McpConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets that servers are configured with, by name.
+
+    These are what `${NAME}` stands for in `env`, `headers` and `url`, unless the server's `plain` lists NAME; passwords
+    in addresses; and values whose name says that they are secret, by `server.NAME`.
+    """
+    found: dict[str, str] = {}
+    for server, one in config.items():
+        named = {**one.env} if isinstance(one, StdioServer) else {**one.headers, "url": one.url}
+        for key, text in named.items():
+            for variable, default in variables_in(text):
+                if variable not in INHERITED and variable not in one.options.plain:
+                    found[variable] = environment.get(variable) or default
+            found |= {f"{server}.{key}": password for password in passwords_of(text) if "${" not in password}
+            if is_secret_name(key) and "${" not in text:
+                found[f"{server}.{key}"] = _SCHEME.sub("", text, count=1)
+    return found

@@ -7,7 +7,7 @@ from typing import Final
 
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError

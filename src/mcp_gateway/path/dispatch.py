@@ -7,7 +7,7 @@ from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
-from mcp_gateway.path.kill_switch import switched_off
+from mcp_gateway.path.authorization import switched_off
 from mcp_gateway.path.result_content import data_of, resource_links, text_of
 from mcp_gateway.path.schema_checks import result_violations
 from mcp_gateway.path.stage import Stage, failed, not_sent, quarantined
@@ -75,19 +75,17 @@ class Dispatch:
                     await record.leave(call)
                 result = await session.call(call, dict(call.arguments), _meta(call))
         except ServerUnavailableError as error:
-            return self._unavailable(call, error, sent=opened and not isinstance(error, SessionForgottenError))
+            code, text = error.code, storable_text(str(error))
+            if self.directory.server(call.tool.server) is None:
+                code, text = "removed", f"The server {call.tool.server} was removed while it was called."
+            is_sent = opened and not isinstance(error, SessionForgottenError)
+            return failed(call, Observation.CONNECTION_LOST, code, text) if is_sent else not_sent(code, text)
         except McpError as error:
             return _error(call, error)
         except ValidationError:
             text = f"The answer of {call.tool.full_name} is not an MCP result."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         return await self._answered(call, result)
-
-    def _unavailable(self, call: ToolCall, error: ServerUnavailableError, *, sent: bool) -> ToolOutcome:
-        code, text = error.code, storable_text(str(error))
-        if self.directory.server(call.tool.server) is None:
-            code, text = "removed", f"The server {call.tool.server} was removed while it was called."
-        return failed(call, Observation.CONNECTION_LOST, code, text) if sent else not_sent(code, text)
 
     async def _answered(self, call: ToolCall, result: CallToolResult | LargeResult) -> ToolOutcome:
         if isinstance(result, LargeResult):

@@ -16,9 +16,6 @@ class PinCheck:
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        return self._refusal(call) or await self.inner(call, deadline, record)
-
-    def _refusal(self, call: ToolCall) -> ToolOutcome | None:
         server = self.directory.server(call.tool.server)
         if server is None:
             return not_sent("removed", f"The server {call.tool.server} was removed.")
@@ -29,4 +26,4 @@ class PinCheck:
             return not_sent("removed", f"{call.tool.full_name} was removed from its server.")
         if pin != call.tool.hash:
             return not_sent("removed", f"{call.tool.full_name} was changed by its server since it was granted.")
-        return None
+        return await self.inner(call, deadline, record)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mcp import McpError
 from pydantic import ValidationError
 
-from mcp_gateway.path.kill_switch import switched_off
+from mcp_gateway.path.authorization import switched_off
 from mcp_gateway.path.result_content import resource_text
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory

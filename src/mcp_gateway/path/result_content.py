@@ -1,20 +1,12 @@
 """The content of a result as text for models and people, and as data for programs."""
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final
 
-from mcp.types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
+from mcp.types import BlobResourceContents, CallToolResult, ResourceLink, TextContent, TextResourceContents
+from pydantic import BaseModel
 
+from mcp_gateway.sessions.large_message_parser import content_text
 from starling.core.json import JsonObject, canonical, storable, storable_text
 
 _MOST_LINKS: Final = 100  # of one result
@@ -29,7 +21,8 @@ def data_of(result: CallToolResult) -> JsonObject | None:
 
 def text_of(result: CallToolResult, data: JsonObject | None) -> str:
     """Return all parts as text; what isn't text is named with its kind and size. Without parts, the data as JSON."""
-    text = storable_text("\n".join(_shown(part) for part in result.content))
+    parts = (part.text if isinstance(part, TextContent) else content_text(_wire(part)) for part in result.content)
+    text = storable_text("\n".join(parts))
     return canonical(data) if not text and data is not None else text
 
 
@@ -41,34 +34,9 @@ def resource_links(result: CallToolResult) -> tuple[str, ...]:
 
 def resource_text(contents: Sequence[TextResourceContents | BlobResourceContents]) -> str:
     """Return the contents of a resource as text; what isn't text is named with its kind and size."""
-    return storable_text("\n".join(map(_resource, contents)))
+    parts = (content_text({"type": "resource", "resource": _wire(part)}) for part in contents)
+    return storable_text("\n".join(parts))
 
 
-def _shown(part: ContentBlock) -> str:
-    match part:
-        case TextContent():
-            return part.text
-        case ImageContent():
-            return f"[image, {part.mimeType}, {_size(part.data)}]"
-        case AudioContent():
-            return f"[audio, {part.mimeType}, {_size(part.data)}]"
-        case ResourceLink():
-            return f"[resource {part.uri}, {part.mimeType or 'unknown type'}: {part.description or part.name}]"
-        case EmbeddedResource():
-            return _resource(part.resource)
-        case _:
-            assert_never(part)
-
-
-def _resource(resource: TextResourceContents | BlobResourceContents) -> str:
-    match resource:
-        case TextResourceContents():
-            return resource.text
-        case BlobResourceContents():
-            return f"[resource {resource.uri}, {resource.mimeType or 'unknown type'}, {_size(resource.blob)}]"
-        case _:
-            assert_never(resource)
-
-
-def _size(base64: str) -> str:
-    return f"{len(base64) * 3 // 4:,} bytes"
+def _wire(part: BaseModel) -> object:
+    return part.model_dump(mode="json", by_alias=True)

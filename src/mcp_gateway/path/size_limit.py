@@ -1,12 +1,12 @@
 """Cuts results that are too long for a model, with a note on where the whole is."""
 
 import asyncio
-import json
 import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mcp_gateway.path.stage import Stage
+from mcp_gateway.sessions.large_message_parser import repeats
 from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, MediaType, NotStored
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject, canonical
@@ -55,7 +55,9 @@ class SizeLimit:
 
     def _whole(self, text: str, data: JsonObject | None, left_out: str) -> _Whole | None:
         """Return what is to be stored; None if the text fits and repeats all structured content."""
-        media_type = None if data is None else _said_by(text, data)
+        media_type: MediaType | None = None
+        if data is not None and repeats(text, data):
+            media_type = "text/plain" if list(data.values()) == [text] else "application/json"
         if media_type is not None or not left_out:
             return _Whole(text, media_type or "text/plain") if len(text) > self.characters else None
         if len(text) + _NOTE_CHARS <= self.characters:
@@ -84,13 +86,3 @@ def _where(kept: str | NotStored, offset: int) -> str:
     if isinstance(kept, NotStored):
         return f"; the rest wasn't kept: {kept.reason}"
     return f"; it is artifact {kept}, and {READ_ARTIFACT} reads on from offset {offset}"
-
-
-def _said_by(text: str, data: JsonObject) -> MediaType | None:
-    """Return the text if it repeats all of the structured content, as many servers do; else None."""
-    if list(data.values()) == [text]:
-        return "text/plain"
-    try:
-        return "application/json" if json.loads(text) == data else None
-    except (ValueError, RecursionError):
-        return None

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.attempts import CallBounds, Retry, Timeout
-from mcp_gateway.path.authorization import Authorization
+from mcp_gateway.path.authorization import Authorization, KillSwitch
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Claims, Deduplication
 from mcp_gateway.path.dispatch import Dispatch, RequiredContext
 from mcp_gateway.path.error_when import ErrorWhen
-from mcp_gateway.path.kill_switch import KillSwitch
 from mcp_gateway.path.pin_check import PinCheck
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
@@ -22,7 +21,7 @@ from mcp_gateway.path.trials import Simulation, TrialCalls
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import ArtifactStore

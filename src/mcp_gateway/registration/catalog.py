@@ -2,21 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
 from mcp_gateway.registration.approved_tools import ApprovedTools, Offer
-from mcp_gateway.registration.effective_config import effective, with_tool_settings
-from mcp_gateway.registration.listed_tools import Listed, definition_hash
-from mcp_gateway.registration.listing_slots import AT_ONCE
+from mcp_gateway.registration.listed_tools import Listed, definition_hashes
+from mcp_gateway.registration.listing_schedule import AT_ONCE, wait_for_most
 from mcp_gateway.registration.pins import Occasion
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import (
     Answer,
     degraded,
+    effective,
     is_ready,
     listing_of,
     occasion_of,
@@ -24,8 +24,8 @@ from mcp_gateway.registration.server_rows import (
     source_of,
     taken_over,
     with_kept_settings,
+    with_tool_settings,
 )
-from mcp_gateway.registration.startup_grace import wait_for_most
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -40,7 +40,11 @@ _REPLACED: Final[Mapping[ServerSource, frozenset[ServerSource]]] = {
     "api": frozenset({"file", "api"}),
     "host": frozenset(),
 }
+_WAIT: Final = "Wait for it; if it stays so, start it by hand to see what takes it so long."
+_RELOAD: Final = "A reload lists it; so does a plan on its machine."
 _log = logging.getLogger(__name__)
+
+type Refresh = Callable[[], Awaitable[tuple[ServerListing, ...]]]
 
 type Late = Callable[[], Awaitable[None]]
 """Called when a server that listed its tools after the start-up grace period has been stored."""
@@ -82,10 +86,12 @@ class Catalog:
     """Keeps the tables `servers` and `tools` equal to the configuration.
 
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
+    After each change, `refresh` makes it known to calls, and returns what is known then.
     """
 
-    def __init__(self, repository: ServerRepository, list_server: ListServer, limits: Limits) -> None:
+    def __init__(self, repository: ServerRepository, list_server: ListServer, limits: Limits, refresh: Refresh) -> None:
         self._repository = repository
+        self._refresh = refresh
         self._approved = ApprovedTools(repository)
         self._list = list_server
         self._seconds = limits.server_start_seconds
@@ -95,7 +101,7 @@ class Catalog:
 
     async def sync(
         self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
-    ) -> None:
+    ) -> tuple[ServerListing, ...]:
         """Replace the servers that came from files by these.
 
         Lists new, changed and degraded servers, with `relist` all; a server that can't be listed becomes degraded and
@@ -106,11 +112,12 @@ class Catalog:
         while True:
             change = await self.plan(config, late, relist=relist, source=source)
             if await self._repository.change(change.removed, change.listed, change.known):
-                return
+                return await self._refresh()
 
-    async def republish(self) -> None:
-        """Call the publisher of epochs without a change."""
+    async def republish(self) -> tuple[ServerListing, ...]:
+        """Have an epoch made of the servers as they are."""
         await self._repository.change((), ())
+        return await self._refresh()
 
     async def plan(
         self,
@@ -128,10 +135,16 @@ class Catalog:
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
         _check_names_free(config, known)
-        asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
-        asked = {name: server for name, server in asked.items() if name not in unstarted}
+        hashes = {name: server.hash for name, server in config.items()}
+        unchanged = {row.name for row in rows if row.state == "ready" and row.config_hash == hashes.get(row.name)}
+        asked = {
+            name: server
+            for name, server in config.items()
+            if name not in unstarted and (relist or name not in unchanged)
+        }
         answers = await self._answers(asked, late, others=len(asked) < len(config))
-        answers += [degraded(name, config[name], _not_started(name)) for name in unstarted]
+        unlisted = "it isn't started for a plan over HTTP."
+        answers += [degraded(name, config[name], ServerUnavailableError(name, unlisted, _RELOAD)) for name in unstarted]
         answers = [with_kept_settings(answer, known.get(answer.row.name)) for answer in answers]
         answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
         taken = taken_over(config, asked, known, source)
@@ -140,7 +153,7 @@ class Catalog:
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
 
-    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> None:
+    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
         """List one server, unless `listed` is given, and store it as added on the host, so that no file removes it.
 
         Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
@@ -153,43 +166,48 @@ class Catalog:
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
             stored = await self._repository.change((), await self._approved.of([offer]), known)
+        return await self._refresh()
 
-    async def reconfigure(self, name: str, config: ServerConfig) -> None:
+    async def reconfigure(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
         """Replace the configuration of a server that no file names; its tools stay as listed.
 
         Raises NotFoundError, ConfigurationError for a server of a file, whose configuration is in that file.
         """
-        stored = False
-        while not stored:
-            known = {row.name: row for row in await self._repository.servers()}
-            row = _known_row(name, known)
+
+        def changed(row: ServerRow) -> ServerRow:
             if row.source == "file":
                 raise ConfigurationError(f"The server {name!r} comes from a file.", "Change it there and reload it.")
-            changed = replace(row, config=config.document, config_hash=config.hash)
-            stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
+            return replace(row, config=config.document, config_hash=config.hash)
 
-    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any]) -> None:
+        return await self._replace(name, changed)
+
+    async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any]) -> tuple[ServerListing, ...]:
         """Replace the settings of one tool that win over its server's configuration; an empty document removes them.
 
         Raises NotFoundError for a server or tool that isn't there, InvalidRequestError with what is wrong.
         """
+        return await self._replace(name, lambda row: with_tool_settings(row, tool, document))
+
+    async def _replace(self, name: str, changed: Callable[[ServerRow], ServerRow]) -> tuple[ServerListing, ...]:
         stored = False
         while not stored:
             known = {row.name: row for row in await self._repository.servers()}
-            changed = with_tool_settings(_known_row(name, known), tool, document)
-            stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
+            row = changed(_known_row(name, known))
+            stored = await self._repository.change((), [ListedServer(row, {})], tuple(known.values()))
+        return await self._refresh()
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str) -> tuple[ServerListing, ...]:
         """Remove one server. Raises NotFoundError."""
         await self._row(name)
         await self._repository.change([name], (), forget=True)
+        return await self._refresh()
 
     async def try_out(self, name: str) -> Trial:
         """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
         row = await self._row(name)
         begun = perf_counter()
         listed = await self._list(name, server_of(row.config))
-        pins = {tool: definition_hash(definition) for tool, definition in listed.tools.items()}
+        pins = definition_hashes(listed.tools)
         return Trial(
             seconds=perf_counter() - begun,
             tools=tuple(sorted(pins)),
@@ -199,8 +217,8 @@ class Catalog:
             left_out=listed.left_out,
         )
 
-    def relist_later(self, name: str, stored: Late) -> None:
-        """List a server again in the background, and call `stored` if its tools have changed.
+    def relist_later(self, name: str) -> None:
+        """List a server again in the background. Calls get to know its tools if they have changed.
 
         Once at a time: what is asked for meanwhile follows as one listing.
         """
@@ -208,16 +226,19 @@ class Catalog:
             self._relisting[name] = True
             return
         self._relisting[name] = False
-        task = asyncio.get_running_loop().create_task(self._relist(name, stored), name=f"relist-{name}")
+        self._spawn(self._relist(name))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
-    async def _relist(self, name: str, stored: Late) -> None:
+    async def _relist(self, name: str) -> None:
         try:
             while True:
                 self._relisting[name] = False
                 if await self._listed_anew(name):
-                    await stored()
+                    await self._refresh()
                 if not self._relisting[name]:
                     return
         except (DatabaseUnavailableError, NotFoundError, ServerUnavailableError) as error:
@@ -281,14 +302,10 @@ class Catalog:
             raise
         answers = {name: task.result() for name, task in listings.items() if task.done()}
         for name in listings.keys() - answers.keys():
-            answers[name] = degraded(name, asked[name], _not_listed_yet(name, self._seconds))
-            self._await_late(listings[name], late)
+            reason = f"it has not listed its tools yet; it has {self._seconds:g} s from its start."
+            answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
+            self._spawn(self._store_late(listings[name], late))
         return list(answers.values())
-
-    def _await_late(self, listings: asyncio.Task[Answer], late: Late) -> None:
-        task = asyncio.get_running_loop().create_task(self._store_late(listings, late))
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
 
     async def _store_late(self, listings: asyncio.Task[Answer], late: Late) -> None:
         answer = await listings
@@ -320,24 +337,6 @@ def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:
     if name not in rows:
         raise NotFoundError("server", name, f"Known are: {', '.join(rows) or 'none'}.")
     return rows[name]
-
-
-def _not_listed_yet(name: str, seconds: float) -> ServerUnavailableError:
-    return ServerUnavailableError(
-        name,
-        f"it has not listed its tools yet; it has {seconds:g} s from its start.",
-        "Wait for it; if it stays so, start it by hand to see what takes it so long.",
-    )
-
-
-def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:
-    return row is not None and row.state == "ready" and row.config_hash == config.hash
-
-
-def _not_started(name: str) -> ServerUnavailableError:
-    return ServerUnavailableError(
-        name, "it isn't started for a plan over HTTP.", "A reload lists it; so does a plan on its machine."
-    )
 
 
 def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:

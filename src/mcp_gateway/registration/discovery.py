@@ -1,4 +1,4 @@
-"""Lists the tools of a server and checks everything that it sends."""
+"""Starts servers to list their tools, and checks everything that they send."""
 
 import asyncio
 import re
@@ -8,14 +8,19 @@ from typing import Any, Final, cast
 from mcp import McpError
 from pydantic import ValidationError
 
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
+from mcp_gateway.sessions.isolation import PrivateFiles
 from mcp_gateway.sessions.messages import UNREADABLE
+from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable
 from starling.core.json_schemas.references import reference_fault
+from starling.core.settings.schema import Limits
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
@@ -31,25 +36,21 @@ async def list_server(session: Session, approved: Collection[str] = ()) -> Liste
     Raises ServerUnavailableError, and stops the session, where an answer is not valid MCP.
     """
     try:
-        return await _listed(session, approved)
+        documents = await _all_pages(session)
+        # thousands of tools take a while
+        kept, left_out = await asyncio.to_thread(_sorted_out, session, documents, approved)
+        if left_out and not kept:
+            raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
+    except McpError as error:
+        session.stop()
+        what = "its list of tools is unreadable" if error.error.code == UNREADABLE else "it refused to list its tools"
+        raise _odd(session, f"{what}: {error}") from None
+    except ValidationError:
+        session.stop()
+        raise _odd(session, "its list of tools is not what MCP defines") from None
     except ServerUnavailableError:
         session.stop()
         raise
-
-
-async def _listed(session: Session, approved: Collection[str]) -> Listed:
-    try:
-        documents = await _all_pages(session)
-    except McpError as error:
-        if error.error.code == UNREADABLE:
-            raise _odd(session, f"its list of tools is unreadable: {error}") from None
-        raise _odd(session, f"it refused to list its tools: {error}") from None
-    except ValidationError:
-        raise _odd(session, "its list of tools is not what MCP defines") from None
-    # thousands of tools take a while
-    kept, left_out = await asyncio.to_thread(_sorted_out, session, documents, approved)
-    if left_out and not kept:
-        raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
     return Listed(_description(session, kept), kept, tuple(left_out))
 
 
@@ -93,7 +94,7 @@ def _sorted_out(
 
 def _fault(document: Mapping[str, Any]) -> str | None:
     if not isinstance(document.get("description") or "", str):
-        return "its description is no text"
+        return "its description is not a string"
     for name in ("inputSchema", "outputSchema"):
         schema = document.get(name)
         if schema is None and name == "outputSchema":
@@ -127,3 +128,38 @@ def described_by_tools(title: str, tools: Mapping[str, JsonObject]) -> str:
 
 def _odd(session: Session, reason: str) -> ServerUnavailableError:
     return ServerUnavailableError(session.server, f"{reason}.", _REMEDY)
+
+
+_LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
+
+
+async def list_once(
+    sessions: SessionPool, name: str, config: ServerConfig, seconds: float, approved: Collection[str] = ()
+) -> Listed:
+    """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
+    session = sessions.open_new(name, config)
+    try:
+        async with asyncio.timeout(seconds + _LATER):
+            return await list_server(session, approved)
+    except TimeoutError:
+        reason = f"it didn't start and list its tools within {seconds:g} s."
+        raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
+    finally:
+        session.stop()
+
+
+async def try_servers(
+    config: McpConfig, limits: Limits, environment: Mapping[str, str], private: PrivateFiles
+) -> Mapping[str, Listed | ServerUnavailableError]:
+    """Return what each server offers, or why it can't be used. Nothing is stored, and nothing is left running."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def tried(name: str) -> Listed | ServerUnavailableError:
+        try:
+            async with slots:
+                return await list_once(sessions, name, config[name], limits.server_start_seconds)
+        except ServerUnavailableError as error:
+            return error
+
+    async with SessionPool(limits, environment, private) as sessions:
+        return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

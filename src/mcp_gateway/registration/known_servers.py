@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mcp_gateway.configuration.options import NO_OPTIONS, ToolOptions
-from mcp_gateway.configuration.secret_values import secret_values
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.configuration.variable_expansion import secret_values
 from starling.core.secrets.known import KnownSecrets
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing, ToolCall, ToolDefinition

@@ -1,6 +1,6 @@
 """What a server listed: its description of itself and its tools, with their pins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,9 +31,9 @@ class Listed:
             said = f"Its configuration names tools that it doesn't have: {', '.join(misnamed)}."
             found.append((said, "Correct the names under `x-starling`: their settings apply to no tool."))
         if doubted := sorted(name for name, one in self.tools.items() if _contradicts(one, options.effect_of(name))):
-            said = (
-                f"It says itself that these tools may change something, the configuration says `read`: {_few(doubted)}."
-            )
+            more = f" and {len(doubted) - _SHOWN} more" if len(doubted) > _SHOWN else ""
+            few = f"{', '.join(doubted[:_SHOWN])}{more}"
+            said = f"It says itself that these tools may change something, the configuration says `read`: {few}."
             found.append(
                 (said, "Look at what they do; `x-starling.tools` gives a tool the effect `unsafe` or `idempotent`.")
             )
@@ -48,11 +48,11 @@ def _contradicts(definition: JsonObject, effect: Effect) -> bool:
     return hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True
 
 
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
-
-
 def definition_hash(definition: JsonObject) -> str:
     """Return the pin of a tool: the digest of everything that the server listed for it."""
     return digest(definition)
+
+
+def definition_hashes(tools: Mapping[str, JsonObject]) -> dict[str, str]:
+    """Return the pins of tools, by name."""
+    return {tool: definition_hash(definition) for tool, definition in tools.items()}

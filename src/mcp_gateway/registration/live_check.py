@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.known_servers import KnownServer
-from mcp_gateway.registration.listed_tools import Listed, definition_hash
-from mcp_gateway.registration.listing_slots import AT_ONCE, ListingSlots, Turn
-from mcp_gateway.registration.live_review import LiveReview
+from mcp_gateway.registration.listed_tools import definition_hashes
+from mcp_gateway.registration.listing_schedule import AT_ONCE, ListingSlots, Turn
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 
@@ -94,11 +94,7 @@ class LiveCheck:
         if listings.timer is None:
             loop = asyncio.get_running_loop()
             delay = delay_before_listing(loop.time() - listings.begun)
-            listings.timer = loop.call_later(delay, self._list_again, session, server)
-
-    def _list_again(self, session: Session, server: KnownServer) -> None:
-        if session.usable:
-            self._list(session, server)
+            listings.timer = loop.call_later(delay, lambda: session.usable and self._list(session, server))
 
     def _list(self, session: Session, server: KnownServer) -> _Listings:
         loop, turn = asyncio.get_running_loop(), self._slots.request()
@@ -125,7 +121,7 @@ class LiveCheck:
             raise ServerUnavailableError(
                 session.server, reason, "Read its own log to see what takes it so long."
             ) from None
-        offered = await asyncio.to_thread(_hashes, listed)
+        offered = await asyncio.to_thread(definition_hashes, listed.tools)
         if offered == server.tools:
             return LiveTools(offered)
         return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
@@ -134,7 +130,3 @@ class LiveCheck:
 def delay_before_listing(elapsed: float) -> float:
     """Return the seconds until a server whose tools changed is listed again, so long after the last listing."""
     return max(DEBOUNCE_SECONDS, AGAIN_SECONDS - elapsed) * random.uniform(1, 1 + _SPREAD)  # noqa: S311 - jitter
-
-
-def _hashes(listed: Listed) -> dict[str, str]:
-    return {tool: definition_hash(definition) for tool, definition in listed.tools.items()}

@@ -1,8 +1,11 @@
-"""What a server offers against what was approved: one decision for each tool. Pure."""
+"""What a server offers against what was approved: one decision for each tool, and the difference as text. Pure."""
 
+import json
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import unified_diff
 from typing import Any, Final, Literal, cast
 
 from mcp_gateway.configuration.options import PinPolicy
@@ -103,7 +106,11 @@ def _judged(pin: Pin | None, offered: JsonObject, approved: JsonObject | None, o
         return Pin(offered_hash, offered_hash, "approved", by=pin.by)
     if occasion.policy == "follow":
         return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
-    return Pin(pin.approved_hash, offered_hash, "quarantined", _changed(approved, offered) if approved else _NEW)
+    if approved is None:
+        return Pin(pin.approved_hash, offered_hash, "quarantined", _NEW)
+    keys = sorted(key for key in approved.keys() | offered.keys() if approved.get(key) != offered.get(key))
+    reason = f"Its definition was changed by its server: {', '.join(keys)}."
+    return Pin(pin.approved_hash, offered_hash, "quarantined", reason)
 
 
 def without_approvals(pins: Pins) -> dict[str, Pin]:
@@ -125,11 +132,6 @@ def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) 
     if occasion.policy == "follow":
         return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
     return Pin(None, offered_hash, "quarantined", _NEW)
-
-
-def _changed(approved: JsonObject, offered: JsonObject) -> str:
-    keys = sorted(key for key in approved.keys() | offered.keys() if approved.get(key) != offered.get(key))
-    return f"Its definition was changed by its server: {', '.join(keys)}."
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -165,3 +167,28 @@ def _without_texts(key: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_without_texts("", member) for member in cast("list[Any]", value)]
     return value
+
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
+
+
+def definition_diff(approved: JsonObject | None, offered: JsonObject | None) -> str:
+    """Return a unified diff of the canonical definitions, all lines of one where there is no other.
+
+    Characters that aren't shown, or that change how others are shown, are escaped.
+    """
+    lines = unified_diff(_lines(approved), _lines(offered), "approved", "offered", lineterm="", n=3)
+    return "\n".join(lines)
+
+
+def _lines(definition: JsonObject | None) -> list[str]:
+    if definition is None:
+        return []
+    text = json.dumps(definition, indent=2, sort_keys=True, ensure_ascii=False)
+    return ["".join(map(_shown, line)) for line in text.split("\n")]
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"

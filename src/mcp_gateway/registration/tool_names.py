@@ -34,7 +34,8 @@ def name_fault(name: object) -> str:
         return f"its name has {len(name)} characters; the longest may have {MAX_CHARS}"
     alias = alias_of(name)
     if refused := sorted({one for one in alias if not _is_allowed(one)}):
-        return f"its name has characters that are refused: {', '.join(map(_shown_character, refused))}"
+        escaped = (one if one.isascii() and one.isprintable() else f"U+{ord(one):04X}" for one in refused)
+        return f"its name has characters that are refused: {', '.join(escaped)}"
     if not any(one.isalnum() for one in alias):
         return "its name has no letter and no digit"
     if alias.casefold() in _RESERVED or alias.casefold().startswith(_HANDOFF):
@@ -53,7 +54,12 @@ def collisions(names: Sequence[str], approved: Collection[str] = ()) -> Mapping[
     found: dict[int, str] = {}
     kept: dict[str, str] = {}
     equal = {name for name, times in Counter(names).items() if times > 1}
-    for position in sorted(range(len(names)), key=lambda position: _precedence(names[position], position, approved)):
+
+    def precedence(position: int) -> tuple[bool, bool, bool, int]:
+        name = names[position]
+        return alias_of(name) not in approved, alias_of(name) != name, not name.isascii(), position
+
+    for position in sorted(range(len(names)), key=precedence):
         name = names[position]
         if name in equal:
             found[position] = "its name is listed twice"
@@ -73,16 +79,8 @@ def shown(name: object) -> str:
     return ascii(storable_text(str(name)[:_SHOWN_CHARS]))
 
 
-def _precedence(name: str, position: int, approved: Collection[str]) -> tuple[bool, bool, bool, int]:
-    return alias_of(name) not in approved, alias_of(name) != name, not name.isascii(), position
-
-
 def _is_allowed(character: str) -> bool:
     return character.isalnum() or character in _ALLOWED_MARKS or unicodedata.category(character) in ("Mn", "Mc")
-
-
-def _shown_character(character: str) -> str:
-    return character if character.isascii() and character.isprintable() else f"U+{ord(character):04X}"
 
 
 def _glyphs(name: str) -> str:

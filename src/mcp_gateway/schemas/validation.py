@@ -41,7 +41,7 @@ class Validators:
 def schema_fault(schema: object) -> str | None:
     """Return why this can't be the schema of a JSON object, None where it can."""
     if not isinstance(schema, dict):
-        return "is no object"
+        return "is not an object"
     if schema.get("type", "object") != "object":
         return "doesn't describe an object"
     return fault_of(cast("dict[str, Any]", schema))
@@ -61,20 +61,11 @@ def faults(schema: CompiledSchema, value: Json, root: str) -> list[str]:
     if any(map(is_unresolved, found)):
         return [f"the tool's schema {UNRESOLVED}"]
     found.sort(key=lambda error: len(error.instance_path))
-    return [_fault(error, schema.document, root) for error in found[:_SHOWN]]
-
-
-def fits(schema: CompiledSchema, value: Json) -> bool:
-    """Whether a value has no faults."""
-    try:
-        return schema.fits(value)
-    except UncheckableError:
-        return False
-
-
-def _fault(error: ValidationError, document: Schema, root: str) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    return f"{root}{''.join(parts)}: {_message(error)[:_CHARS]}{_expected(error, document)}"
+    lines: list[str] = []
+    for error in found[:_SHOWN]:
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+        lines.append(f"{root}{path}: {_message(error)[:_CHARS]}{_expected(error, schema.document)}")
+    return lines
 
 
 def _message(error: ValidationError) -> str:
@@ -102,8 +93,9 @@ def _expected(error: ValidationError, document: Schema) -> str:
     if isinstance(error.kind, ValidationErrorKind.Required):
         name = error.kind.property
         properties = part.get("properties")
-        known = cast("Schema", properties).get(name) if isinstance(properties, Mapping) else None
-        return f" ({_about(name, known)})"
+        known = _schema(_schema(properties).get(name))
+        words = filter(None, (str(known.get("type", "")), str(known.get("description", ""))[:200]))
+        return f" ({name}: {', '.join(words) or 'any value'})"
     about = part.get("description")
     return f" ({about[:200]})" if isinstance(about, str) else ""
 
@@ -121,12 +113,6 @@ def _part_at(document: Schema, path: Sequence[str | int]) -> Schema:
         else:
             part = _schema(part).get(token)
     return _schema(part)
-
-
-def _about(name: str, schema: object) -> str:
-    document = _schema(schema)
-    words = filter(None, (str(document.get("type", "")), str(document.get("description", ""))[:200]))
-    return f"{name}: {', '.join(words) or 'any value'}"
 
 
 def _schema(value: object) -> Schema:

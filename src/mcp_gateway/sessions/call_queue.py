@@ -38,19 +38,15 @@ class _Queue:
         """End one call, and start those whose turn it is."""
         self.running -= 1
         while self.tenants and self.running < self.most:
-            turn = self._next()
+            tenant, runs = next(iter(self.tenants.items()))
+            run, waiting = next(iter(runs.items()))
+            turn = waiting.popleft()
+            self.tenants.move_to_end(tenant)
+            runs.move_to_end(run)
+            self._drop_empty(tenant, run)
             if not turn.done():  # else it is cancelled, and about to leave
                 self.running += 1
                 turn.set_result(None)
-
-    def _next(self) -> asyncio.Future[None]:
-        tenant, runs = next(iter(self.tenants.items()))
-        run, waiting = next(iter(runs.items()))
-        turn = waiting.popleft()
-        self.tenants.move_to_end(tenant)
-        runs.move_to_end(run)
-        self._drop_empty(tenant, run)
-        return turn
 
     def _drop_empty(self, tenant: str, run: str) -> None:
         runs = self.tenants[tenant]
@@ -74,18 +70,15 @@ class CallQueues:
         if queue.running < most and not queue.tenants:
             queue.running += 1
         else:
-            await self._wait(queue, tenant, run)
+            turn = queue.wait(tenant, run)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                queue.leave(tenant, run, turn)
+                raise
         try:
             yield
         finally:
             queue.end()
             if not queue.running:  # so nothing waits
                 self._queues.pop(server, None)
-
-    async def _wait(self, queue: _Queue, tenant: str, run: str) -> None:
-        turn = queue.wait(tenant, run)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            queue.leave(tenant, run, turn)
-            raise

@@ -19,6 +19,7 @@ _CHUNK: Final = 2**16  # bytes that are decoded at once
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # of an event
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _NOTHING: Final = b": nothing\n\n"
+_OF_THE_BODY: Final = ("content-encoding", "content-length", "transfer-encoding", "content-type")  # as it came
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
@@ -57,7 +58,8 @@ class InboxClient(httpx.AsyncClient):
             body, media = self._answer(response, number, media), "application/json"
         else:
             body = _bounded(response)
-        headers = _kept(response.headers) | {"content-type": media}
+        headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
+        headers["content-type"] = media
         read = httpx.Response(
             response.status_code, headers=headers, stream=_Body(body, response), request=response.request
         )
@@ -82,7 +84,7 @@ class InboxClient(httpx.AsyncClient):
         except UnreadableError:
             message = None
         if message is None or self._inbox.pending.has(number):
-            message = self._inbox.refused(b"", "it is no answer", number)
+            message = self._inbox.refused(b"", "it is not an answer", number)
         yield _json(message)
 
     async def _events(self, response: httpx.Response, number: int | str | None) -> AsyncGenerator[bytes]:
@@ -96,7 +98,10 @@ class InboxClient(httpx.AsyncClient):
         except UnreadableError as error:
             resumable, reason = False, str(error)
             if number is None and len(error.args) > 1:
-                yield self._refused(reason, error.args[1])
+                try:
+                    yield _event_of(self._inbox.refused(error.args[1], reason))
+                except UnreadableError:
+                    yield _NOTHING
         if number is not None and not resumable and self._inbox.pending.has(number):
             yield _event_of(self._inbox.refused(b"", reason, number))
 
@@ -113,12 +118,6 @@ class InboxClient(httpx.AsyncClient):
         except UnreadableError:
             message = None
         return others + (_NOTHING if message is None else _event_of(message))
-
-    def _refused(self, reason: str, raw: bytes) -> bytes:
-        try:
-            return _event_of(self._inbox.refused(raw, reason))
-        except UnreadableError:
-            return _NOTHING
 
 
 class _Body(httpx.AsyncByteStream):
@@ -212,12 +211,6 @@ def _message_of(request: httpx.Request) -> JSONRPCMessage | None:
         return JSONRPCMessage.model_validate_json(request.content)
     except ValidationError:
         return None
-
-
-def _kept(headers: httpx.Headers) -> dict[str, str]:
-    """Return the headers without those that describe the body as it came."""
-    gone = ("content-encoding", "content-length", "transfer-encoding", "content-type")
-    return {name: value for name, value in headers.items() if name.lower() not in gone}
 
 
 def _value(line: bytes) -> bytes:

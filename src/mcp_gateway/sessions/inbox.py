@@ -57,8 +57,9 @@ class Inbox:
         self.heard_at = asyncio.get_running_loop().time()
         try:
             message = await self._read(raw)
-            if request is not None:
-                _check_answers(message, request)
+            root, wanted = message.root, str(request)
+            if request is not None and isinstance(root, JSONRPCResponse | JSONRPCError) and str(root.id) != wanted:
+                raise UnreadableError("it answers another request")
         except UnreadableError as error:
             if b'"method"' in raw[:_HEAD_BYTES] and b'"result"' not in raw[:_HEAD_BYTES]:
                 raise  # a notification or a request: it answers nothing
@@ -107,9 +108,3 @@ class Inbox:
             return True
         self._notify(notification.method, notification.params or {})
         return False
-
-
-def _check_answers(message: JSONRPCMessage, request: int | str) -> None:
-    root = message.root
-    if isinstance(root, JSONRPCResponse | JSONRPCError) and str(root.id) != str(request):
-        raise UnreadableError("it answers another request")

@@ -9,6 +9,7 @@ read as an answer, the line is `{"unreadable": reason}`.
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 _LEVELS = 200
@@ -46,11 +47,11 @@ def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
             raise _UnreadableError(f"it has more than {_VALUES:,} values")
         data = json.dumps(result, ensure_ascii=False).encode()
         return {"id": number, "isError": False, "text": -1, "data": len(data)}, b"", data
-    text, structured = "\n".join(map(_shown, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
+    text, structured = "\n".join(map(content_text, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
     data = b""
     if structured is not None:
         data = json.dumps(structured, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    if structured is not None and not _repeats(text, structured):
+    if structured is not None and not repeats(text, structured):
         text = "\n\n".join(filter(None, (text, data.decode())))
     shown = text.encode()
     head = {"id": number, "isError": result.get("isError") is True, "text": len(shown), "data": len(data)}
@@ -84,7 +85,7 @@ def _refuse(name: str) -> None:
     raise _UnreadableError(f"it is not JSON: {name} is not allowed")
 
 
-def _repeats(text: str, data: dict[str, Any]) -> bool:
+def repeats(text: str, data: Mapping[str, Any]) -> bool:
     """Whether the text says all of the structured content, as many servers have it."""
     if list(data.values()) == [text]:
         return True
@@ -94,7 +95,7 @@ def _repeats(text: str, data: dict[str, Any]) -> bool:
         return False
 
 
-def _shown(part: Any) -> str:
+def content_text(part: Any) -> str:
     """Return a part of the content as text; what isn't text is named with its kind and size."""
     match part:
         case {"type": "text", "text": str(text)}:

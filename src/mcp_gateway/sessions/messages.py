@@ -30,12 +30,18 @@ def read_message(raw: bytes) -> JSONRPCMessage:
 
     Unlike Python's and pydantic's readers it takes only JSON: no NaN, no half of a surrogate pair, no 200 levels.
     """
-    if b"NaN" in raw or b"Infinity" in raw:
-        _check_plain(raw)
     try:
+        if b"NaN" in raw or b"Infinity" in raw:
+            orjson.loads(raw)
         return JSONRPCMessage.model_validate_json(raw, strict=True)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableError(f"it is not JSON: {error}") from None
     except ValidationError as error:
-        raise UnreadableError(_reason(error)) from None
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] != "json_invalid":
+            raise UnreadableError("it is not a JSON-RPC message") from None
+        detail = first["msg"].removeprefix("Invalid JSON: ")
+        raise UnreadableError(f"it is not JSON that can be read: {detail}") from None
 
 
 def unreadable(request: int | str, reason: str) -> JSONRPCMessage:
@@ -61,10 +67,12 @@ class PendingRequests:
 
     def answered(self, message: JSONRPCMessage) -> None:
         """Take note of a message that came."""
-        if (
-            isinstance(message.root, JSONRPCResponse | JSONRPCError)
-            and (number := _number(message.root.id)) in self._ids
-        ):
+        if not isinstance(message.root, JSONRPCResponse | JSONRPCError):
+            return
+        number = message.root.id
+        if isinstance(number, str) and number.isdecimal() and len(number) < 10:  # the SDK matches it as the number
+            number = int(number)
+        if number in self._ids:
             self._ids.remove(number)
 
     def has(self, request: int | str) -> bool:
@@ -90,22 +98,3 @@ def _named_id(raw: bytes) -> int | None:
             return int(found[1] or found[2])
     found = _LAST_ID.search(raw[-_TAIL_BYTES:])
     return int(found[1]) if found else None
-
-
-def _number(request: int | str) -> int | str:
-    """Return an id as the SDK matches it: text of digits is the number."""
-    return int(request) if isinstance(request, str) and request.isdecimal() and len(request) < 10 else request
-
-
-def _check_plain(raw: bytes) -> None:
-    try:
-        orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableError(f"it is no JSON: {error}") from None
-
-
-def _reason(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        return f"it is no JSON that can be read: {first['msg'].removeprefix('Invalid JSON: ')}"
-    return "it is no JSON-RPC message"

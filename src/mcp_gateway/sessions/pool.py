@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
-from mcp_gateway.sessions.breaker import ServerBreakers
-from mcp_gateway.sessions.memory_sweep import MemorySweep
-from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles
+from mcp_gateway.sessions.breakers import ServerBreakers
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
+from mcp_gateway.sessions.server_memory import MemorySweep
 from mcp_gateway.sessions.session import Session
 from mcp_gateway.sessions.transport import transport_for
 from starling.core.errors import ServerUnavailableError
@@ -180,7 +180,8 @@ class SessionPool:
         key = server, config.hash
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
-        if least is None or (least.calls and len(usable) < self._max_sessions(config)):
+        most = min(config.options.max_sessions, self._limits.sessions_per_server)
+        if least is None or (least.calls and len(usable) < most):
             self._make_room(server)
             least = self.open_new(server, config)
             usable.append(least)
@@ -233,9 +234,6 @@ class SessionPool:
     def _forget_idle(self, session: Session) -> None:
         if (timer := self._idle.pop(session, None)) is not None:
             timer.cancel()
-
-    def _max_sessions(self, config: ServerConfig) -> int:
-        return min(config.options.max_sessions, self._limits.sessions_per_server)
 
     def _on_idle(self, key: _Key, session: Session) -> None:
         if session in self._retiring:

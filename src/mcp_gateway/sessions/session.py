@@ -79,7 +79,7 @@ class Session:
         self.answered = 0  # to calls and reads of resources, errors included
         self.info: wire.InitializeResult | None = None
         self.opened_at = 0.0  # by the loop's clock
-        self.on_tools_changed: Callable[[], None] = _ignored  # called when the server says that its tools changed
+        self.on_tools_changed: Callable[[], None] = lambda: None  # called when the server says that its tools changed
         self._transport = transport
         self._notices = SessionNotices()
         self._inbox = Inbox(self._on_notification)
@@ -144,7 +144,10 @@ class Session:
             self._reason = self._reason or _reason(error)
             _log.info("the session with MCP server %s ended: %s", self.server, self.unavailable().reason)
         finally:
-            self._end()
+            self._session = None
+            self._ended.set()
+            self._opened.set()
+            self._end_pending()
 
     async def opened(self) -> ClientSession:
         """Wait until the session is open. Raises ServerUnavailableError with the known cause."""
@@ -318,12 +321,6 @@ class Session:
         await self._ended.wait()
         return self.unavailable()
 
-    def _end(self) -> None:
-        self._session = None
-        self._ended.set()
-        self._opened.set()
-        self._end_pending()
-
     def _end_pending(self) -> None:
         now = asyncio.get_running_loop().time()
         for limit in self._pending:
@@ -346,10 +343,6 @@ async def _roots(uris: Sequence[str], context: object) -> wire.ListRootsResult:
     """Answer a server that asks for its roots."""
     del context
     return wire.ListRootsResult(roots=[wire.Root(uri=FileUrl(uri)) for uri in uris])
-
-
-def _ignored() -> None:
-    pass
 
 
 def _is_closed(error: Exception) -> bool:

@@ -131,7 +131,12 @@ class Supervisor:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if self._parent_gone():  # it died before the death signal was set
             return 1
-        self._start()
+        self.server = os.fork()
+        if self.server == 0:
+            self._exec_server()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 1)  # so that the reader sees the end of the server's output
+        os.dup2(quiet, 2)
         self._wait_for_end()
         self._end_all()
         return self.code if self.code is not None else 1
@@ -141,14 +146,6 @@ class Supervisor:
 
     def _parent_gone(self) -> bool:
         return os.getppid() != self.parent
-
-    def _start(self) -> None:
-        self.server = os.fork()
-        if self.server == 0:
-            self._exec_server()
-        quiet = os.open(os.devnull, os.O_RDWR)
-        os.dup2(quiet, 1)  # so that the reader sees the end of the server's output
-        os.dup2(quiet, 2)
 
     def _exec_server(self) -> None:
         os.setsid()
@@ -239,21 +236,20 @@ class Guard:
         for number in _ENDING:
             signal.signal(number, partial(self._stop, supervisor))
         signal.signal(_PARENT_GONE, partial(self._stop_without_parent, supervisor))
-        self._close_streams()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # so that the platform sees when the server and the supervisor close its streams
+            os.dup2(quiet, stream)
         _prctl(_PR_SET_PDEATHSIG, _PARENT_GONE)
         self._stop_without_parent(supervisor)
-        code = _exit_code(self._status(supervisor))
+        pid = status = 0
+        while pid != supervisor:
+            pid, status = os.wait()
+        code = _exit_code(status)
         for _ in range(_KILL_ROUNDS):
             if not _kill_descendants():
                 break
             time.sleep(0.01)
         return code
-
-    def _close_streams(self) -> None:
-        """Give up the streams of the platform, so that it sees when the server and the supervisor close them."""
-        quiet = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):
-            os.dup2(quiet, stream)
 
     def _stop_without_parent(self, supervisor: int, *_: object) -> None:
         if os.getppid() != self.parent:
@@ -264,12 +260,6 @@ class Guard:
             os.kill(supervisor, signal.SIGTERM)
         except ProcessLookupError:
             pass
-
-    def _status(self, supervisor: int) -> int:
-        while True:
-            pid, status = os.wait()
-            if pid == supervisor:
-                return status
 
 
 def _kill_descendants() -> bool:

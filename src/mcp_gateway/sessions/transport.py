@@ -28,8 +28,8 @@ from mcp_gateway.configuration.variable_expansion import Resolved
 from mcp_gateway.sessions import shim
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
-from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
@@ -162,17 +162,9 @@ class ShimTransport:
     def end_reason(self) -> str:
         """Return the known reason for the end of the session, as part of an error message."""
         parts = [f"it ended with exit code {self.exit_code}"] if self.exit_code is not None else []
-        parts += [f"it wrote {self.garbage} lines to stdout that are no MCP messages"] if self.garbage else []
+        parts += [f"it wrote {self.garbage} lines to stdout that are not MCP messages"] if self.garbage else []
         parts += [f"its last line on stderr: {self.stderr[-1]}"] if self.stderr else []
         return "; ".join(parts)
-
-    def _hidden(self) -> list[str]:
-        """Return what the server doesn't see of the platform's files."""
-        config = self.server
-        command = shutil.which(config.command, path=config.env.get("PATH")) or config.command
-        return paths_to_hide(
-            self._private, (command, *config.args, *config.env.values(), config.cwd or str(Path.cwd()))
-        )
 
     async def _start(self) -> Process:
         command = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), self.server.command, *self.server.args)
@@ -180,7 +172,10 @@ class ShimTransport:
         env = user.environment(self.server) if user else dict(self.server.env)
         if user:
             env[shim.USER] = ",".join(map(str, (user.uid, user.gid, *user.groups)))
-        if hidden := self._hidden():
+        program = shutil.which(self.server.command, path=self.server.env.get("PATH")) or self.server.command
+        folder = self.server.cwd or str(Path.cwd())
+        used = (program, *self.server.args, *self.server.env.values(), folder)
+        if hidden := paths_to_hide(self._private, used):
             env[shim.HIDDEN] = os.pathsep.join(hidden)
         return await asyncio.create_subprocess_exec(
             *command,
@@ -208,7 +203,7 @@ class ShimTransport:
             return
         try:
             if not looks_like_message(line):
-                raise UnreadableError("it is no message")
+                raise UnreadableError("it is not a message")
             message = await inbox.take(line) if is_whole else inbox.refused(line, TOO_LONG)
         except UnreadableError:
             self.garbage += 1
@@ -312,7 +307,7 @@ def _check_command(server: str, config: StdioServer, mask: Callable[[str], str])
 
 def _checked_url(server: str, url: str, mask: Callable[[str], str]) -> str:
     if not url.startswith(("http://", "https://")):
-        raise ServerUnavailableError(server, f"{mask(url)!r} is no HTTP address.", "Correct `url`.")
+        raise ServerUnavailableError(server, f"{mask(url)!r} is not an HTTP address.", "Correct `url`.")
     return url
 
 

@@ -71,7 +71,7 @@ async def test_start_waits_for_working_servers_and_not_for_silent_ones(harness: 
         async def refreshed() -> None:
             await gateway.refresh()
 
-        listings = {listing.name: listing for listing in await gateway.sync(config, refreshed)}
+        listings = {listing.name: listing for listing in await gateway.catalog.sync(config, refreshed)}
 
     assert {name for name, listing in listings.items() if listing.state == "ready"} == set(GOOD)
     assert all("has not listed its tools yet" in listings[name].error for name in ("silent", "garbage"))

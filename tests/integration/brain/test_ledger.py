@@ -434,7 +434,7 @@ async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
 ) -> None:
     one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
-    await platform.worker_runtime.gateway.remove("effects")
+    await platform.worker_runtime.gateway.catalog.remove("effects")
 
     await execute_run(platform, key)
 

@@ -32,7 +32,7 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
     """A server that was listed and is not part of any epoch yet."""
     servers = ServerRepository(engine)
     async with open_gateway(servers, connect, Limits(), {}) as gateway:
-        await gateway.sync({"bench": server_of(workbench.as_server("read"))})
+        await gateway.catalog.sync({"bench": server_of(workbench.as_server("read"))})
     (row,) = await servers.servers()
     return row
 

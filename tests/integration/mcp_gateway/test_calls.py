@@ -196,7 +196,7 @@ async def test_server_that_no_longer_starts_is_unavailable(harness: GatewayHarne
 
 async def test_third_party_server_answers_calls(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
-        listing = named(await gateway.sync({"time": foreign("time")}), "time")
+        listing = named(await gateway.catalog.sync({"time": foreign("time")}), "time")
         good = await call(gateway, listing, "get_current_time", timezone="America/Lima")
         bad = await call(gateway, listing, "get_current_time", timezone="Atlantis")
 

@@ -14,7 +14,7 @@ from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration import catalog
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.listing_slots import AT_ONCE
+from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
@@ -50,15 +50,15 @@ async def test_servers_of_a_file_are_listed_a_few_at_a_time(
 
     monkeypatch.setattr(connections, "list_once", list_once)
     async with harness.gateway() as gateway:
-        await gateway.sync({f"s{number}": harness.recording() for number in range(3 * AT_ONCE)}, relist=relist)
+        await gateway.catalog.sync({f"s{number}": harness.recording() for number in range(3 * AT_ONCE)}, relist=relist)
 
     assert max(at_once) == AT_ONCE
 
 
 async def test_server_is_listed_once_and_stored(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
-        first = await gateway.sync({"a": harness.recording()})
-        second = await gateway.sync({"a": harness.recording()})
+        first = await gateway.catalog.sync({"a": harness.recording()})
+        second = await gateway.catalog.sync({"a": harness.recording()})
     async with harness.gateway() as another:
         third = another.listing("a")
 
@@ -112,7 +112,7 @@ async def test_tool_hash_changes_with_its_definition(harness: GatewayHarness) ->
 async def test_server_removed_from_the_file_is_removed(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
-        await gateway.sync({})
+        await gateway.catalog.sync({})
         outcome = await call(gateway, listing, "pid")
 
     assert gateway.listing("a") is None
@@ -121,26 +121,26 @@ async def test_server_removed_from_the_file_is_removed(harness: GatewayHarness) 
 
 async def test_separately_added_server_is_neither_removed_nor_replaced_by_a_file(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
-        await gateway.sync({"a": harness.recording()})
+        await gateway.catalog.sync({"a": harness.recording()})
         async with harness.engine.begin() as connection:
             await connection.execute(update(servers).values(source="host"))
-        await gateway.sync({})
+        await gateway.catalog.sync({})
 
         assert gateway.listing("a") is not None
         with pytest.raises(ConfigurationError, match="a belong to servers"):
-            await gateway.sync({"a": harness.recording()})
+            await gateway.catalog.sync({"a": harness.recording()})
 
 
 async def test_document_over_http_replaces_those_of_files_and_a_file_takes_over_what_it_names(
     harness: GatewayHarness,
 ) -> None:
     async with harness.gateway() as gateway:
-        await gateway.sync({"a": harness.recording(), "b": harness.recording()})
-        await gateway.sync({"b": harness.recording(), "c": harness.recording(), "d": harness.recording()}, source="api")
+        await gateway.catalog.sync({"a": harness.recording(), "b": harness.recording()})
+        await gateway.catalog.sync(dict.fromkeys("bcd", harness.recording()), source="api")
         over_http = await harness.sources()
-        await gateway.sync({"c": harness.recording()})
+        await gateway.catalog.sync({"c": harness.recording()})
         from_file = await harness.sources()
-        await gateway.sync({}, source="api")
+        await gateway.catalog.sync({}, source="api")
 
     assert over_http == {"b": "file", "c": "api", "d": "api"}
     assert from_file == {"c": "file", "d": "api"}
@@ -153,7 +153,7 @@ BROKEN: dict[str, tuple[ServerConfig, str]] = {
     "no-folder": (server_of({"command": "sh", "cwd": "/no/such"}), "/no/such doesn't exist"),
     "no-variable": (server_of({"command": "sh", "args": ["${NO_SUCH}"]}), "NO_SUCH is not set"),
     "unreachable": (server_of({"url": "http://127.0.0.1:9/mcp"}), "can't be reached"),
-    "no-address": (server_of({"url": "nowhere"}), "is no HTTP address"),
+    "no-address": (server_of({"url": "nowhere"}), "is not an HTTP address"),
     "no-header": (server_of({"url": "http://127.0.0.1:9/mcp", "headers": {"X-Who": "Zoë"}}), "'X-Who' has a character"),
     "quiet-end": (server_of({"command": "true"}), "it ended with exit code 0"),
 }
@@ -176,7 +176,7 @@ async def test_server_that_cannot_be_started_is_degraded_with_the_reason(harness
         ("crashing", "exit code 3; its last line on stderr: no such database: prod"),
         ("silent", "didn't answer within 1 s"),
         ("garbage", "didn't answer within 1 s; it wrote "),
-        ("flood", "it wrote 10001 lines to stdout that are no MCP messages"),
+        ("flood", "it wrote 10001 lines to stdout that are not MCP messages"),
         ("endless", "doesn't end (100 tools so far)"),
         ("same-names", "none of its tools can be used: 'act': its name is listed twice."),
         ("no-list", "is not what MCP defines"),
@@ -205,7 +205,7 @@ async def test_tool_without_a_usable_schema_is_omitted(harness: GatewayHarness) 
 
     assert (listing.state, [tool.name for tool in listing.tools]) == ("ready", ["act"])
     assert "'bad': its inputSchema is no valid JSON schema" in listing.error
-    assert "'worse': its inputSchema is no object" in listing.error
+    assert "'worse': its inputSchema is not an object" in listing.error
 
 
 async def test_configured_tool_that_the_server_lacks_is_reported(harness: GatewayHarness) -> None:
@@ -225,7 +225,7 @@ async def test_degraded_servers_do_not_delay_the_others(harness: GatewayHarness)
     silent = {f"silent{number}": harness.misbehaving("silent") for number in range(3)}
     begun = monotonic()
     async with harness.gateway(server_start_seconds=5) as gateway:
-        listings = await gateway.sync(
+        listings = await gateway.catalog.sync(
             {**silent, "good": harness.misbehaving("well"), "bad": harness.misbehaving("crashing")}
         )
         elapsed = monotonic() - begun
@@ -273,7 +273,7 @@ async def test_server_removed_while_it_is_being_listed_stays_removed(
 
     async with open_gateway(repository, connect, Limits(), harness.environment) as gateway:
         config = {"good": python(WELL, "well"), "late": python(WELL, "late", str(permission))}
-        before = await gateway.sync(config, late)
+        before = await gateway.catalog.sync(config, late)
         repository.unwanted = "late"
         permission.touch()
         await wait_for(lambda: repository.looks == 2 or told.is_set())
@@ -288,7 +288,7 @@ async def test_server_removed_while_it_is_being_listed_stays_removed(
 async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarness) -> None:
     config = {name: harness.recording() for name in ("a", "b", "c")}
     async with harness.gateway() as one, harness.gateway() as other:
-        found = await asyncio.gather(one.sync(config), other.sync(config))
+        found = await asyncio.gather(one.catalog.sync(config), other.catalog.sync(config))
 
     assert found[0] == found[1]
 
@@ -296,7 +296,7 @@ async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarn
 @pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
 async def test_third_party_servers_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
     async with harness.gateway() as gateway:
-        listing = named(await gateway.sync({name: foreign(name)}), name)
+        listing = named(await gateway.catalog.sync({name: foreign(name)}), name)
 
     assert tool in {found.name for found in listing.tools}
 
@@ -317,13 +317,13 @@ async def test_server_that_the_api_replaces_has_to_be_approved_again(harness: Ga
         return python(SERVERS / "offering.py", str(offered), str(harness.record), *address, **options)
 
     async with harness.gateway() as gateway:
-        before = await gateway.sync({"a": at("here")})
-        reworded = await gateway.sync({"a": at("here", description="Ours")}, source="api")
-        [unlisted] = await gateway.sync({"a": server_of({"command": "/nowhere"})}, source="api")
-        [moved] = await gateway.sync({"a": at("there")}, source="api")
-        [listed_again] = await gateway.sync({"a": at("there")}, source="api", relist=True)
-        removed = await gateway.sync({}, source="api")
-        [back] = await gateway.sync({"a": at("there")}, source="api")
+        before = await gateway.catalog.sync({"a": at("here")})
+        reworded = await gateway.catalog.sync({"a": at("here", description="Ours")}, source="api")
+        [unlisted] = await gateway.catalog.sync({"a": server_of({"command": "/nowhere"})}, source="api")
+        [moved] = await gateway.catalog.sync({"a": at("there")}, source="api")
+        [listed_again] = await gateway.catalog.sync({"a": at("there")}, source="api", relist=True)
+        removed = await gateway.catalog.sync({}, source="api")
+        [back] = await gateway.catalog.sync({"a": at("there")}, source="api")
 
     assert [[tool.name for tool in listing.tools] for listing in (*before, *reworded)] == [["act"], ["act"]]
     assert (unlisted.state, removed) == ("degraded", ())

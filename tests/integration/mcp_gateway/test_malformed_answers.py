@@ -103,7 +103,7 @@ async def test_malformed_answer_is_an_error_of_its_call_and_the_next_call_is_rig
         pytest.param(structured('b\'{"a":"\\xff\\xfe"}\''), "invalid unicode", id="invalid UTF-8"),
         pytest.param(structured("b'{\"a\":\"' + b'x' * 17 * 2**20 + b'\"}'"), "longer than 16 MiB", id="17 MiB"),
         pytest.param(
-            {"raw": '{"jsonrpc":"2.0","result":{"x":[{},{"id":5}]},,"id":$ID}'}, "no JSON", id="id at the end"
+            {"raw": '{"jsonrpc":"2.0","result":{"x":[{},{"id":5}]},,"id":$ID}'}, "not JSON", id="id at the end"
         ),
     ],
 )
@@ -126,7 +126,7 @@ async def test_answer_in_invalid_utf8_is_an_error_at_once(harness: GatewayHarnes
     async with opened(harness, rows, "stdio") as (gateway, listing):
         outcome = await call(gateway, listing, "invalid-utf8-b64")
 
-    assert "is unreadable: it is no JSON that can be read: invalid unicode" in outcome.text
+    assert "is unreadable: it is not JSON that can be read: invalid unicode" in outcome.text
 
 
 async def test_late_answer_is_not_that_of_the_next_call(harness: GatewayHarness) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.probe import try_servers
-from mcp_gateway.sessions.private_files import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, unhidden_reason
+from mcp_gateway.registration.discovery import try_servers
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, unhidden_reason
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from mcp_gateway.sessions import memory_sweep
-from mcp_gateway.sessions.process_memory import memory_of
+from mcp_gateway.sessions import server_memory
+from mcp_gateway.sessions.server_memory import memory_of
 from starling.core.tool_calls import Observation
 from tests.support.gateway_harness import GatewayHarness, call, listed, named, running_shims, wait_for
 
@@ -20,8 +20,8 @@ MIB = 2**20
 
 @pytest.fixture(autouse=True)
 def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_sweep, "BUSY_SECONDS", 0.1)
-    monkeypatch.setattr(memory_sweep, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(server_memory, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(server_memory, "REST_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("effect", ["read", "unsafe"])
@@ -44,7 +44,7 @@ async def test_server_over_its_memory_is_ended_and_its_call_neither_repeated_nor
 
 async def test_server_idle_for_longest_is_closed_while_all_use_too_much_memory(harness: GatewayHarness) -> None:
     async with harness.gateway(server_memory_bytes=400 * MIB) as gateway:
-        listings = await gateway.sync({name: harness.misbehaving("holding") for name in "abc"})
+        listings = await gateway.catalog.sync({name: harness.misbehaving("holding") for name in "abc"})
         pids = [int((await call(gateway, named(listings, name), "act")).text) for name in "abc"]
         await wait_for(lambda: not psutil.pid_exists(pids[0]))
 
@@ -53,7 +53,7 @@ async def test_server_idle_for_longest_is_closed_while_all_use_too_much_memory(h
 
 async def test_no_server_is_started_while_those_in_use_use_too_much_memory(harness: GatewayHarness) -> None:
     async with harness.gateway(server_memory_bytes=100 * MIB) as gateway:
-        listings = await gateway.sync({"big": harness.misbehaving("growing"), "other": harness.recording()})
+        listings = await gateway.catalog.sync({"big": harness.misbehaving("growing"), "other": harness.recording()})
         calling = asyncio.ensure_future(call(gateway, named(listings, "big"), "act"))
         await wait_for(lambda: "called" in harness.recorded() and gateway.server_memory > 100 * MIB)
         refused = await call(gateway, named(listings, "other"), "pid")

@@ -13,11 +13,9 @@ import psutil
 import pytest
 
 from mcp_gateway.configuration.servers import StdioServer
-from mcp_gateway.registration.probe import try_servers
+from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.sessions import shim
-from mcp_gateway.sessions.isolation import ServerIsolation
-from mcp_gateway.sessions.private_files import PrivateFiles
-from mcp_gateway.sessions.server_user import ServerUser
+from mcp_gateway.sessions.isolation import PrivateFiles, ServerIsolation, ServerUser
 from starling.core.errors import ConfigurationError, ServerUnavailableError
 from starling.core.settings.schema import Limits
 

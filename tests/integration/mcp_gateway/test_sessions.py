@@ -145,7 +145,7 @@ async def test_removed_server_is_stopped(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         await call(gateway, listing, "pid")
-        await gateway.sync({})
+        await gateway.catalog.sync({})
         await wait_for(lambda: not running_shims())
 
 
@@ -267,7 +267,7 @@ async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_t
 ) -> None:
     async with harness.gateway(tool_call_seconds=1 if how == "hanging" else 30) as gateway:
         listing = await listed(gateway, harness.misbehaving(how))
-        await gateway.try_out("a")  # lists it: no failure, and no answer to a call either
+        await gateway.catalog.try_out("a")  # lists it: no failure, and no answer to a call either
         gateway.warm("a")  # its start takes nothing of the first call's time
         await wait_for(lambda: gateway.open_sessions == 1)
         outcomes = [await call(gateway, listing, "act") for _ in range(5)]
@@ -307,7 +307,7 @@ async def test_call_whose_turn_does_not_come_in_time_is_not_made_and_no_failure_
 
 async def test_session_that_was_idle_for_longest_makes_room_for_another_one(harness: GatewayHarness) -> None:
     async with harness.gateway(server_sessions=2) as gateway:
-        listings = await gateway.sync({name: harness.recording() for name in "abc"})
+        listings = await gateway.catalog.sync({name: harness.recording() for name in "abc"})
         pids = [int((await call(gateway, named(listings, name), "pid")).text) for name in ("a", "b", "a", "c")]
         await wait_for(lambda: not psutil.pid_exists(pids[1]))
 

@@ -80,8 +80,8 @@ def test_a_reference_to_itself_without_end_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (None, "is no object"),
-        ([], "is no object"),
+        (None, "is not an object"),
+        ([], "is not an object"),
         ({"type": "string"}, "doesn't describe an object"),
         ({"type": "object", "properties": []}, "is no valid JSON schema"),
         ({"type": "object", "properties": {"x": {"type": "text"}}}, "is no valid JSON schema"),

@@ -1,8 +1,7 @@
 """What a process takes from its settings before anything is started."""
 
 from mcp_gateway.configuration.servers import read_config
-from mcp_gateway.sessions.private_files import PrivateFiles
-from mcp_gateway.sessions.server_user import ServerUser
+from mcp_gateway.sessions.isolation import PrivateFiles, ServerUser
 from starling.app.access.local_token import token_file
 from starling.core.settings.schema import Settings
 from starling.infra.embeddings.model_selection import check_embeddings

@@ -128,9 +128,9 @@ def _watching(settings: Settings, registry: RegistryService) -> AbstractAsyncCon
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
     """Read the file where there is one. Servers that answer late make an epoch of their own when they do."""
     if settings.mcp_config is None:
-        return await gateway.republish()
+        return await gateway.catalog.republish()
 
     async def late() -> None:
         await gateway.refresh()
 
-    return await gateway.sync(read_config(settings.mcp_config), late)
+    return await gateway.catalog.sync(read_config(settings.mcp_config), late)

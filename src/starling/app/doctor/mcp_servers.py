@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
+from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.probe import try_servers
 from mcp_gateway.registration.repository import ServerRow
-from mcp_gateway.sessions.isolation import ServerIsolation
-from mcp_gateway.sessions.private_files import VISIBLE, VISIBLE_REMEDY
+from mcp_gateway.sessions.isolation import VISIBLE, VISIBLE_REMEDY, ServerIsolation
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.definition_diff import definition_diff
-from mcp_gateway.registration.effective_config import EffectiveValue, effective, row_faults, tool_values
+from mcp_gateway.registration.pins import definition_diff
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
+from mcp_gateway.registration.server_rows import EffectiveValue, effective, row_faults, tool_values
 from mcp_gateway.sessions.isolation import Isolation, ServerIsolation
 from starling.core.errors import NotFoundError
 from starling.infra.postgres.server_breakers import StoredBreaker

@@ -9,8 +9,8 @@ from brain.registry.repository import Activation, EpochRepository, save_texts, s
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
 from mcp_gateway.configuration.options import ServerOptions
-from mcp_gateway.registration.effective_config import effective
 from mcp_gateway.registration.repository import ServerRow, settings_hash
+from mcp_gateway.registration.server_rows import effective
 from starling.core.errors import PromptsChangedError
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection

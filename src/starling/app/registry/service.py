@@ -16,10 +16,10 @@ from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.approved_tools import rolled_back, stored_row, with_approved
 from mcp_gateway.registration.catalog import Trial
-from mcp_gateway.registration.effective_config import row_faults
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.server_rows import row_faults
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError, NotFoundError, PromptsChangedError
 from starling.core.json import JsonObject
@@ -85,7 +85,7 @@ class RegistryService:
         """
         unstarted = await self._checked(config) if source == "api" else ()
         async with self.gateway(self.servers(None)) as gateway:
-            change = await gateway.plan(config, relist=relist, source=source, unstarted=unstarted)
+            change = await gateway.catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
         choice = await self.prompts.newest()
         active = await self.epochs.active()
         after = choice.applied(with_servers(active.manifest, entries_of(change.rows())))
@@ -113,7 +113,7 @@ class RegistryService:
 
         async def sync(servers: ServerRepository) -> None:
             async with self.gateway(servers) as gateway:
-                await gateway.sync(config, relist=relist, source=source)
+                await gateway.catalog.sync(config, relist=relist, source=source)
 
         if with_prompts:
             return await self._with_newest_prompts(actor, sync)
@@ -165,7 +165,7 @@ class RegistryService:
         """
         publisher = EpochPublisher(self.epochs, actor, "server.add")
         async with self.gateway(self.servers(publisher)) as gateway:
-            listings = await gateway.add(name, config, listed)
+            listings = await gateway.catalog.add(name, config, listed)
         added = next(listing for listing in listings if listing.name == name)
         return added, await self._applied(publisher.activation)
 
@@ -173,7 +173,7 @@ class RegistryService:
         """Replace the configuration of a server that no file names. Raises NotFoundError, ConfigurationError."""
         publisher = EpochPublisher(self.epochs, actor, "server.configure")
         async with self.gateway(self.servers(publisher)) as gateway:
-            await gateway.reconfigure(name, config)
+            await gateway.catalog.reconfigure(name, config)
         return await self._applied(publisher.activation)
 
     async def configure_tool(self, name: str, tool: str, document: Mapping[str, Any], actor: Actor) -> RegistryReport:
@@ -184,7 +184,7 @@ class RegistryService:
         change = AuditedChange("server.tool", f"{name}.{tool}", {"settings": dict(document)})
         publisher = EpochPublisher(self.epochs, actor, "server.configure", change)
         async with self.gateway(self.servers(publisher)) as gateway:
-            await gateway.configure_tool(name, tool, document)
+            await gateway.catalog.configure_tool(name, tool, document)
         return await self._applied(publisher.activation)
 
     async def approve(self, name: str, hashes: Mapping[str, str], actor: Actor) -> RegistryReport:
@@ -209,13 +209,13 @@ class RegistryService:
         """Remove one server, also for running runs. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self.gateway(self.servers(publisher)) as gateway:
-            await gateway.remove(name)
+            await gateway.catalog.remove(name)
         return await self._applied(publisher.activation)
 
     async def probe(self, name: str) -> Trial:
         """Start and list a known server, changing nothing. Raises NotFoundError, ServerUnavailableError."""
         async with self.gateway(self.servers(None)) as gateway:
-            return await gateway.try_out(name)
+            return await gateway.catalog.try_out(name)
 
     async def rollback(self, number: int | None, actor: Actor, *, source: ServerSource = "file") -> RegistryReport:
         """Make a new epoch with the servers of an earlier one; default: the one before servers last changed.

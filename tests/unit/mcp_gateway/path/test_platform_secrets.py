@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.configuration.secret_values import secret_values
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.configuration.variable_expansion import secret_values
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline, SystemClock

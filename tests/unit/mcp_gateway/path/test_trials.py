@@ -13,7 +13,7 @@ from mcp_gateway.path.trials import NOT_EXECUTED
 from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock

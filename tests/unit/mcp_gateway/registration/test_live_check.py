@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import definition_hash
-from mcp_gateway.registration.listing_slots import AT_ONCE
+from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.registration.live_check import AGAIN_SECONDS, DEBOUNCE_SECONDS, LiveCheck, delay_before_listing
-from mcp_gateway.registration.live_review import LiveReview
 from mcp_gateway.sessions.session import Session, ToolsPage
 from starling.core.tools import ServerListing
 

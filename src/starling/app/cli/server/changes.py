@@ -8,8 +8,8 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.catalog import Trial
+from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.probe import try_servers
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed, documents_of
 from starling.app.cli.signals import run_until_stopped

@@ -10,8 +10,8 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import ServerConfig, server_of
-from mcp_gateway.registration.effective_config import effective
 from mcp_gateway.registration.repository import ServerRow
+from mcp_gateway.registration.server_rows import effective
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mcp_gateway.registration.startup_grace import wait_for_most
+from mcp_gateway.registration.listing_schedule import wait_for_most
 
 GRACE = 0.02
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_gateway.sessions.breaker import ServerBreakers
+from mcp_gateway.sessions.breakers import ServerBreakers
 from starling.core.errors import ServerUnavailableError
 
 KEY, OTHER = ("shop", "hash"), ("shop", "new hash")

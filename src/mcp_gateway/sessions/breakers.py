@@ -1,12 +1,15 @@
 """A breaker per server: after failures in a row its calls fail at once, and from time to time one of them tries."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from starling.core.errors import ServerUnavailableError
+from starling.core.errors import DatabaseUnavailableError, ServerUnavailableError
+from starling.infra.postgres.server_breakers import BreakerRepository
 
 _FREE_FAILURES: Final = 4  # two calls, each tried twice
 _LONGEST_SECONDS: Final = 30.0
@@ -43,10 +46,6 @@ class OpenBreaker:
         return f"{self.reason} It failed {times} and {when}."
 
 
-def _unobserved(server: str) -> None:
-    del server
-
-
 class ServerBreakers:
     """Counts failures in a row of each configuration: starts and connections that failed, calls that timed out.
 
@@ -56,7 +55,7 @@ class ServerBreakers:
     """
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
-        self.on_change: Callable[[str], None] = _unobserved
+        self.on_change: Callable[[str], None] = lambda _: None
         self._now = now
         self._breakers: dict[Key, _Breaker] = {}
 
@@ -134,3 +133,56 @@ class ServerBreakers:
         breaker = self._breakers.pop(key, None)
         if breaker is not None and breaker.is_open:
             self.on_change(key[0])
+
+
+_STOP_SECONDS: Final = 2.0
+_log = logging.getLogger(__name__)
+
+
+class BreakerReports:
+    """Writes when a breaker opens, waits anew or closes, in the background: no call waits for it.
+
+    What can't be stored while Postgres is away is not stored later; rows of an earlier state expire.
+    """
+
+    def __init__(self, stored: BreakerRepository, process: str, breakers: ServerBreakers) -> None:
+        self._stored = stored
+        self._process = process
+        self._breakers = breakers
+        breakers.on_change = self._changed_now
+        self._changed: dict[str, None] = {}  # in order
+        self._writing: asyncio.Task[None] | None = None
+        self._any_stored = self._stopped = False
+
+    async def stop(self) -> None:
+        """Write no more; delete what this process stored."""
+        self._stopped = True
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                if self._writing is not None:
+                    await self._writing
+                if self._any_stored:
+                    await self._stored.remove(self._process)
+        except (TimeoutError, DatabaseUnavailableError) as error:
+            _log.warning("servers that failed here are shown as failing for some minutes yet: %r", error)
+
+    def _changed_now(self, server: str) -> None:
+        if self._stopped:
+            return
+        self._changed[server] = None
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write(), name="store breakers")
+
+    async def _write(self) -> None:
+        while self._changed:
+            server = next(iter(self._changed))
+            del self._changed[server]
+            state = self._breakers.state_of(server)
+            try:
+                if state is None:
+                    await self._stored.remove(self._process, server)
+                else:
+                    self._any_stored = True
+                    await self._stored.save(server, self._process, state.failures, state.reason, state.seconds)
+            except DatabaseUnavailableError as error:
+                _log.warning("other processes are not told how calls of server %s end here: %s", server, error)

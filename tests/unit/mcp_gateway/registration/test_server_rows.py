@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.effective_config import effective, row_faults, tool_values, with_tool_settings
 from mcp_gateway.registration.repository import ServerRow
+from mcp_gateway.registration.server_rows import effective, row_faults, tool_values, with_tool_settings
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 LISTED = {"description": "Finds.", "inputSchema": {"type": "object"}}

@@ -4,11 +4,68 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from mcp_gateway.sessions.process_memory import kill, memory_of
+import psutil
+
 from mcp_gateway.sessions.session import Session
 from starling.core.settings.schema import Limits
+
+
+def memory_of(roots: Collection[int], each: float, together: float) -> Mapping[int, int]:
+    """Return the resident bytes of the process trees below these children of this process.
+
+    The sum of resident sizes (RSS) costs one read a process, but counts what processes share several times: libraries,
+    and what a fork has not changed. Where it exceeds `each` or `together`, the proportional size (PSS) is read, in
+    which shared pages are divided; where the system has none, the unshared size (USS).
+    """
+    if not roots:
+        return {}
+    trees = _trees(roots)
+    resident = {root: sum(map(_resident, processes)) for root, processes in trees.items()}
+    if sum(resident.values()) > together:
+        return {root: sum(map(_proportional, processes)) for root, processes in trees.items()}
+    return {root: sum(map(_proportional, trees[root])) if size > each else size for root, size in resident.items()}
+
+
+def kill(root: int) -> None:
+    """Kill the processes below a child of this process, which reaps them."""
+    for process in _trees([root])[root]:
+        with suppress(psutil.Error):
+            if process.pid != root:
+                process.kill()
+
+
+def _trees(roots: Collection[int]) -> Mapping[int, list[psutil.Process]]:
+    """Return the processes of each tree; one scan of all processes."""
+    trees: dict[int, list[psutil.Process]] = {root: [] for root in roots}
+    tree_of = {root: root for root in roots}
+    for process in psutil.Process().children(recursive=True):  # parents before their children
+        with suppress(psutil.Error):
+            root = tree_of.get(process.pid) or tree_of.get(process.ppid())
+            if root is not None:
+                tree_of[process.pid] = root
+                trees[root].append(process)
+    return trees
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0  # it has ended
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        full = process.memory_full_info()
+    except psutil.AccessDenied:  # of another user
+        return _resident(process)
+    except psutil.Error:
+        return 0
+    return getattr(full, "pss", full.uss)
+
 
 BUSY_SECONDS: Final = 2.0  # between two sweeps while a server is called
 REST_SECONDS: Final = 60.0  # while none is
@@ -94,15 +151,13 @@ class MemorySweep:
     async def _measure(self, running: Mapping[int, Session]) -> None:
         sizes = await asyncio.to_thread(memory_of, list(running), self._each, self._together)
         for pid in [pid for pid, size in sizes.items() if size > self._each]:
-            self._servers.fail(running[pid], _too_much(sizes[pid], self._each), _REMEDY)
+            used, limit = _shown(sizes[pid]), _shown(self._each)
+            reason = f"it used {used} of memory, more than `limits.memory_bytes_per_server` ({limit})."
+            self._servers.fail(running[pid], reason, _REMEDY)
             await asyncio.to_thread(kill, pid)
         self._sizes = {running[pid]: size for pid, size in sizes.items() if size <= self._each}
         self.used = sum(self._sizes.values())
         self.make_room()
-
-
-def _too_much(size: int, limit: float) -> str:
-    return f"it used {_shown(size)} of memory, more than `limits.memory_bytes_per_server` ({_shown(limit)})."
 
 
 def _shown(size: float) -> str:

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import checked_server, server_of
-from mcp_gateway.registration.effective_config import effective, row_faults, with_tool_settings
 from mcp_gateway.registration.repository import ServerRow
+from mcp_gateway.registration.server_rows import effective, row_faults, with_tool_settings
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect

@@ -15,7 +15,7 @@ from starling.core.settings.schema import secret_variables
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)
-    for line in (Path(__file__).parents[2] / "data/security/stdio_commands.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parents[3] / "data/security/stdio_commands.jsonl").read_text("utf-8").splitlines()
 ]
 LAUNCHERS = ("python", "npx", "uvx", "node", "docker", "timeout", "xargs", "sh")
 
