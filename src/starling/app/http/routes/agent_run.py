@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
@@ -19,22 +19,6 @@ from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 
-_EXAMPLE: dict[str, Any] = {
-    "reply": "It is 06:12 in Lima [1].",
-    "status": "succeeded",
-    "code": None,
-    "steps": [{"type": "tool_call", "description": "time.get_current_time", "metadata": {"task_id": "t1"}}],
-    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
-    "thread_id": "t-1",
-    "run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
-    "correlation_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
-    "plan": ["What time is it in Lima?"],
-    "citations": [{"id": 1, "task_id": "t1", "agent": "mcp_agent_time", "tools": ["time.get_current_time"]}],
-    "assumptions": [],
-    "degraded": [],
-    "usage": {"tokens": 1212, "input_tokens": 1100, "output_tokens": 112, "model_calls": 4, "tool_calls": 1},
-}
-
 
 class ProcessRequest(RunRequest):
     """The same fields; `message` and `session_id` are other names for `input` and `thread_id`."""
@@ -45,8 +29,6 @@ class ProcessRequest(RunRequest):
 
 class ProcessResult(BaseModel):
     """The whole result of a run."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     reply: str
     status: FinalStatus

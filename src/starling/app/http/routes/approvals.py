@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import EXAMPLE, Reply, RunWaits
+from starling.app.http.schemas import Reply, RunWaits
 from starling.core.run_document.document import InterruptKind, RunInterrupt
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, public_interrupt
@@ -31,8 +31,6 @@ class WaitingQuery(BaseModel):
 
 class Waiting(BaseModel):
     """Open interrupts, oldest first. `next` is the value of `after` for the next page, null on the last page."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"interrupts": [EXAMPLE], "next": None}]})
 
     interrupts: list[RunInterrupt]
     next: str | None

@@ -1,11 +1,11 @@
 """Artifacts of a run: results that were too long for a model, listed and sent whole."""
 
-from datetime import datetime
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Path, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
@@ -18,15 +18,6 @@ router = APIRouter(
     responses={404: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
 )
 
-_EXAMPLE: dict[str, Any] = {
-    "id": "b640bd421091587c0ad0128884e6f6d14deb76a9afd02e843c369e9c29911098",
-    "name": "git.git_log",
-    "call_id": "t1.0.0",
-    "media_type": "text/plain",
-    "bytes": 48_211,
-    "characters": 48_190,
-    "created_at": "2026-11-20T11:12:01.250000Z",
-}
 _ENDINGS: dict[MediaType, str] = {"text/plain": "txt", "application/json": "json"}
 _NAME_CHARS = 12  # of an id, in a file's name
 _HEADERS = {"ETag": {"description": "The artifact's id: its content never changes.", "schema": {"type": "string"}}}
@@ -35,39 +26,10 @@ type ArtifactId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA
 type Known = Annotated[str, Header(description="The `ETag` of an earlier response.")]
 
 
-class RunArtifact(BaseModel):
-    """The whole of a result that was too long for a model."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
-
-    id: str = Field(description="SHA-256 of its content.")
-    name: str = Field(description="The tool that it comes from.")
-    call_id: str = Field(description="The call that it comes from, as in `tool_start` and `tool_result`.")
-    media_type: MediaType
-    bytes: int
-    characters: int
-    created_at: datetime
-
-    @classmethod
-    def of(cls, artifact: Artifact) -> Self:
-        """Return the response body of an artifact."""
-        return cls(
-            id=artifact.id,
-            name=artifact.name,
-            call_id=artifact.call_id,
-            media_type=artifact.media_type,
-            bytes=artifact.bytes,
-            characters=artifact.characters,
-            created_at=artifact.created_at,
-        )
-
-
 class RunArtifacts(BaseModel):
     """A run's artifacts in the order of storage: one per call, also where contents are equal."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"artifacts": [_EXAMPLE]}]})
-
-    artifacts: list[RunArtifact]
+    artifacts: Sequence[Artifact]
 
 
 @router.get("/{run_id}/artifacts", summary="List a run's artifacts")
@@ -75,9 +37,7 @@ async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> Run
     """List the artifacts of a run: whole results of which models saw only the beginning."""
     key = RunKey(caller.tenant, str(run_id))
     await services.runs.documents.row(key)  # 404 for a run that isn't there
-    return RunArtifacts(
-        artifacts=[RunArtifact.of(item) for item in await services.storage.artifacts.of_run(key.tenant, key.id)]
-    )
+    return RunArtifacts(artifacts=await services.storage.artifacts.of_run(key.tenant, key.id))
 
 
 @router.get(

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
@@ -15,10 +15,6 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": P
 
 class Cancelled(BaseModel):
     """The status of a run after a request to cancel it."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"run_id": "0199c0de-0000-7000-8000-000000000000", "status": "cancelled"}]}
-    )
 
     run_id: str
     status: RunStatus

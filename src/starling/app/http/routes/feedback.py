@@ -22,11 +22,7 @@ _COMMENT_CHARS = 2_000
 class FeedbackRequest(BaseModel):
     """What you say of a run."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"score": 0.2, "comment": "It told the time of another city."}]},
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     score: Annotated[float, Field(ge=0, le=1, description="From 0, useless, to 1, as it should be.")]
     comment: Annotated[str, Field(max_length=_COMMENT_CHARS)] = ""

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
@@ -14,28 +14,9 @@ from starling.infra.postgres.runs.ledger import LedgerRow
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
-_EXAMPLE: dict[str, Any] = {
-    "call_id": "t1.0.0",
-    "key": "9b3f0d3c7f0b1f0e6b1f0e9d4f7c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b3",
-    "path": "t1",
-    "name": "shop.order",
-    "args": {"item": "tea", "count": 2},
-    "effect": "unsafe",
-    "state": "succeeded",
-    "settled": True,
-    "result": "Ordered under the number 4711.",
-    "life": 1,
-    "intended_at": "2026-11-20T11:12:01.250000Z",
-    "dispatched_at": "2026-11-20T11:12:01.270000Z",
-    "settled_at": "2026-11-20T11:13:20.500000Z",
-    "settled_by": "shop.find_order",
-}
-
 
 class EffectfulCall(BaseModel):
     """A tool call that may change something, with its state."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     call_id: str = Field(description="As in `tool_start` and `tool_result`.")
     key: str = Field(description="The idempotency key that was sent in `_meta` as `starling/idempotency-key`.")
@@ -82,8 +63,6 @@ class EffectfulCall(BaseModel):
 
 class Calls(BaseModel):
     """The calls of a run that may change something, in the order in which they were intended."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"calls": [_EXAMPLE]}]})
 
     calls: list[EffectfulCall]
 

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import FEEDBACK, Name
+from starling.app.http.schemas import Name
 from starling.app.runs.records import RecordsPage
 from starling.core.run_document.document import Feedback
 from starling.core.runs import RunStatus
@@ -27,40 +27,10 @@ type Documents = list[dict[str, Any]]
 
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _MOMENT = "2026-11-20T11:12:01.250000Z"
-_EXAMPLE: dict[str, Any] = {
-    "schema": "starling.run/1",
-    "run_id": _ID,
-    "thread_id": "t-1",
-    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
-    "correlation_id": _ID,
-    "epoch": 3,
-    "status": "failed",
-    "code": "server_unavailable",
-    "created_at": _MOMENT,
-    "started_at": _MOMENT,
-    "ended_at": _MOMENT,
-    "request": "What time is it in Lima?",
-    "plans": [{"version": 1, "plan": ["Look up the time."], "tasks": [], "thought_process": ""}],
-    "tasks": [{"task_id": "t1", "agent": "mcp_agent_time", "path": "t1", "status": "failed", "summary": "…"}],
-    "calls": [{"call_id": "t1.0.0", "name": "time.get_current_time", "args": {"timezone": "America/Lima"}}],
-    "verdicts": [{"task_id": "t1", "path": "t1", "attempt": 1, "status": "REJECTED", "reasons": ["No call worked."]}],
-    "reply": "The time in Lima couldn't be looked up.",
-    "citations": [],
-    "assumptions": [],
-    "degraded": [],
-    "scores": [{"name": "run_status", "value": "failed", "comment": ""}],
-    "feedback": [FEEDBACK],
-    "prompts": [],
-    "usage": {"tokens": 1840, "input_tokens": 1500, "output_tokens": 340, "model_calls": 4, "tool_calls": 1},
-    "steps": [],
-    "pruned": False,
-}
 
 
 class RunRecord(BaseModel):
     """A run as it is judged. `pruned`: its plans, tasks, calls, verdicts and steps were deleted by retention."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     schema_: Annotated[Literal["starling.run/1"], Field(alias="schema")]
     run_id: str
@@ -105,8 +75,6 @@ class RecordQuery(BaseModel):
 
 class RecordPage(BaseModel):
     """Records, newest first. `next` is the value of `before` for the next page, null on the last page."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"records": [_EXAMPLE], "next": None}]})
 
     records: list[RunRecord]
     next: str | None

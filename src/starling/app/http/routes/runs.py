@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import ACCEPTED, RUN_LOCATION, Name, RunAccepted, RunRequest, run_path
+from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, RunRequest, run_path
 from starling.app.services import Services
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
@@ -27,21 +27,6 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": P
 _LARGEST, _DIGITS = 2**63 - 1, 19
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _MOMENT = "2026-11-20T11:12:01.250000Z"
-_ENDED: dict[str, Any] = ACCEPTED | {
-    "status": "succeeded",
-    "epoch": 3,
-    "input": "What time is it in Lima?",
-    "config": {},
-    "events": 10,
-    "created_at": _MOMENT,
-    "started_at": _MOMENT,
-    "ended_at": _MOMENT,
-    "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
-    "why": None,
-    "behind": None,
-    "interrupts": [],
-    "pruned": [],
-}
 _PAGE: dict[str, Any] = {
     "runs": [
         {
@@ -60,7 +45,7 @@ _PAGE: dict[str, Any] = {
 _OF_PARTS: dict[Part, tuple[str, ...]] = {
     "tasks": ("plans", "tasks", "notices", "builds", "logs"),
     "calls": ("plans", "tasks", "notices", "builds", "logs"),
-    "prompts": ("plans", "tasks", "notices", "builds", "logs", "decisions", "prompts"),
+    "prompts": ("plans", "tasks", "notices", "builds", "logs", "decisions", "left_out", "prompts"),
     "feedback": ("feedback",),
 }
 """The fields of a document that come with each part; the parts complete the calls and the attempts of its tasks."""
@@ -107,8 +92,6 @@ class DocumentQuery(BaseModel):
 
 class RunPage(BaseModel):
     """Runs, newest first. `next` is the value of `before` for the next page, null on the last page."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_PAGE]})
 
     runs: Sequence[RunSummary]
     next: str | None
@@ -157,7 +140,7 @@ async def _prompt(services: Services, wanted: str) -> PromptFilter:
     "/{run_id}",
     summary="Show a run",
     responses={
-        200: {"model": RunDocument, "content": {"application/json": {"example": _ENDED}}},
+        200: {"model": RunDocument},
         422: {"model": Problem},
     },
 )
