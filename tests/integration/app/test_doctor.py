@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from mcp_gateway.sessions import isolation
 from starling.app.doctor import clock_skew, disk_space, mcp_servers, python_version
-from starling.app.doctor.finding import Finding
+from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.runner import run_checks
 from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support import http_server
@@ -50,7 +50,7 @@ def settings(database_url: str, folder: Path, model: ModelServer, servers: Mappi
     )
 
 
-async def found(given: Settings) -> dict[str, Finding]:
+async def found(given: Settings) -> dict[str, Diagnostic]:
     return {finding.subject: finding for finding in await run_checks(given)}
 
 

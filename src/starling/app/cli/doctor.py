@@ -9,8 +9,8 @@ import typer
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
-from starling.app.doctor.finding import Finding
-from starling.app.doctor.model_trial.runner import ModelReport, try_models
+from starling.app.doctor.finding import Diagnostic
+from starling.app.doctor.model_trial import ModelReport, try_models
 from starling.app.doctor.runner import run_checks
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
@@ -72,7 +72,7 @@ def _try_models(settings: Settings, model: str | None, *, as_json: bool) -> None
         raise typer.Exit(1)
 
 
-def _say(findings: Sequence[Finding]) -> None:
+def _say(findings: Sequence[Diagnostic]) -> None:
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         said = " ".join(f"{finding.message} {finding.remedy}".split())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Diagnostic, ok
 from starling.core.settings.schema import Settings
 
 _SUBJECT: Final = "runtimes"
@@ -14,7 +14,7 @@ _MISSING: Final = (
 )
 
 
-async def check(_: Settings) -> Sequence[Finding]:
+async def check(_: Settings) -> Sequence[Diagnostic]:
     """Return which runtimes there are; CrewAI is optional."""
     try:
         return [finding(version("crewai"))]
@@ -22,6 +22,6 @@ async def check(_: Settings) -> Sequence[Finding]:
         return [finding(None)]
 
 
-def finding(crewai: str | None) -> Finding:
+def finding(crewai: str | None) -> Diagnostic:
     """Return the finding for a version of CrewAI, None where it isn't installed."""
     return ok(_SUBJECT, _MISSING if crewai is None else f"native, and CrewAI {crewai}.")

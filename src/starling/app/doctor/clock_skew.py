@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from starling.app.container.database import find_database
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Diagnostic, ok
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
@@ -13,7 +13,7 @@ from starling.infra.postgres.engine import connected
 _MOST_SECONDS = 2.0
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return how far the two clocks are apart; nothing without a database."""
     clock = SystemClock()
     try:
@@ -26,10 +26,10 @@ async def check(settings: Settings) -> Sequence[Finding]:
     return [] if row is None else [finding(before + (after - before) / 2, row[0])]
 
 
-def finding(here: datetime, there: datetime) -> Finding:
+def finding(here: datetime, there: datetime) -> Diagnostic:
     """Return the finding for the two clocks, read at the same moment."""
     seconds = abs((here - there).total_seconds())
     said = f"This clock and the database's are {seconds:.3f} s apart."
     if seconds < _MOST_SECONDS:
         return ok("clock", said)
-    return Finding("clock", "problem", said, "Synchronise both machines with NTP.")
+    return Diagnostic("clock", "problem", said, "Synchronise both machines with NTP.")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from starling.app.container.database import find_database
-from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.doctor.finding import Diagnostic, ok, problem, warning
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import connected
@@ -14,12 +14,12 @@ _VERSIONS = """
 SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"""
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return the versions of server, pgvector and schema. An embedded Postgres need not run."""
     try:
         database = find_database(settings)
     except DatabaseUnavailableError as error:
-        return [Finding("postgres", "warning", error.message, error.remedy)]
+        return [warning("postgres", error.message, error.remedy)]
     async with connected(database.direct_url) as connection:
         row = await (await connection.execute(_VERSIONS)).fetchone()
         revision = await current_revision(connection)

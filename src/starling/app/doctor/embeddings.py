@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Diagnostic, ok, warning
 from starling.core.embeddings import Embedder
 from starling.core.errors import ConfigurationError, ModelError
 from starling.core.settings.schema import Settings
@@ -18,9 +18,9 @@ _FALLBACK: Final = "Runs go on: without vectors, agents are found by words only.
 _CHECK: Final = "Check STARLING_EMBEDDINGS and the endpoint."
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Embed two texts: the first loads the model, the second is timed. Raises ConfigurationError."""
-    embedder = await asyncio.to_thread(_build, settings)
+    embedder = await asyncio.to_thread(build_embedder, settings)
     if embedder is None:
         return [ok(_SUBJECT, "They are off: agents are found by words only.")]
     try:
@@ -31,21 +31,17 @@ async def check(settings: Settings) -> Sequence[Finding]:
         return [speed(embedder, perf_counter() - begun)]
     except TimeoutError:
         said = f"{embedder.name} made no vector within {_LIMIT_SECONDS:g} s. {_FALLBACK}"
-        return [Finding(_SUBJECT, "warning", said, _CHECK)]
+        return [warning(_SUBJECT, said, _CHECK)]
     except (ModelError, ConfigurationError) as error:
-        return [Finding(_SUBJECT, "warning", f"{error.message} {_FALLBACK}", error.remedy or _CHECK)]
+        return [warning(_SUBJECT, f"{error.message} {_FALLBACK}", error.remedy or _CHECK)]
     finally:
         await embedder.close()
 
 
-def speed(embedder: Embedder, seconds: float) -> Finding:
+def speed(embedder: Embedder, seconds: float) -> Diagnostic:
     """Return the finding for an embedder that took so long for one text."""
     said = f"{embedder.name} made a vector of {embedder.dimensions} numbers in {seconds * 1000:.0f} ms."
     if seconds <= _SLOW_SECONDS:
         return ok(_SUBJECT, said)
     slow = f"{said} That is slow: agents are found, but each search waits for one."
-    return Finding(_SUBJECT, "warning", slow, "Use a nearer or smaller model, or `static`.")
-
-
-def _build(settings: Settings) -> Embedder | None:
-    return build_embedder(settings)
+    return warning(_SUBJECT, slow, "Use a nearer or smaller model, or `static`.")

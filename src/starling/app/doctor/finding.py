@@ -11,7 +11,7 @@ type State = Literal["ok", "warning", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """The result of one check. A warning is worth knowing; a problem keeps something from working."""
 
     subject: str
@@ -20,15 +20,20 @@ class Finding:
     remedy: str = ""
 
 
-type Check = Callable[[Settings], Awaitable[Sequence[Finding]]]
+type Check = Callable[[Settings], Awaitable[Sequence[Diagnostic]]]
 """One check. A StarlingError that it raises becomes its finding."""
 
 
-def ok(subject: str, message: str) -> Finding:
+def ok(subject: str, message: str) -> Diagnostic:
     """Return a finding without a problem."""
-    return Finding(subject, "ok", message)
+    return Diagnostic(subject, "ok", message)
 
 
-def problem(subject: str, error: StarlingError) -> Finding:
+def warning(subject: str, message: str, remedy: str) -> Diagnostic:
+    """Return a finding that is worth knowing."""
+    return Diagnostic(subject, "warning", message, remedy)
+
+
+def problem(subject: str, error: StarlingError) -> Diagnostic:
     """Return the finding for an error."""
-    return Finding(subject, "problem", error.message, error.remedy)
+    return Diagnostic(subject, "problem", error.message, error.remedy)

@@ -12,55 +12,53 @@ from mcp_gateway.sessions.isolation import VISIBLE, VISIBLE_REMEDY, ServerIsolat
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
-from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.doctor.finding import Diagnostic, ok, problem, warning
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Start and list every server of the file, and those that were added otherwise. Raises ConfigurationError."""
     rows = await _known(settings)
     known = {row.name: server_of(row.config) for row in rows}
     config = known | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
-        return [Finding("servers", "warning", "There are no MCP servers.", "Add one with `starling server add`.")]
+        return [warning("servers", "There are no MCP servers.", "Add one with `starling server add`.")]
     answers = await try_servers(config, settings.limits, environment(), private_files(settings))
     found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
-    found += [_waiting(row) for row in rows if row.quarantined]
+    for row in rows:
+        if row.quarantined:
+            tools = "; ".join(f"{tool}: {reason}" for tool, reason in row.quarantined.items())
+            remedy = f"`starling server approve {row.name}` shows what changed, and approves it."
+            found.append(warning(f"server {row.name}", f"Quarantined, and offered to nobody: {tools}", remedy))
     return [*found, *await _isolation(config, ServerIsolation(private_files(settings), environment()), settings)]
 
 
-async def _isolation(config: McpConfig, isolation: ServerIsolation, settings: Settings) -> Sequence[Finding]:
-    found: list[Finding] = []
+async def _isolation(config: McpConfig, isolation: ServerIsolation, settings: Settings) -> Sequence[Diagnostic]:
+    found: list[Diagnostic] = []
     unreached = {name: path for name, server in config.items() if (path := isolation.unreached(name, server))}
     if settings.server_user and os.geteuid() != 0:
         message = "STARLING_SERVER_USER has no effect: only root can start servers as another user."
-        found.append(Finding("isolation", "warning", message, "Run Starling as root, or leave the setting out."))
+        found.append(warning("isolation", message, "Run Starling as root, or leave the setting out."))
     elif unreached:
         paths = "; ".join(f"{name} ({path})" for name, path in sorted(unreached.items()))
         message = f"These servers don't run as {settings.server_user}, which can't reach what they need: {paths}."
-        found.append(Finding("isolation", "warning", message, "Install them where that user can read and run them."))
+        found.append(warning("isolation", message, "Install them where that user can read and run them."))
     if "none" in [await isolation.of(name, server) for name, server in config.items()]:
         reason = VISIBLE.format(await isolation.unhidden_reason())
-        found.append(Finding("isolation", "warning", reason, VISIBLE_REMEDY))
+        found.append(warning("isolation", reason, VISIBLE_REMEDY))
     return found
 
 
-def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailableError) -> Finding:
+def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailableError) -> Diagnostic:
     subject = f"server {name}"
     if isinstance(answer, ServerUnavailableError):
         return problem(subject, answer)
     said = f"It lists {len(answer.tools)} tool{'' if len(answer.tools) == 1 else 's'}."
     if faults := answer.faults(options):
         problems, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
-        return Finding(subject, "warning", f"{said} {problems}", remedies)
+        return warning(subject, f"{said} {problems}", remedies)
     return ok(subject, said)
-
-
-def _waiting(row: ServerRow) -> Finding:
-    tools = "; ".join(f"{tool}: {reason}" for tool, reason in row.quarantined.items())
-    remedy = f"`starling server approve {row.name}` shows what changed, and approves it."
-    return Finding(f"server {row.name}", "warning", f"Quarantined, and offered to nobody: {tools}", remedy)
 
 
 async def _known(settings: Settings) -> Sequence[ServerRow]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from time import perf_counter
 
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Diagnostic, ok, warning
 from starling.core.errors import ModelError
 from starling.core.llm import Message, ModelClient, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings
@@ -15,23 +15,27 @@ _OFFLINE = "offline:"
 _QUESTION = (Message("user", "Answer with the one word: ok"),)
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Ask the model of each role for one word. Raises ConfigurationError."""
     async with open_models(settings) as models:
         return await asyncio.gather(*(_asked(models, role) for role in ModelRole))
 
 
-async def _asked(models: ModelClient, role: ModelRole) -> Finding:
+async def _asked(models: ModelClient, role: ModelRole) -> Diagnostic:
     subject, name = f"model {role.value}", models.describe(role)
     begun = perf_counter()
     try:
         reply = await models.respond(ModelRequest(role, _QUESTION, max_tokens=16, timeout=_SECONDS))
     except ModelError as error:
-        return Finding(subject, "problem", error.message, error.remedy or f"Check the endpoint and the key of {name}.")
+        return Diagnostic(
+            subject, "problem", error.message, error.remedy or f"Check the endpoint and the key of {name}."
+        )
     said = f"{reply.model} answered in {(perf_counter() - begun) * 1000:.0f} ms."
     if reply.warnings:
         remedy = f"Check the endpoint of {name}."
-        return Finding(subject, "warning", f"{said} Before that: {' '.join(reply.warnings)}", remedy)
+        return warning(subject, f"{said} Before that: {' '.join(reply.warnings)}", remedy)
     if reply.model.startswith(_OFFLINE):
-        return Finding(subject, "warning", f"{said} It follows fixed rules.", "Set STARLING_MODEL to a language model.")
+        return Diagnostic(
+            subject, "warning", f"{said} It follows fixed rules.", "Set STARLING_MODEL to a language model."
+        )
     return ok(subject, said)

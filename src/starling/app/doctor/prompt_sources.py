@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from brain.registry.prompt_versions import usable
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Diagnostic, ok, warning
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import PROMPT_NAMES, Offers
 from starling.core.settings.schema import Settings
@@ -12,7 +12,7 @@ from starling.infra.prompts.factory import local_prompts, remote_prompts
 _KEPT = "Prompts keep their texts until `starling registry reload` can ask again."
 
 
-async def check(settings: Settings) -> Sequence[Finding]:
+async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return what the folder and Langfuse have, where they are configured."""
     findings = _refused(await local_prompts(settings).offers())
     remote = remote_prompts(settings)
@@ -21,13 +21,13 @@ async def check(settings: Settings) -> Sequence[Finding]:
     try:
         offers = await remote.offers()
     except PromptSourceUnavailableError as error:
-        return [*findings, Finding("prompts", "problem", error.message, _KEPT)]
+        return [*findings, Diagnostic("prompts", "problem", error.message, _KEPT)]
     found = ", ".join(name for name in PROMPT_NAMES if name in offers) or "none, so that local texts are used"
     said = f"Langfuse answers; with the label `{settings.langfuse_prompt_label}` it has: {found}."
     return [*findings, ok("prompts", said), *_refused(offers)]
 
 
-def _refused(offers: Offers) -> list[Finding]:
+def _refused(offers: Offers) -> list[Diagnostic]:
     _, refused = usable(offers)
     remedy = "Correct the text; the prompt keeps the former one."
-    return [Finding(f"prompt {name}", "warning", reason, remedy) for name, reason in refused.items()]
+    return [warning(f"prompt {name}", reason, remedy) for name, reason in refused.items()]

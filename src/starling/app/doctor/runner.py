@@ -15,7 +15,7 @@ from starling.app.doctor import (
     prompt_sources,
     python_version,
 )
-from starling.app.doctor.finding import Check, Finding, problem
+from starling.app.doctor.finding import Check, Diagnostic, problem
 from starling.core.errors import StarlingError
 from starling.core.settings.schema import Settings
 
@@ -33,7 +33,7 @@ _CHECKS: Mapping[str, Check] = {
 }
 
 
-async def run_checks(settings: Settings) -> Sequence[Finding]:
+async def run_checks(settings: Settings) -> Sequence[Diagnostic]:
     """Return the findings of all checks, in a fixed order. A failing check is a finding, not an error."""
     limits = dict.fromkeys(_CHECKS, _SECONDS)
     # Servers have a time limit of their own, and some more to end.
@@ -43,11 +43,11 @@ async def run_checks(settings: Settings) -> Sequence[Finding]:
     return [finding for findings in found for finding in findings]
 
 
-async def _bounded(name: str, check: Check, settings: Settings, seconds: float) -> Sequence[Finding]:
+async def _bounded(name: str, check: Check, settings: Settings, seconds: float) -> Sequence[Diagnostic]:
     try:
         async with asyncio.timeout(seconds):
             return await check(settings)
     except TimeoutError:
-        return [Finding(name, "problem", f"The check did not finish within {seconds:g} s.", "Check it by hand.")]
+        return [Diagnostic(name, "problem", f"The check did not finish within {seconds:g} s.", "Check it by hand.")]
     except StarlingError as error:
         return [problem(name, error)]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from starling.app.doctor.model_trial.abilities import ABILITIES
-from starling.app.doctor.model_trial.runner import ModelReport, try_models
+from starling.app.doctor.model_abilities import ABILITIES
+from starling.app.doctor.model_trial import ModelReport, try_models
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import ProviderSettings, Settings

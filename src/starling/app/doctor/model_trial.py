@@ -4,8 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from starling.app.doctor.model_trial.abilities import ABILITIES, ANSWERS, missing_for
-from starling.app.doctor.model_trial.ability import Ability, AbilityMissingError, Result, State, Trial
+from starling.app.doctor.model_abilities import (
+    ABILITIES,
+    ANSWERS,
+    Ability,
+    AbilityMissingError,
+    AbilityResult,
+    AbilityTrial,
+    State,
+    missing_for,
+)
 from starling.core.errors import ModelError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
@@ -32,7 +40,7 @@ class ModelReport:
 
     model: str
     used_for: Sequence[ModelRole]
-    results: Sequence[Result]
+    results: Sequence[AbilityResult]
     lacking: Mapping[ModelRole, Sequence[str]]
     seconds: float
     requests: int
@@ -88,29 +96,29 @@ class _ModelTrial:
     slots: asyncio.Semaphore
     requests: int = 0
 
-    async def all(self) -> Sequence[Result]:
+    async def all(self) -> Sequence[AbilityResult]:
         """Try whether it answers, then the quick abilities in parallel, then the slow ones."""
         first = await self._result(ANSWERS)
         others = [ability for ability in ABILITIES if ability is not ANSWERS]
         if not first.usable:
-            return [first, *(Result(ability, "untried", "the model does not answer") for ability in others)]
+            return [first, *(AbilityResult(ability, "untried", "the model does not answer") for ability in others)]
         quick = [ability for ability in others if not ability.slow]
         slow = [ability for ability in others if ability.slow]
         results = await asyncio.gather(*map(self._result, quick))
         return [first, *results, *(await asyncio.gather(*map(self._result, slow)))]
 
-    async def _result(self, ability: Ability) -> Result:
+    async def _result(self, ability: Ability) -> AbilityResult:
         async with self.slots:
             begun = asyncio.get_running_loop().time()
             if begun >= self.deadline:
-                return Result(ability, "untried", "the time was used up before")
-            trial = Trial(self.trials.build(self.name, ability.without), self.deadline)
+                return AbilityResult(ability, "untried", "the time was used up before")
+            trial = AbilityTrial(self.trials.build(self.name, ability.without), self.deadline)
             state, detail = await _judged(ability, trial)
             self.requests += trial.requests
-            return Result(ability, state, detail, asyncio.get_running_loop().time() - begun)
+            return AbilityResult(ability, state, detail, asyncio.get_running_loop().time() - begun)
 
 
-async def _judged(ability: Ability, trial: Trial) -> tuple[State, str]:
+async def _judged(ability: Ability, trial: AbilityTrial) -> tuple[State, str]:
     try:
         async with asyncio.timeout_at(trial.deadline):
             seen = await ability.check(trial)
