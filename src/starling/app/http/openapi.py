@@ -49,8 +49,8 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
             schemas.pop(name, None)
         fields = get_fields_from_routes(app.routes)
         for found in _dataclasses([TypeAdapter[Any](one.field_info.annotation).core_schema for one in fields]):
-            if schema := schemas.get(found.__name__):
-                schema |= {"description": inspect.getdoc(found), "required": [*schema["properties"]]}
+            if found.__name__ in schemas:
+                schemas[found.__name__]["description"] = inspect.getdoc(found)
         for model in schemas.values():
             _restore_nulls(model)
         _add_examples(document)
