@@ -1,17 +1,22 @@
-"""API keys: creating, checking and revoking them."""
+"""API keys: creating, checking and revoking them; requests end when their key is revoked or expires."""
 
+import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from starling.core.background_tasks import in_background
 from starling.core.clock import Clock
-from starling.core.errors import InvalidRequestError, NotFoundError, UnauthorizedError
+from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError, UnauthorizedError
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.infra.postgres.audit import Actor
@@ -21,7 +26,11 @@ _KEY = re.compile(r"sk-starling-([0-9a-f]{32})-([A-Za-z0-9_-]{43})")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # never `*`, the name of what all tenants share
 _SECRET_BYTES: Final = 32
 _CACHE_SECONDS: Final = 2.0
+_CHECK_SECONDS: Final = 2.0  # between two looks at the keys in use
+_OTHER_KEY = "Call with another key of the tenant; `starling key create` makes one."
 _LIST = "`starling key list` shows the existing keys, `starling key create` makes one."
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,58 @@ class KeyService:
         if found is not None:
             self._found[key_id] = now, found
         return found, True
+
+
+class RevocationWatcher:
+    """The requests that are being served, by key. Opened by `watch_revocations`."""
+
+    def __init__(self, keys: KeyService) -> None:
+        self._keys = keys
+        self._serving: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
+        self._in_use = asyncio.Event()
+
+    @asynccontextmanager
+    async def of(self, key_id: str) -> AsyncGenerator[None]:
+        """Run the block; end it with UnauthorizedError once the key is revoked or has expired."""
+        lifetime = asyncio.timeout(None)
+        try:
+            async with lifetime:
+                serving = self._serving[key_id]
+                serving.add(lifetime)
+                self._in_use.set()
+                try:
+                    yield
+                finally:
+                    serving.discard(lifetime)
+        except TimeoutError:
+            if not lifetime.expired():
+                raise
+            raise UnauthorizedError(f"The key {key_id} was revoked or has expired.", _OTHER_KEY) from None
+
+    async def watch(self) -> None:
+        """Check the keys in use every two seconds, until cancelled."""
+        while True:
+            await self._in_use.wait()
+            await asyncio.sleep(_CHECK_SECONDS)
+            self._serving = defaultdict(set, {key: serving for key, serving in self._serving.items() if serving})
+            if not self._serving:
+                self._in_use.clear()
+                continue
+            try:
+                in_use = frozenset(self._serving)
+                for key_id in in_use - await self._keys.active(in_use):
+                    for lifetime in self._serving.pop(key_id):
+                        lifetime.reschedule(0)  # in the past: it ends now
+            except DatabaseUnavailableError as error:
+                _log.warning("the keys in use can't be checked: %s", error)
+
+
+@asynccontextmanager
+async def watch_revocations(keys: KeyService) -> AsyncGenerator[RevocationWatcher]:
+    """Yield the watcher; it checks keys for as long as the context lasts."""
+    revocations = RevocationWatcher(keys)
+    async with in_background(revocations.watch(), "watch-keys"):
+        yield revocations
 
 
 def _principal(key: StoredKey) -> Principal:

@@ -71,7 +71,7 @@ def _locked(folder: Path) -> Generator[None]:
 def _write(file: Path) -> None:
     """Write a new token in one step."""
     if file.exists():
-        _log.warning("%s is replaced: other users could read it, or it is no token.", file)
+        _log.warning("%s is replaced: other users could read it, or it does not hold a token.", file)
     draft = file.with_name(f".token.{uuid4().hex}.new")  # process ids are the same in several containers
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:

@@ -30,7 +30,7 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
         if row.quarantined:
             tools = "; ".join(f"{tool}: {reason}" for tool, reason in row.quarantined.items())
             remedy = f"`starling server approve {row.name}` shows what changed, and approves it."
-            found.append(warning(f"server {row.name}", f"Quarantined, and offered to nobody: {tools}", remedy))
+            found.append(warning(f"server {row.name}", f"Quarantined, so that agents don't get them: {tools}", remedy))
     return [*found, *await _isolation(config, ServerIsolation(private_files(settings), environment()), settings)]
 
 

@@ -14,8 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from starling.app.access.key_revocation import RevocationWatcher, watch_revocations
-from starling.app.access.keys import KeyService
+from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
 from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of

@@ -140,7 +140,7 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 400 and isinstance(error.__cause__, ValueError | RecursionError):
         return _unread(f"is not JSON: {error.__cause__}", "json_invalid")  # what json.loads raises besides its own
     detail = f"{request.method} {request.url.path}: {error.detail}."
-    remedy = _REMEDIES.get(error.status_code, "See /docs of the API for what there is.")
+    remedy = _REMEDIES.get(error.status_code, "See /docs of the API for its paths.")
     response = problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, "http", remedy=remedy)
     response.headers.update(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -126,7 +126,11 @@ class AgentService:
         Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools,
         ConflictError while a run builds a team of this name.
         """
-        await self._check_model(config)
+        if config.llm_model is not None:
+            try:
+                await asyncio.to_thread(self.check_model, config.llm_model)  # in a thread: that may import an SDK
+            except ConfigurationError as error:
+                raise InvalidRequestError(f"llm_model: {error.message}", error.remedy) from None
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
             checked(config, manifest, maker.tenant, maker.grant, pinned_teams(manifest, maker.tenant))
@@ -166,7 +170,18 @@ class AgentService:
     async def usable(self, caller: Principal) -> tuple[int, Roster]:
         """Return the active epoch and the agents that a run of the caller could use now; number 0 before the first."""
         number = await self.epochs.active_number()
-        return (0, Roster({})) if number is None else (number, await self._roster(number, caller))
+        if number is None:
+            return 0, Roster({})
+        roster = await self.rosters.roster(number, caller.tenant)
+        rows = {row.name: row for row in await self.servers.servers()}
+        reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
+        needed = {server for card in roster.cards.values() for server in card.servers}
+        failing = {name: failing_text(found) for name, found in (await self.servers.breakers.by_server()).items()}
+        removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
+        halts = await self.halts()
+        reasons = failing | reasons | removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
+        limited = roster.limited(frozenset(Effect), reasons, caller.grant)
+        return number, limited.halted(halts.named("agent", caller.tenant))
 
     async def find(self, caller: Principal, text: str, limit: int) -> AgentList:
         """Return the agents that a run of the caller could use now and that fit `text` best, best first."""
@@ -196,15 +211,6 @@ class AgentService:
             ),
         )
 
-    async def _check_model(self, config: LLMAgentConfig) -> None:
-        """Check the model in a thread: that may import an SDK."""
-        if config.llm_model is None:
-            return
-        try:
-            await asyncio.to_thread(self.check_model, config.llm_model)
-        except ConfigurationError as error:
-            raise InvalidRequestError(f"llm_model: {error.message}", error.remedy) from None
-
     async def _activate(
         self, connection: EngineConnection, actor: Actor, entry: AuditedChange, change: Callable[[Manifest], Manifest]
     ) -> Activation:
@@ -214,17 +220,6 @@ class AgentService:
         if activation.changes:
             await record(connection, actor, entry)
         return activation
-
-    async def _roster(self, epoch: int, caller: Principal) -> Roster:
-        roster = await self.rosters.roster(epoch, caller.tenant)
-        rows = {row.name: row for row in await self.servers.servers()}
-        reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
-        needed = {server for card in roster.cards.values() for server in card.servers}
-        failing = {name: failing_text(found) for name, found in (await self.servers.breakers.by_server()).items()}
-        removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
-        halts = await self.halts()
-        reasons = failing | reasons | removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
-        return roster.limited(frozenset(Effect), reasons, caller.grant).halted(halts.named("agent", caller.tenant))
 
     async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:
         """Return an agent that is not on the caller's roster: archived, or without a tool that the key may call."""

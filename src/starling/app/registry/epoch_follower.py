@@ -74,15 +74,12 @@ class EpochFollower:
     async def _listen(self, hub: NotificationHub) -> None:
         async for rung in hub.notices(CHANNEL, at_least_every=_LOOK_SECONDS):
             try:
-                await self._look(rung=rung)
+                async with self._turn:
+                    if rung or await self._epochs.active_number() != self.epoch:
+                        await self._refresh()
+                    await self.tidy()
             except DatabaseUnavailableError as error:
                 _log.warning("the registry can't be read: %s", error)
-
-    async def _look(self, *, rung: bool) -> None:
-        async with self._turn:
-            if rung or await self._epochs.active_number() != self.epoch:
-                await self._refresh()
-            await self.tidy()
 
     async def _refresh(self) -> None:
         number = await self._epochs.active_number()

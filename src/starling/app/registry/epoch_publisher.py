@@ -62,20 +62,18 @@ class EpochPublisher:
 
 def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
     """Return the manifest entries of servers."""
-    return {row.name: _entry(row) for row in rows}
-
-
-def _entry(row: ServerRow) -> ServerEntry:
-    options = effective(row).options
-    return ServerEntry(
-        config_hash=row.config_hash,
-        source=row.source,
-        state=row.state,
-        description=row.description,
-        tools={tool: _pin(pin, tool, options) for tool, pin in row.tools.items()},
-        tenants=options.tenants,
-        settings_hash=settings_hash(row),
-    )
+    return {
+        row.name: ServerEntry(
+            config_hash=row.config_hash,
+            source=row.source,
+            state=row.state,
+            description=row.description,
+            tools={tool: _pin(pin, tool, options) for tool, pin in row.tools.items()},
+            tenants=options.tenants,
+            settings_hash=settings_hash(row),
+        )
+        for row, options in ((row, effective(row).options) for row in rows)
+    }
 
 
 def _pin(definition_hash: str, tool: str, options: ServerOptions) -> ToolPin:

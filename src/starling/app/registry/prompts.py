@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -132,8 +132,10 @@ class PromptCatalog:
             old = manifest.prompt_version(name) if name in manifest.prompts else None
             new = after.prompt_version(name)
             if old != new:
-                former = await self._text(old) if old else ""
-                changes[name] = PromptDifference(old, new, [*_diff(former, choice.texts[name].text, old, new)])
+                former, offered = await self._text(old) if old else "", choice.texts[name].text
+                names = (_label(old) if old else "nothing", _label(new))
+                diff = difflib.unified_diff(former.splitlines(), offered.splitlines(), *names, lineterm="")
+                changes[name] = PromptDifference(old, new, [*diff])
         return SourceTexts(changes, choice.faults)
 
     async def _text(self, version: PromptVersion) -> str:
@@ -153,11 +155,6 @@ def _shown(found: StoredPrompt, manifest: Manifest) -> ShownPrompt:
     in_force = manifest.prompts.get(version.name) == version.hash
     variables = tuple(dict.fromkeys((*own.system.names, *own.user.names)))
     return ShownPrompt(**asdict(version), text=found.text, variables=variables, in_force=in_force)
-
-
-def _diff(before: str, after: str, old: PromptVersion | None, new: PromptVersion) -> Iterator[str]:
-    names = (_label(old) if old else "nothing", _label(new))
-    return difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
 
 
 def _label(version: PromptVersion) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from brain.registry.custom_agents import broken_agents
-from brain.registry.manifest import Changes, Manifest, ServerEntry, difference
+from brain.registry.manifest import Changes, Manifest, difference
 from brain.registry.prompt_versions import PromptChoice, PromptSelection
 from brain.registry.repository import Activation, AgentRepository, EpochRepository, StarRepository
 from brain.registry.service import with_servers
@@ -46,7 +46,7 @@ class RegistryReport:
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
     `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
     `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
-    `quarantined` are tools of servers that are offered to nobody until they are approved, with the reasons.
+    `quarantined` are tools of servers that agents get only once they are approved, with the reasons.
     `prompts` has the wording before and after of each prompt that changed; `prompt_warnings` says, by prompt or for
     the source `langfuse`, why a text isn't used.
     """
@@ -236,8 +236,7 @@ class RegistryService:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
             pins = await servers.pins(wanted)
-            restored = [_with_reason(row, known) for row in wanted.values()]
-            rows = [_rolled_back(row, pins.get(row.name, {}), actor) for row in restored]
+            rows = [_rolled_back(_with_reason(row, known), pins.get(row.name, {}), actor) for row in wanted.values()]
             if await servers.change(removed, rows, known):
                 return await self._applied(publisher.activation)
 
@@ -282,12 +281,24 @@ def _wording(manifest: Manifest, name: str) -> PromptVersion | None:
 
 async def _restored(servers: ServerRepository, manifest: Manifest, source: ServerSource) -> dict[str, ServerRow]:
     """Return the servers of an epoch; those that came over HTTP as the admin's of the machine who brought them back."""
-    entries = manifest.servers.values()
-    stored = await servers.configs({hash_ for entry in entries for hash_ in (entry.config_hash, entry.settings_hash)})
-    rows = {name: _row(name, entry, stored) for name, entry in manifest.servers.items()}
-    if source != "file":
-        return rows
-    return {name: replace(row, source="host") if row.source == "api" else row for name, row in rows.items()}
+    entries = manifest.servers
+    hashes = {hash_ for entry in entries.values() for hash_ in (entry.config_hash, entry.settings_hash)}
+    stored = await servers.configs(hashes)
+    return {
+        name: ServerRow(
+            name=name,
+            config=stored[entry.config_hash],
+            config_hash=entry.config_hash,
+            source="host" if (entry.source, source) == ("api", "file") else entry.source,
+            state=entry.state,
+            description=entry.description,
+            tools={tool: pin.hash for tool, pin in entry.tools.items()},
+            error=_WAS_DEGRADED if entry.state == "degraded" else "",
+            remedy=_RELOAD if entry.state == "degraded" else "",
+            tool_settings=cast("Mapping[str, JsonObject]", stored.get(entry.settings_hash, {})),
+        )
+        for name, entry in entries.items()
+    }
 
 
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
@@ -298,19 +309,3 @@ def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
 def _rolled_back(row: ServerRow, pins: Pins, actor: Actor) -> ListedServer:
     restored = rolled_back(pins, row.tools, actor.name)
     return ListedServer(stored_row(row, restored) if row.state == "ready" else row, {}, restored)
-
-
-def _row(name: str, entry: ServerEntry, stored: Mapping[str, JsonObject]) -> ServerRow:
-    degraded = entry.state == "degraded"
-    return ServerRow(
-        name=name,
-        config=stored[entry.config_hash],
-        config_hash=entry.config_hash,
-        source=entry.source,
-        state=entry.state,
-        description=entry.description,
-        tools={tool: pin.hash for tool, pin in entry.tools.items()},
-        error=_WAS_DEGRADED if degraded else "",
-        remedy=_RELOAD if degraded else "",
-        tool_settings=cast("Mapping[str, JsonObject]", stored.get(entry.settings_hash, {})),
-    )

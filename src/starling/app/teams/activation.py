@@ -48,7 +48,7 @@ class ActivatedTeam:
 
 @dataclass(frozen=True, slots=True)
 class LockedRegistry:
-    """The registry in a transaction that nobody else changes it in, and what `caller` can make teams of."""
+    """The registry in a transaction that holds its lock, and what `caller` can make teams of."""
 
     connection: EngineConnection
     manifest: Manifest

@@ -10,10 +10,11 @@ from architect.checks import checked, name_findings
 from architect.repository import BuildRecord, Creator, TeamKey, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion
 from architect.team_world import TeamWorld
+from brain.registry.cards import ARCHITECT
 from brain.registry.manifest import Manifest
+from starling.app.access.kill_switches import KnownHalts
 from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
-from starling.app.teams.build_rights import approver_of, check_caller
-from starling.core.errors import ConflictError
+from starling.core.errors import ConflictError, ForbiddenError
 from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
 from starling.core.teams.build_origin import Approval, BuildOrigin
@@ -24,13 +25,17 @@ from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
+from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.kill_switches import halted_within
 from starling.infra.postgres.runs.builds import held_build, reserved_names
 
 _ORIGIN: Final = "architect"  # of audited changes
 _NAME_CHARS: Final = 48
 _MOST_ALIKE: Final = 100  # names that are tried
 _GOAL_CHARS: Final = 500  # of a goal in the audit
+_NEEDED: Final = frozenset({Scope.RUN, Scope.TEAMS})
+_REMEDY: Final = "A key with the scopes `run` and `teams` can repeat the request."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class TeamPublication:
         """
         key = TeamKey(origin.caller.tenant, published.name)
         async with self._locked(origin) as (registry, _):
-            approver = await approver_of(registry.connection, self.keys, key.tenant, approval)
+            approver = await _approver_of(registry.connection, self.keys, key.tenant, approval)
             stored = await self.activation.teams.version(registry.connection, key, published.version)
             if stored.state == "active":
                 return await self._active(registry, stored)
@@ -122,7 +127,7 @@ class TeamPublication:
         """
         async with self.activation.locked(origin.caller) as registry:
             build = await held_build(registry.connection, origin)
-            await check_caller(registry.connection, self.keys, origin)
+            await _check_caller(registry.connection, self.keys, origin)
             yield registry, build
 
     async def _check_same_reason(
@@ -198,6 +203,38 @@ class TeamPublication:
         if stored.proof:
             detail = {"state": stored.proof.state, "score": stored.proof.score}
             await _record(registry, origin, "team.prove", stored, detail)
+
+
+async def _check_caller(connection: EngineConnection, keys: KeyRepository, origin: BuildOrigin) -> None:
+    """Check that the caller of a build may still change teams, and that no kill switch stops the build.
+
+    Part of the transaction that makes the change. Raises ForbiddenError.
+    """
+    caller, halts = origin.caller, KnownHalts(await halted_within(connection))
+    agents = halts.named("agent", caller.tenant)
+    if reason := halts.everything(caller.tenant, caller.key_id) or agents.get(ARCHITECT.name, ""):
+        raise ForbiddenError(reason, _REMEDY)
+    if not caller.key_id:  # the local user
+        return
+    key = await keys.find_within(connection, caller.key_id)
+    if key is None or key.tenant != caller.tenant or key.state != "active":
+        raise ForbiddenError(f"The key {caller.key_id}, which this run was requested with, has expired.", _REMEDY)
+    if missing := _NEEDED - key.scopes:
+        raise ForbiddenError(f"The key {caller.key_id} lacks the scope {', '.join(sorted(missing))}.", _REMEDY)
+
+
+async def _approver_of(
+    connection: EngineConnection, keys: KeyRepository, tenant: str, approval: Approval
+) -> Principal | None:
+    """Return who approved, with what may be called now; None for one who did not, or may not any more."""
+    if not approval.approved:
+        return None
+    if approval.by == LOCAL:
+        return Principal(tenant, "", frozenset(Scope))
+    key = await keys.find_within(connection, approval.by)
+    if key is None or key.tenant != tenant or key.state != "active" or Scope.ADMIN not in key.scopes:
+        return None
+    return Principal(tenant, key.id, key.scopes, key.grant)
 
 
 def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:

@@ -33,86 +33,52 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.runs_ended = Counter("starling_runs_ended", "Runs that this process ended.", ["status"], registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"starling_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"starling_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"starling_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self.runs_ended = counter("runs_ended", "Runs that this process ended.", "status")
         for status in RunStatus:
             if status.terminal:
                 self.runs_ended.labels(status.value)  # 0, so that rules see the first one as an increase
-        self.run_seconds = Histogram(
-            "starling_run_seconds",
-            "From a run's claim to its end.",
-            ["status"],
-            buckets=_RUN_BUCKETS,
-            registry=registry,
+        self.run_seconds = histogram("run_seconds", "From a run's claim to its end.", _RUN_BUCKETS, "status")
+        outcomes = "`other` where the settings choose none such; outcome is ok, or the code of the error."
+        self.model_calls = counter("model_calls", f"Answers of models, {outcomes}", "role", "model", "outcome")
+        self.model_tokens = counter("model_tokens", "Tokens as endpoints count them.", "role", "model", "direction")
+        self.model_seconds = histogram(
+            "model_call_seconds", "Whole answers, fallbacks included.", _CALL_BUCKETS, "role"
         )
-        self.model_calls = Counter(
-            "starling_model_calls",
-            "Answers of models, `other` where the settings choose none such; outcome is ok, or the code of the error.",
-            ["role", "model", "outcome"],
-            registry=registry,
-        )
-        self.model_tokens = Counter(
-            "starling_model_tokens",
-            "Tokens as endpoints count them.",
-            ["role", "model", "direction"],
-            registry=registry,
-        )
-        self.model_seconds = Histogram(
-            "starling_model_call_seconds",
-            "Whole answers, fallbacks included.",
-            ["role"],
-            buckets=_CALL_BUCKETS,
-            registry=registry,
-        )
-        self.tool_calls = Counter(
-            "starling_tool_calls",
-            "Calls of tools; outcome is succeeded, or the code of the failure.",
-            ["server", "outcome"],
-            registry=registry,
-        )
-        self.tool_seconds = Histogram(
-            "starling_tool_call_seconds",
-            "Calls of tools, the whole path.",
-            ["server"],
-            buckets=_CALL_BUCKETS,
-            registry=registry,
-        )
-        self.flush_seconds = Histogram(
-            "starling_flush_seconds", "Making events durable.", buckets=_FLUSH_BUCKETS, registry=registry
-        )
-        self.requests = Counter(
-            "starling_http_requests", "Requests by route.", ["method", "route", "status"], registry=registry
-        )
-        self.streams = Gauge("starling_streams_open", "Event streams that are being read here.", registry=registry)
-        self.sessions = Gauge(
-            "starling_sessions_open", "Sessions with MCP servers, opening ones too.", registry=registry
-        )
-        self.breakers = Gauge(
-            "starling_server_breakers_open",
+        failures = "outcome is succeeded, or the code of the failure."
+        self.tool_calls = counter("tool_calls", f"Calls of tools; {failures}", "server", "outcome")
+        self.tool_seconds = histogram("tool_call_seconds", "Calls of tools, the whole path.", _CALL_BUCKETS, "server")
+        self.flush_seconds = histogram("flush_seconds", "Making events durable.", _FLUSH_BUCKETS)
+        self.requests = counter("http_requests", "Requests by route.", "method", "route", "status")
+        self.streams = gauge("streams_open", "Event streams that are being read here.")
+        self.sessions = gauge("sessions_open", "Sessions with MCP servers, opening ones too.")
+        self.breakers = gauge(
+            "server_breakers_open",
             "Processes of the database whose calls of a server fail at once, because it failed there in a row.",
-            ["server"],
-            registry=registry,
+            "server",
         )
-        self.epoch = Gauge("starling_epoch", "The active epoch.", registry=registry)
-        self.known_epoch = Gauge(
-            "starling_known_epoch",
-            "The epoch that this process' tools are of; 0 where it calls none.",
-            registry=registry,
-        )
-        self.known_since = Gauge(
-            "starling_known_epoch_timestamp_seconds",
+        self.epoch = gauge("epoch", "The active epoch.")
+        self.known_epoch = gauge("known_epoch", "The epoch that this process' tools are of; 0 where it calls none.")
+        self.known_since = gauge(
+            "known_epoch_timestamp_seconds",
             "When this process' tools became those of that epoch, in Unix time; 0 where it calls none.",
-            registry=registry,
         )
-        self.unfinished = Gauge("starling_runs", "Unfinished runs of the database.", ["status"], registry=registry)
-        self.oldest = Gauge(
-            "starling_oldest_queued_seconds",
+        self.unfinished = gauge("runs", "Unfinished runs of the database.", "status")
+        self.oldest = gauge(
+            "oldest_queued_seconds",
             "How long the first queued run has waited for a worker; not those held back by a thread or a limit.",
-            registry=registry,
         )
-        self.database = Gauge("starling_database_up", "Whether Postgres answers: 1 or 0.", registry=registry)
-        self.build = Gauge(
-            "starling_build_info", "1; the labels say what runs here.", ["version", "commit"], registry=registry
-        )
+        self.database = gauge("database_up", "Whether Postgres answers: 1 or 0.")
+        self.build = gauge("build_info", "1; the labels say what runs here.", "version", "commit")
         ProcessCollector(registry=registry)
         self.measured: list[Measurement] | None = None
         self._begun: dict[str, float] = {}
@@ -159,7 +125,8 @@ class Metrics:
         self.database.set(1)
         self.epoch.set(epoch or 0)
         self.oldest.set(backlog.oldest_seconds)
-        _set_all(self.unfinished, backlog.unfinished)
+        for status in _UNFINISHED:
+            self.unfinished.labels(status.value).set(backlog.unfinished.get(status, 0))
 
 
 @dataclass(slots=True)
@@ -177,19 +144,11 @@ class MetricsExporter:
         """Return all metrics; while Postgres is away those of the process, with `starling_database_up` 0."""
         async with self._turn:
             if monotonic() - self._looked >= _FRESH_SECONDS:
-                await self._look()
+                build = await asyncio.to_thread(build_info)  # the first time it may run git
+                self.metrics.build.labels(build.version, build.commit).set(1)
+                try:
+                    self.metrics.look(await self.backlog(), await self.epoch(), await self.breakers())
+                except DatabaseUnavailableError:
+                    self.metrics.database.set(0)
                 self._looked = monotonic()
         return self.metrics.text()
-
-    async def _look(self) -> None:
-        build = await asyncio.to_thread(build_info)  # the first time it may run git
-        self.metrics.build.labels(build.version, build.commit).set(1)
-        try:
-            self.metrics.look(await self.backlog(), await self.epoch(), await self.breakers())
-        except DatabaseUnavailableError:
-            self.metrics.database.set(0)
-
-
-def _set_all(gauge: Gauge, counts: Mapping[RunStatus, int]) -> None:
-    for status in _UNFINISHED:
-        gauge.labels(status.value).set(counts.get(status, 0))

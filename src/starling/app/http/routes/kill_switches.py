@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.access.switch_targets import MissingTarget
+from starling.app.access.kill_switches import MissingTarget
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name

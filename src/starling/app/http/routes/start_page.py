@@ -1,11 +1,11 @@
 """The page at `/`: what answers here, its state, and where to go."""
 
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
 
 from starling.app.http.app_state import FromAppState, OptionalCaller
 
@@ -18,7 +18,7 @@ _LINKS = {
     "ready": ("/ready", "Whether it can take work"),
     "health": ("/health", "Whether the process answers"),
 }
-_EXAMPLE: dict[str, Any] = {
+_DOCUMENT: dict[str, Any] = {
     "name": "Starling",
     "summary": _SUMMARY,
     "state": "ready",
@@ -46,10 +46,9 @@ _PAGE = """<!doctype html>
 """
 
 
-class StartPage(BaseModel):
+@dataclass(frozen=True, slots=True)
+class StartPage:
     """What this is, its state, and the addresses of documentation and checks."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     name: Literal["Starling"]
     summary: str
@@ -62,11 +61,11 @@ class StartPage(BaseModel):
     "/",
     summary="What is this?",
     response_model=StartPage,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string", "examples": ["<!doctype html>"]}}}}},
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
 )
 async def start_page(request: Request, api: FromAppState, _: OptionalCaller) -> Response:
     """Return a page for browsers and JSON for programs; it holds no data of tenants and needs no key."""
-    document: dict[str, Any] = _EXAMPLE | {"state": "stopping" if api.draining else "ready"}
+    document: dict[str, Any] = _DOCUMENT | {"state": "stopping" if api.draining else "ready"}
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse(document, headers=_HEADERS)
     links = "".join(f'<li><a href="{path}">{escape(text)}</a>' for path, text in _LINKS.values())
