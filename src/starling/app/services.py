@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from brain.retrieval.agent_finder import AgentFinder
 from brain.skills.memory import SkillMemory
-from starling.app.access.switch_targets import SwitchTargets
+from starling.app.access.kill_switches import SwitchTargets
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.registry.prompts import PromptCatalog

@@ -18,8 +18,7 @@ from brain.skills.repository import SkillRepository
 from brain.state import GRAPH_VERSION
 from mcp_gateway.connections import connect
 from mcp_gateway.sessions.isolation import ServerIsolation
-from starling.app.access.kill_switches import halts_now
-from starling.app.access.switch_targets import SwitchTargets
+from starling.app.access.kill_switches import SwitchTargets, halts_now
 from starling.app.container.configuration import private_files
 from starling.app.container.database import Database
 from starling.app.container.servers import build_registry
