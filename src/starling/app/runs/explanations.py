@@ -1,4 +1,4 @@
-"""Explanations of runs, comparisons of two runs and trees of runs, as the API gives them."""
+"""Explanations of runs and comparisons of two runs, as the API gives them."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from brain.explanation.explain import explain
 from brain.explanation.repository import ExplanationRepository
 from brain.explanation.rows import RunRows
 from brain.explanation.shape import Explanation
-from brain.explanation.tree import RunTree, run_tree
 from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -28,11 +27,6 @@ class RunExplanations:
         """Return why a run came to what it came to. Raises NotFoundError, DatabaseUnavailableError."""
         rows, now = await self.repository.rows(key)
         return await asyncio.to_thread(_masked, explain, rows, now)
-
-    async def tree(self, key: RunKey) -> RunTree:
-        """Return what the run did, as its trace has it. Raises NotFoundError, DatabaseUnavailableError."""
-        rows, now = await self.repository.rows(key)
-        return await asyncio.to_thread(_masked, run_tree, rows, now)
 
     async def compare(self, first: RunKey, second: RunKey) -> Comparison:
         """Return two runs side by side. Raises NotFoundError, DatabaseUnavailableError."""

@@ -58,10 +58,6 @@ class ApiDocuments:
         """Return why a run came to what it came to."""
         return self.api.get(f"/v1/runs/{run_id}/explanation")
 
-    def tree(self, run_id: str) -> Document:
-        """Return what a run did, as the tree of its trace."""
-        return self.api.get(f"/v1/runs/{run_id}/tree")
-
     def comparison(self, run_id: str, other: str) -> Document:
         """Return two runs side by side."""
         return self.api.get(f"/v1/runs/{run_id}/comparison/{other}")

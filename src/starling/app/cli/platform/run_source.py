@@ -78,10 +78,6 @@ class RunSource(Protocol):
         """Return why a run came to what it came to."""
         ...
 
-    def tree(self, run_id: str) -> Document:
-        """Return what a run did, as the tree of its trace."""
-        ...
-
     def comparison(self, run_id: str, other: str) -> Document:
         """Return two runs side by side."""
         ...

@@ -1,4 +1,4 @@
-"""Why a run came to what it came to, what it did, as a tree, and how it differs from another one."""
+"""Explain a run, and compare two runs."""
 
 from uuid import UUID
 
@@ -6,7 +6,6 @@ from fastapi import APIRouter
 
 from brain.explanation.comparison import Comparison
 from brain.explanation.shape import Explanation
-from brain.explanation.tree import RunTree
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -21,12 +20,6 @@ async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> E
     A run that has not ended is explained as far as it is. `pruned` says which rows are no longer kept.
     """
     return await services.runs.explanations.explain(RunKey(caller.tenant, str(run_id)))
-
-
-@router.get("/{run_id}/tree", summary="What a run did, as the tree of its trace", responses={422: {"model": Problem}})
-async def tree(run_id: UUID, services: FromServices, caller: Caller) -> RunTree:
-    """Return decisions, tasks, attempts, model calls, tool calls and verdicts, with states, times and tokens."""
-    return await services.runs.explanations.tree(RunKey(caller.tenant, str(run_id)))
 
 
 @router.get(
