@@ -4,13 +4,13 @@ from collections import OrderedDict
 from typing import Final
 
 from architect.checks import STRUCTURE, checked
-from architect.team_world import Grants, TeamWorld, granted_star, granted_tools, members_without_tools
+from architect.team_world import TeamWorld, granted_star, granted_tools, members_without_tools
 from starling.core.agents import Persona
 from starling.core.json import digest
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
 from starling.core.teams.findings import TeamInvalidError
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 
 _CACHED: Final = 1_000
@@ -29,22 +29,21 @@ def compile_team(team: TeamSpec, world: TeamWorld, *, creator: Grant | None, act
         name=team.name,
         purpose=team.purpose,
         instructions=team.instructions or "",
-        members=tuple(_member(team, member, world, grants) for member in team.members),
+        members=tuple(
+            Member(
+                name=member.name,
+                persona=Persona(role=member.role, goal=member.goal, backstory=member.backstory),
+                server=member.server,
+                tools=() if member.team else granted_tools(team, member, world, grants),
+                team=granted_star(team, member, world, grants),
+                runtime=member.runtime,
+                role=ModelRole(member.model_role),
+                reflect=member.reflect,
+                approval=member.approval,
+            )
+            for member in team.members
+        ),
         limits=limits,
-    )
-
-
-def _member(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Member:
-    return Member(
-        name=member.name,
-        persona=Persona(role=member.role, goal=member.goal, backstory=member.backstory),
-        server=member.server,
-        tools=() if member.team else granted_tools(team, member, world, grants),
-        team=granted_star(team, member, world, grants),
-        runtime=member.runtime,
-        role=ModelRole(member.model_role),
-        reflect=member.reflect,
-        approval=member.approval,
     )
 
 
@@ -57,13 +56,9 @@ class TeamCompiler:
 
     def compile(self, team: TeamSpec, world: TeamWorld, *, creator: Grant | None, activator: Grant | None) -> StarSpec:
         """Return `compile_team` of the same arguments. Raises TeamInvalidError."""
-        key = _key(team, world, (creator, activator))
+        key = digest([team.hash, world.part(team), [grant and grant.as_json() for grant in (creator, activator)]])
         star = self._stars.pop(key, None) or compile_team(team, world, creator=creator, activator=activator)
         self._stars[key] = star
         while len(self._stars) > self._size:
             self._stars.popitem(last=False)
         return star
-
-
-def _key(team: TeamSpec, world: TeamWorld, grants: Grants) -> str:
-    return digest([team.hash, world.part(team), [grant and grant.as_json() for grant in grants]])

@@ -146,14 +146,13 @@ async def judged(
     own = [criteria[name] for name in example.criteria]
     asked = [] if failure else [one for one in own if one.kind == "judged"]
     verdicts: Mapping[str, CriterionReport] = await _verdicts(example, asked, trial, run, step) if asked else {}
-    found = [*(verdicts.get(one.id) or _by_rule(one, trial) for one in own), *_calls(example, trial)]
+    found = [
+        *(verdicts.get(one.id) or _report(one.id, _FAULTS[one.kind](one.value or "", trial)) for one in own),
+        *_calls(example, trial),
+    ]
     if not found:
         return [_report("answer", failure[:_FAULT_CHARS])]
     return [_report(one.id, failure[:_FAULT_CHARS]) for one in found] if failure else found
-
-
-def _by_rule(criterion: Criterion, trial: TrialRecord) -> CriterionReport:
-    return _report(criterion.id, _FAULTS[criterion.kind](criterion.value or "", trial))
 
 
 def _without_text(value: str, trial: TrialRecord) -> str:

@@ -1,8 +1,8 @@
 """Queries over the versions of teams: specs that are never changed, and their states."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
@@ -18,7 +18,7 @@ from starling.core.principal import Grant
 from starling.core.teams.proofs import ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, latest_of_team
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.tables import workflows
 
 type TeamState = Literal["draft", "proven", "unproven", "active", "superseded", "archived"]
@@ -131,19 +131,13 @@ class TeamRepository:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    @asynccontextmanager
-    async def changing(self) -> AsyncGenerator[AsyncConnection]:
+    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Give the transaction of a change; it is committed where the block ends well."""
-        with translated():
-            async with self._engine.begin() as connection:
-                yield connection
+        return changing(self._engine)
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[AsyncConnection]:
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Give a connection for queries."""
-        with translated():
-            async with self._engine.connect() as connection:
-                yield connection
+        return reading(self._engine)
 
     async def add(
         self,

@@ -40,7 +40,11 @@ class TeamWorld:
 
     def part(self, team: TeamSpec) -> JsonObject:
         """Return everything in it that the checks of a team's structure and its star depend on, as JSON."""
-        stars = {name: self.teams[name] for name in sorted(_team_names(team)) if name in self.teams}
+        stars = {
+            name: self.teams[name]
+            for name in sorted({member.team for member in team.members if member.team})
+            if name in self.teams
+        }
         servers = {tool.partition(".")[0] for star in stars.values() for tool in star.tools} | _server_names(team)
         alike = plain_name(team.name)
         names = {"teams": self.teams, "agents": self.agents, "builtins": self.builtins}
@@ -93,10 +97,6 @@ def nested(star: StarSpec) -> Iterator[StarSpec]:
         if member.team:
             yield member.team
             yield from nested(member.team)
-
-
-def _team_names(team: TeamSpec) -> set[str]:
-    return {member.team for member in team.members if member.team}
 
 
 def _server_names(team: TeamSpec) -> set[str]:

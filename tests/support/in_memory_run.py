@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
-from brain.governance import Allowance, TableGovernance
+from brain.governance import Allowance, Governance
 from brain.interrupts.budget import Meter, RunBudget
 from brain.interrupts.requests import Interrupts
 from brain.registry.cards import BUILTINS, AgentCard, Roster
@@ -211,9 +211,7 @@ def _rows(after: Execution | None) -> list[LedgerRow]:
 
 
 def allowance(run: Run, limits: Limits) -> Allowance:
-    return TableGovernance(limits).evaluate_request(
-        run.thread_id, Channel.CHAT, Mode.MODERATE, run.input, run.config.limits
-    )
+    return Governance(limits).evaluate_request(Channel.CHAT, Mode.MODERATE, run.config.limits)
 
 
 def stored_interrupt(asked: Mapping[str, Any], kind: Any, key: str, **fields: Any) -> StoredInterrupt:

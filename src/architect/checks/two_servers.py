@@ -4,20 +4,16 @@ from collections.abc import Iterator
 
 from architect.team_world import TeamWorld
 from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:
     """Return the tools that belong to another server than their member's."""
     for number, member in enumerate(team.members):
-        own = _server(member)
+        own = member.server or next((tool.partition(".")[0] for tool in member.tools), None)
         for index, tool in enumerate(member.tools):
             other = tool.partition(".")[0]
             if not member.team and other != own:
                 reason = f"{tool!r} is a tool of {other!r}, and {member.name!r} uses {own!r}: a member has one server."
                 remedy = f"Give the tools of {other!r} to another member."
                 yield Finding(f"members[{number}].tools[{index}]", "two_servers", reason, remedy)
-
-
-def _server(member: TeamMember) -> str | None:
-    return member.server or next((tool.partition(".")[0] for tool in member.tools), None)

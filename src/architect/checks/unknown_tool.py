@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from architect.team_world import TeamWorld
 from architect.wording import did_you_mean
 from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
@@ -15,14 +15,12 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     """
     for number, member in enumerate(team.members):
         for index, tool in enumerate(member.tools):
-            if _belongs(member, tool) and tool.partition(".")[0] in world.servers:
+            if (member.server is None or tool.startswith(f"{member.server}.")) and tool.partition(".")[
+                0
+            ] in world.servers:
                 yield from unknown(f"members[{number}].tools[{index}]", tool, world)
     for index, tool in enumerate(team.grants.tools):
         yield from unknown(f"grants.tools[{index}]", tool, world)
-
-
-def _belongs(member: TeamMember, tool: str) -> bool:
-    return member.server is None or tool.startswith(f"{member.server}.")
 
 
 def unknown(path: str, tool: str, world: TeamWorld) -> Iterator[Finding]:

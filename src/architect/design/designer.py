@@ -15,7 +15,7 @@ from architect.team_world import TeamWorld
 from starling.core.events.build_events import CheckFinding, Checks, Design, MissingPart
 from starling.core.events.build_events import DesignedMember as ShownMember
 from starling.core.events.stream import AnyEvent
-from starling.core.json import JsonObject, storable_text
+from starling.core.json import storable_text
 from starling.core.teams.build_origin import QUESTION
 from starling.core.teams.building import BuildRequest, BuildRun, Candidate, Section
 from starling.core.teams.findings import Finding, TeamInvalidError
@@ -121,7 +121,15 @@ class _Design:
         if not _is_refused(self.request, designed):  # else parts of the goal are missing, whatever the checks find
             found = [CheckFinding(**asdict(one)) for one in findings]
             events.append(Checks(path=path, attempt=attempt, findings=found))
-        self.run.record(step, _written(designed), *events)
+        self.run.record(
+            step,
+            {
+                "spec": designed.spec and designed.spec.model_dump(mode="json"),
+                "missing": [part.model_dump(mode="json") for part in designed.missing],
+                "findings": [asdict(finding) for finding in designed.findings],
+            },
+            *events,
+        )
         return designed
 
     def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
@@ -166,14 +174,6 @@ def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]
         for one in spec.members
     ]
     return {"team": spec.name, "purpose": spec.purpose, "members": members}
-
-
-def _written(designed: Designed) -> JsonObject:
-    return {
-        "spec": designed.spec and designed.spec.model_dump(mode="json"),
-        "missing": [part.model_dump(mode="json") for part in designed.missing],
-        "findings": [asdict(finding) for finding in designed.findings],
-    }
 
 
 def _read(recorded: Mapping[str, Any], attempt: int) -> Designed:

@@ -149,11 +149,11 @@ class SpecWriter:
             for stem in stems
             for form in (stem, *(f"{stem[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
         )
-        return next(form for form in forms if plain_name(form) not in taken and self._is_free(form))
-
-    def _is_free(self, name: str) -> bool:
-        """Return whether no rule is against a name."""
-        return not is_reserved(name) and not name_findings(name, self.world)
+        return next(
+            form
+            for form in forms
+            if plain_name(form) not in taken and (not is_reserved(form) and not name_findings(form, self.world))
+        )
 
     def _member(self, written: DesignedMember) -> dict[str, Any]:
         server = _known(written.server, self.world.visible_servers())

@@ -72,7 +72,11 @@ def parts_of(goal: str) -> list[str]:
     team = _TEAM.match(text)
     sentences = _cut(_BULLET.sub(" ", text[team.end() :] if team else text), _SENTENCE)
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
-    found = [part for part in found if _asks(part) and not _POLITENESS.fullmatch(part)] or found
+    found = [
+        part
+        for part in found
+        if (not tells_about_caller(part) or bool(_ASKING.search(part))) and not _POLITENESS.fullmatch(part)
+    ] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
 
 
@@ -105,10 +109,6 @@ def _says_something(text: str) -> bool:
 def tells_about_caller(part: str) -> bool:
     """Return whether a part begins with what the caller is or does, as `I'm planning a trip and need …` does."""
     return bool(_ABOUT_CALLER.match(part))
-
-
-def _asks(part: str) -> bool:
-    return not tells_about_caller(part) or bool(_ASKING.search(part))
 
 
 def _orders(text: str) -> bool:

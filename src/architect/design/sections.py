@@ -1,7 +1,7 @@
 """What a designer reads: the goal, its parts and the candidates, as sections of its prompt."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from architect.design.document import DesignDocument
@@ -60,17 +60,13 @@ def answer_section(question: str, answer: str) -> Section:
 def _part(number: int, part: PartFit) -> Section:
     attributes = {"id": str(number), "fit": part.fit} | ({"changes": "yes"} if part.orders_change else {})
     if part.best and part.fit in ("good", "weak"):
-        attributes |= _source(part.best)
-        attributes |= {"tool": _full_name(part.best, part.best.tool)} if part.best.tool else {}
+        attributes |= {"server": part.best.server} if part.best.server else {"team": part.best.team}
+        attributes |= (
+            {"tool": next((one.full_name for one in part.best.tools if one.name == part.best.tool), part.best.tool)}
+            if part.best.tool
+            else {}
+        )
     return Section("part", part.text, attributes)
-
-
-def _source(candidate: Candidate) -> Mapping[str, str]:
-    return {"server": candidate.server} if candidate.server else {"team": candidate.team}
-
-
-def _full_name(candidate: Candidate, tool: str) -> str:
-    return next((one.full_name for one in candidate.tools if one.name == tool), tool)
 
 
 def _candidate(candidate: Candidate, selection: Selection) -> Section:

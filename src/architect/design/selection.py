@@ -176,7 +176,11 @@ def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
 
 def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:
     if max((_certainty(part, one, population) for one in ranking[:_NEAREST]), default=0.0) < _LEAST_FIT:
-        return "text" if _is_writing(part) else "none"
+        return (
+            "text"
+            if (bool(_WRITING.match(part) and _OF_RESULTS.search(part)) and not _ELSEWHERE.search(part))
+            else "none"
+        )
     return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
 
 
@@ -199,11 +203,6 @@ def _subjects(candidate: Candidate) -> frozenset[str]:
 def _only_reads(part: str, candidate: Candidate) -> bool:
     """Return whether a part orders a change that no tool of a candidate can make."""
     return bool(_CHANGING.match(part)) and all(tool.effect is Effect.READ for tool in candidate.tools)
-
-
-def _is_writing(part: str) -> bool:
-    """Return whether a part only asks to write about results of other parts."""
-    return bool(_WRITING.match(part) and _OF_RESULTS.search(part)) and not _ELSEWHERE.search(part)
 
 
 def _words(texts: Iterable[str]) -> frozenset[str]:

@@ -132,7 +132,9 @@ class FencedSaver(BasePostgresSaver):
             async with self._checkpoints.engine.connect() as connection:
                 saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
                 found = await saver.aget_tuple({"configurable": place})
-        return found and found._replace(config=_without_namespace(found.config))
+        return found and found._replace(
+            config={**found.config, "configurable": {**found.config.get("configurable", {}), "checkpoint_ns": ""}}
+        )
 
     async def aput(
         self,
@@ -166,11 +168,6 @@ class FencedSaver(BasePostgresSaver):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store nothing: see the class."""
-
-
-def _without_namespace(config: RunnableConfig) -> RunnableConfig:
-    """Return a checkpoint's place as a star sees it, which is a graph of its own wherever it is in the run."""
-    return {**config, "configurable": {**config.get("configurable", {}), "checkpoint_ns": ""}}
 
 
 def _has_next_node(checkpoint: Checkpoint) -> bool:

@@ -44,7 +44,11 @@ class Journal:
     def tokens_inside(self, path: str) -> TokenUsage:
         """Return what answers inside a path used before this life of the run."""
         return sum(
-            (TokenUsage(**entry.data["usage"]) for entry in self._known.values() if _is_answer_inside(entry, path)),
+            (
+                TokenUsage(**entry.data["usage"])
+                for entry in self._known.values()
+                if (entry.kind == "answer" and entry.path.startswith(f"{path}/"))
+            ),
             TokenUsage(),
         )
 
@@ -70,10 +74,6 @@ class Journal:
         place = (path, kind, position)
         self.record(path, kind, data, position, self._counts[place])
         self._counts[place] += 1
-
-
-def _is_answer_inside(entry: JournalEntry, path: str) -> bool:
-    return entry.kind == "answer" and entry.path.startswith(f"{path}/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,13 @@ class Ledger(CallRecord):
         Those of a team are the calls of its members' tasks.
         """
         rows = [row for row in self._rows.values() if is_within(row.path, path) and self._may_be_done(row)]
-        return [UncertainCall(call=_shown(row), reason=_text(row)) for row in rows]
+        return [
+            UncertainCall(
+                call=f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})",
+                reason=str((row.outcome or {}).get("text", "Its outcome is unknown."))[:_TEXT_CHARS],
+            )
+            for row in rows
+        ]
 
     def has_calls(self, path: str) -> bool:
         """Whether a task, or a member of its team, asked for calls that may change something."""
@@ -323,14 +329,6 @@ def _place(call: ToolCall) -> _Place:
 
 def _stored(row: LedgerRow) -> ToolOutcome:
     return ToolOutcome.from_json(row.outcome or {"status": "failed", "unknown": True, "text": ""})
-
-
-def _text(row: LedgerRow) -> str:
-    return str((row.outcome or {}).get("text", "Its outcome is unknown."))[:_TEXT_CHARS]
-
-
-def _shown(row: LedgerRow) -> str:
-    return f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})"
 
 
 def _interrupted(call: ToolCall) -> ToolOutcome:

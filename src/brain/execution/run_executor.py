@@ -158,10 +158,8 @@ class Brain:
         await writer.suspend(wake)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
-        roster, history = await self._roster(run), await self._history(run)
-        allowance = self._parts.governance.evaluate_request(
-            run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
-        )
+        roster, history = (await self._parts.registry.roster(run.epoch, run.tenant)), await self._history(run)
+        allowance = self._parts.governance.evaluate_request(run.config.channel, run.config.mode, run.config.limits)
         entries = await self._parts.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
         interrupts = await self._interrupts(run, writer)
         ledger = await self._ledger(run, writer, interrupts)
@@ -215,9 +213,6 @@ class Brain:
         if not stopped and not named:
             return frozenset()
         return frozenset(name for name, card in roster.cards.items() if name in named or stopped & set(card.servers))
-
-    async def _roster(self, run: Run) -> Roster:
-        return await self._parts.registry.roster(run.epoch, run.tenant)
 
     async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
         if not run.has_history:

@@ -41,7 +41,12 @@ class StarRunner:
         GraphRecursionError.
         """
         saver = context.checkpoints.saver(context.path)
-        config = self._config(context)
+        thread = f"{context.run.id}/{context.path}" if context.path else context.run.id  # a team's call has its own
+        config: RunnableConfig = {
+            "configurable": {"thread_id": thread, "checkpoint_ns": ""},
+            "recursion_limit": self._steps + 1,  # LangGraph counts its last, empty step too
+            "callbacks": [],
+        }
         given = None if await saver.aget_tuple(config) else initial
         star: Star = self._built(spec).copy({"checkpointer": saver})
         outer = var_child_runnable_config.set(None)  # a star inside a node of another one is a graph of its own
@@ -63,15 +68,3 @@ class StarRunner:
                 self._stars.popitem(last=False)
         self._stars.move_to_end(spec.hash)
         return star
-
-    def _config(self, context: RunContext) -> RunnableConfig:
-        return {
-            "configurable": {"thread_id": _thread(context), "checkpoint_ns": ""},
-            "recursion_limit": self._steps + 1,  # LangGraph counts its last, empty step too
-            "callbacks": [],
-        }
-
-
-def _thread(context: RunContext) -> str:
-    """Return the thread of a star's checkpoints: the run's, and one for each call of a team inside it."""
-    return f"{context.run.id}/{context.path}" if context.path else context.run.id

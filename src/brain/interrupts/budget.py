@@ -107,7 +107,16 @@ class RunBudget:
             return
         used, allowed, requests = self.meter.tokens.total, self.tokens, 0
         while used >= allowed:
-            answer = self.interrupts.answer_to(_request(f"budget/{requests}", path, used, allowed))
+            answer = self.interrupts.answer_to(
+                InterruptRequest(
+                    kind="budget",
+                    key=f"budget/{requests}",
+                    path=path,
+                    reason=f"The run has used {used} of {allowed} tokens.",
+                    message="How many more tokens may it use? Cancelled, it answers with what there is.",
+                    response_schema=_SCHEMA,
+                )
+            )
             if answer.state != "resolved":
                 self.meter.exhausted = True
                 raise BudgetExhaustedError(used, allowed)
@@ -132,14 +141,3 @@ def tightest_budget(most: int, requested: int | None) -> int | None:
     if not most:
         return requested
     return most if requested is None else min(most, requested)
-
-
-def _request(key: str, path: str, used: int, allowed: int) -> InterruptRequest:
-    return InterruptRequest(
-        kind="budget",
-        key=key,
-        path=path,
-        reason=f"The run has used {used} of {allowed} tokens.",
-        message="How many more tokens may it use? Cancelled, it answers with what there is.",
-        response_schema=_SCHEMA,
-    )

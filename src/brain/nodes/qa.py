@@ -10,10 +10,10 @@ from brain.conversation.states import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.citations import citations_of, without_unsourced
 from brain.lifecycle.fallback_answer import degraded_lines, plain_answer, reply_without_results
-from brain.prompts import Xml, element, lines
+from brain.prompts import element, lines
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
-from brain.run.recorder import StreamBuffer
+from brain.run.recorder import StreamBuffer, emit_text
 from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import ModelRequest, ModelRole
@@ -33,7 +33,7 @@ class Qa:
         outcomes = list(approved(state).values())
         if not outcomes:
             reply = _text_without_results(context, state)
-            _emit_text(context, reply, _message_id(context))
+            emit_text(context.recorder, _message_id(context), reply)
         elif _is_one_text(state, outcomes):
             reply = _checked_text(context, outcomes[0])
         else:
@@ -52,7 +52,9 @@ class Qa:
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             context.recorder.warn(error.code, str(error))
         reply = plain_answer(outcomes, state["degraded"])
-        _emit_text(context, reply, f"{_message_id(context)}.plain")  # replaces the text streamed before the failure
+        emit_text(
+            context.recorder, f"{_message_id(context)}.plain", reply
+        )  # replaces the text streamed before the failure
         return reply
 
     def _request(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> ModelRequest:
@@ -61,7 +63,10 @@ class Qa:
         messages = prompt.fill(
             user_request=state["input_request"],
             session_history=history_lines(state["messages"]) or None,
-            results=lines(_result_element(number, outcome) for number, outcome in enumerate(outcomes, start=1)),
+            results=lines(
+                element("result", outcome["output"][:_RESULT_CHARS], citation=str(number))
+                for number, outcome in enumerate(outcomes, start=1)
+            ),
             degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
             assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
@@ -93,7 +98,7 @@ def _checked_text(context: RunContext, outcome: TaskOutcome) -> str:
     text = outcome["output"]
     checked = text if outcome["agent"] == _CODER else _without_unsourced(context, text, 1, ())
     if checked != text:
-        _emit_text(context, checked, f"{_message_id(context)}.checked")
+        emit_text(context.recorder, f"{_message_id(context)}.checked", checked)
     return checked
 
 
@@ -119,11 +124,6 @@ def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Seq
     return checked.text
 
 
-def _emit_text(context: RunContext, text: str, message_id: str) -> None:
-    with StreamBuffer(context.recorder, message_id) as buffer:
-        buffer.write(text)
-
-
 async def _stream(context: RunContext, request: ModelRequest, complete: Callable[[str], str]) -> str:
     """Return the answer as `complete` makes it of the model's; what was streamed is continued, or replaced by it."""
     streamed = ""
@@ -140,10 +140,6 @@ async def _stream(context: RunContext, request: ModelRequest, complete: Callable
                 buffer.write(reply.removeprefix(streamed) if goes_on else reply, restart=not goes_on)
             return reply
     return ""
-
-
-def _result_element(number: int, outcome: TaskOutcome) -> Xml:
-    return element("result", outcome["output"][:_RESULT_CHARS], citation=str(number))
 
 
 def _message_id(context: RunContext) -> str:

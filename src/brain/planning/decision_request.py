@@ -1,7 +1,7 @@
 """The request that asks a model for the supervisor's decision."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from brain.conversation.states import history_lines
 from brain.governance import Allowance
 from brain.planning.decision import decision_schema
 from brain.prompts import Prompt, Xml, element, lines
-from brain.state import ClarificationRecord, GraphState, TaskRecord
+from brain.state import GraphState, TaskRecord
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.teams.stars import StarSpec
 
@@ -54,7 +54,11 @@ def decision_request(
         session_history=history_lines(state["messages"]),
         asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
         looking=MAY_LOOK if inputs.may_look else NOTHING_TO_LOOK_FOR,
-        clarifications=_clarification_lines(state.get("clarifications", [])) or None,
+        clarifications=lines(
+            Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")
+            for item in state.get("clarifications", [])
+        )
+        or None,
         agents=inputs.agents,
         current_plan=lines(map(_task_element, state["tasks"])),
         state_context=_state_context(state, allowance.hint),
@@ -76,13 +80,6 @@ def _told_about_team(messages: tuple[Message, ...], star: StarSpec) -> tuple[Mes
     system, *rest = messages
     team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
     return (Message("system", f"{system.content}\n\n{_TEAM_NOTE}\n{team}"), *rest)
-
-
-def _clarification_lines(clarifications: Sequence[ClarificationRecord]) -> Xml:
-    return lines(
-        Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")
-        for item in clarifications
-    )
 
 
 def _task_element(task: TaskRecord) -> Xml:

@@ -91,10 +91,12 @@ def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
     for name in own.user.names:
         yield from _faults_of_count(data, name)
         read = _parsed(made, {name: _HOSTILE})
-        if name in own.attributes and _is_attribute(read):
+        if name in own.attributes and (
+            not isinstance(read, str) and any(_HOSTILE in node.attrib.values() for node in read.iter())
+        ):
             continue
         if name not in own.attributes and not _is_fenced(own_data or "", name):  # elements, each around its own data
-            if not _is_content(read):
+            if not (not isinstance(read, str) and any(_HOSTILE in text for text in read.itertext())):
                 yield f"{{{{{name}}}}} must not stand in a comment, a CDATA section or an attribute."
         elif not _is_fenced(data, name) or not _is_text(read):
             yield _has_to_stand_alone(name)
@@ -132,18 +134,8 @@ def _parsed(made: Prompt, values: Mapping[str, str]) -> ET.Element | str:
         return expat.ErrorString(error.code)
 
 
-def _is_attribute(read: ET.Element | str) -> bool:
-    """Whether the hostile value was read back as that of an attribute."""
-    return not isinstance(read, str) and any(_HOSTILE in node.attrib.values() for node in read.iter())
-
-
 def _is_text(read: ET.Element | str) -> bool:
     """Whether the hostile value was read back as the text of an element without elements inside."""
     if isinstance(read, str):
         return False
     return any(not len(node) and (node.text or "").strip() == _HOSTILE for node in read.iter())
-
-
-def _is_content(read: ET.Element | str) -> bool:
-    """Whether the hostile value was read back in or beside of any element."""
-    return not isinstance(read, str) and any(_HOSTILE in text for text in read.itertext())

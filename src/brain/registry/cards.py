@@ -131,7 +131,13 @@ class Roster:
         if written in self.cards:
             return written
         by_name = aliases({name: [card.server] if card.server else [] for name, card in self.cards.items()})
-        by_tool = aliases({name: _tool_names(card) for name, card in self.cards.items() if card.kind != "team"})
+        by_tool = aliases(
+            {
+                name: [name for tool in card.tools for name in (tool.name, tool.full_name)]
+                for name, card in self.cards.items()
+                if card.kind != "team"
+            }
+        )
         return resolve(written, by_name) or resolve(written, by_tool) or written
 
     def unknown(self, written: str) -> str:
@@ -199,7 +205,9 @@ class _Limits:
         if card.kind == "team":
             return self._team(card)
         tools = self._tools(card)
-        if (card.tools and not tools) or not self._reaches(card):
+        if (card.tools and not tools) or not (
+            self.grant is None or card.server is None or self.grant.reaches(card.server)
+        ):
             return None
         return replace(card, tools=tools, degraded=self._why_not(card))
 
@@ -219,20 +227,14 @@ class _Limits:
         return card if unchanged else replace(card, tools=tools, degraded=reason)
 
     def _tools(self, card: AgentCard) -> tuple[ToolDefinition, ...]:
-        return tuple(tool for tool in card.tools if tool.effect in self.effects and self._permits(tool))
-
-    def _permits(self, tool: ToolDefinition) -> bool:
-        return self.grant is None or self.grant.permits(tool.server, tool.full_name)
-
-    def _reaches(self, card: AgentCard) -> bool:
-        return self.grant is None or card.server is None or self.grant.reaches(card.server)
+        return tuple(
+            tool
+            for tool in card.tools
+            if tool.effect in self.effects and (self.grant is None or self.grant.permits(tool.server, tool.full_name))
+        )
 
     def _why_not(self, card: AgentCard) -> str:
         if card.server:
             return self.degraded.get(card.server, "")
         reasons = (f"{name}: {self.degraded[name]}" for name in card.servers if self.degraded.get(name))
         return " ".join(reasons) or card.degraded
-
-
-def _tool_names(card: AgentCard) -> list[str]:
-    return [name for tool in card.tools for name in (tool.name, tool.full_name)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brain.conversation.states import POLICIES
-from brain.registry.cards import BUILTINS, AgentCard, Roster
+from brain.registry.cards import BUILTINS, AgentCard
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import AgentRepository
 from starling.core.agents import LLMAgentConfig, like_a_specialist
@@ -93,34 +93,6 @@ def without_agent(manifest: Manifest, tenant: str, name: str) -> Manifest:
     """Return the manifest without an agent."""
     gone = _key(tenant, name)
     return manifest.model_copy(update={"agents": {key: pin for key, pin in manifest.agents.items() if key != gone}})
-
-
-class CustomAgents:
-    """Adds to the roster of an epoch what a tenant made itself; each pair of both is put together once."""
-
-    def __init__(self, repository: AgentRepository) -> None:
-        self._repository = repository
-        self._rosters: dict[tuple[int, str], Roster] = {}
-
-    async def added(self, epoch: int, manifest: Manifest, roster: Roster, tenant: str) -> Roster:
-        """Return the tenant's roster, made of what it sees of the servers and builtins and of its own agents."""
-        key = epoch, tenant
-        if key not in self._rosters:
-            self._rosters[key] = await self._added(manifest, roster, tenant)
-        return self._rosters[key]
-
-    def keep_only(self, epochs: Collection[int]) -> None:
-        """Forget what was put together for other epochs."""
-        self._rosters = {key: roster for key, roster in self._rosters.items() if key[0] in epochs}
-
-    async def _added(self, manifest: Manifest, roster: Roster, tenant: str) -> Roster:
-        pins = pinned_agents(manifest, tenant)
-        if not pins:
-            return roster
-        stored = await self._repository.configs(tenant, {pin.hash for pin in pins.values()})
-        configs = {name: stored[pin.hash] for name, pin in pins.items()}
-        own = {name: custom_card(config, roster.cards, configs) for name, config in configs.items()}
-        return Roster({**own, **roster.cards})
 
 
 def _key(tenant: str, name: str) -> str:

@@ -166,7 +166,10 @@ def difference(before: Manifest, after: Manifest) -> Changes:
     """Return the changes from one manifest to the other; false only if the manifests are equal."""
     servers = _names(before.servers, after.servers)
     details = {name: _details(before.servers[name], after.servers[name]) for name in servers.changed}
-    tools = {name: _tools(before, after, name) for name in (*servers.added, *servers.changed, *servers.removed)}
+    tools = {
+        name: _names(before.servers.get(name, _NOTHING).tools, after.servers.get(name, _NOTHING).tools)
+        for name in (*servers.added, *servers.changed, *servers.removed)
+    }
     return Changes(
         servers=servers,
         details={name: found for name, found in sorted(details.items()) if found},
@@ -195,7 +198,3 @@ def _details(before: ServerEntry, after: ServerEntry) -> tuple[str, ...]:
         name: name for name in ("source", "state", "description", "tenants")
     }
     return tuple(word for word, field in fields.items() if getattr(before, field) != getattr(after, field))
-
-
-def _tools(before: Manifest, after: Manifest, server: str) -> Names:
-    return _names(before.servers.get(server, _NOTHING).tools, after.servers.get(server, _NOTHING).tools)

@@ -31,7 +31,11 @@ class PromptChoice:
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return the manifest with these texts pinned."""
-        pins = {name: one.version for name, one in self.texts.items() if not self._is_kept(manifest, name)}
+        pins = {
+            name: one.version
+            for name, one in self.texts.items()
+            if not (self.keep_remote and name in manifest.prompt_origins)
+        }
         hashes = manifest.prompts | {name: pin.hash for name, pin in pins.items()}
         origins = {name: at for name, at in manifest.prompt_origins.items() if name not in pins}
         origins |= {name: at for name, pin in pins.items() if (at := _origin(pin)) is not None}
@@ -41,9 +45,6 @@ class PromptChoice:
     def pinned_by(self, manifest: Manifest) -> list[StoredPrompt]:
         """Return the texts that a manifest pins."""
         return [one for name, one in self.texts.items() if manifest.prompts.get(name) == one.version.hash]
-
-    def _is_kept(self, manifest: Manifest, name: str) -> bool:
-        return self.keep_remote and name in manifest.prompt_origins
 
 
 def program_prompts() -> dict[str, StoredPrompt]:

@@ -1,7 +1,7 @@
 """Queries over epochs and what they pin: tool definitions, custom agents, stars of teams and texts of prompts."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,7 @@ from starling.core.llm import PromptVersion
 from starling.core.principal import SHARED
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.runs.listing import EpochRange
 from starling.infra.postgres.tables import agents, epochs, prompts, runs, stars
@@ -97,9 +97,8 @@ class EpochRepository:
 
     async def active(self) -> Epoch:
         """Return the active epoch; number 0, with nothing in it, before the first."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await _active(connection)
+        async with reading(self._engine) as connection:
+            return await _active(connection)
 
     async def current(self, connection: AsyncConnection) -> Epoch:
         """Return what `active` returns, read in a transaction."""
@@ -109,23 +108,20 @@ class EpochRepository:
         """Return the number of the latest epoch whose servers weren't those of now, None where there is none."""
         changed = epochs.c.changes["servers"] != cast(Names().model_dump(mode="json"), JSONB)
         query = select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED, changed)
-        with translated():
-            async with self._engine.connect() as connection:
-                latest = await connection.scalar(query)
+        async with reading(self._engine) as connection:
+            latest = await connection.scalar(query)
         return latest - 1 if latest and latest > 1 else None
 
     async def active_number(self) -> int | None:
         """Return the number of the active epoch, None before the first."""
         query = select(epochs.c.number).where(epochs.c.tenant == SHARED, epochs.c.active)
-        with translated():
-            async with self._autocommit.connect() as connection:
-                return await connection.scalar(query)
+        async with reading(self._autocommit) as connection:
+            return await connection.scalar(query)
 
     async def get(self, number: int) -> Epoch:
         """Return the epoch of a number. Raises NotFoundError."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await self.within(connection, number)
+        async with reading(self._engine) as connection:
+            return await self.within(connection, number)
 
     async def within(self, connection: AsyncConnection, number: int) -> Epoch:
         """Return the epoch of a number, read in a transaction. Raises NotFoundError."""
@@ -156,12 +152,11 @@ class EpochRepository:
         """Return the epochs that pin a text of a prompt."""
         changed = [number for number, _ in await self._prompt_changes()]
         query = select(epochs.c.number, epochs.c.manifest["prompts"], epochs.c.created_at)
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = await connection.execute(
-                    query.where(epochs.c.tenant == SHARED, epochs.c.number.in_(changed)).order_by(epochs.c.number)
-                )
-                found = [(row[0], digest in row[1].values(), row[2]) for row in rows]
+        async with reading(self._engine) as connection:
+            rows = await connection.execute(
+                query.where(epochs.c.tenant == SHARED, epochs.c.number.in_(changed)).order_by(epochs.c.number)
+            )
+            found = [(row[0], digest in row[1].values(), row[2]) for row in rows]
         ends = [*((number, at) for number, _, at in found[1:]), (None, None)]
         return [
             EpochRange(number, end, begun, until)
@@ -173,17 +168,15 @@ class EpochRepository:
         """Return the epochs that pinned other prompts than the one before, newest first, and which they were."""
         changed = epochs.c.changes["prompts"] != cast(Names().model_dump(mode="json"), JSONB)
         query = select(epochs.c.number, epochs.c.changes["prompts"]).where(epochs.c.tenant == SHARED, changed)
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = await connection.execute(query.order_by(epochs.c.number.desc()))
-                return [(row[0], Names.model_validate(row[1])) for row in rows]
+        async with reading(self._engine) as connection:
+            rows = await connection.execute(query.order_by(epochs.c.number.desc()))
+            return [(row[0], Names.model_validate(row[1])) for row in rows]
 
     async def latest(self, limit: int) -> Sequence[EpochRecord]:
         """Return the latest epochs, newest first."""
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(_records().limit(limit))
-                return [_record(row) for row in found.mappings()]
+        async with reading(self._engine) as connection:
+            found = await connection.execute(_records().limit(limit))
+            return [_record(row) for row in found.mappings()]
 
     async def close_unheld(self) -> frozenset[int]:
         """Close epochs that aren't active and that no unfinished run holds; return the open ones."""
@@ -196,18 +189,16 @@ class EpochRepository:
         open_ones = select(epochs.c.number).where(
             ours, epochs.c.closed_at.is_(None), epochs.c.number.not_in(select(closed.c.number))
         )
-        with translated():
-            async with self._autocommit.connect() as connection:
-                return frozenset(await connection.scalars(open_ones))
+        async with reading(self._autocommit) as connection:
+            return frozenset(await connection.scalars(open_ones))
 
     async def definitions(self, manifest: Manifest) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Return the pinned definition of each tool, by server and name."""
         pins = [
             (server, name, pin.hash) for server, entry in manifest.servers.items() for name, pin in entry.tools.items()
         ]
-        with translated():
-            async with self._engine.connect() as connection:
-                return await pinned_definitions(connection, pins)
+        async with reading(self._engine) as connection:
+            return await pinned_definitions(connection, pins)
 
 
 def _records() -> Select[Any]:
@@ -243,12 +234,9 @@ class AgentRepository:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    @asynccontextmanager
-    async def changing(self) -> AsyncGenerator[AsyncConnection]:
+    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Give the transaction of a change; it is committed where the block ends well."""
-        with translated():
-            async with self._engine.begin() as connection:
-                yield connection
+        return changing(self._engine)
 
     async def save(self, connection: AsyncConnection, tenant: str, config: LLMAgentConfig) -> None:
         """Store a configuration, as part of the connection's transaction."""
@@ -259,34 +247,31 @@ class AgentRepository:
         """Return every version of an agent, oldest first."""
         query = select(agents.c.hash, agents.c.config, agents.c.created_at)
         query = query.where(agents.c.tenant == tenant, agents.c.name == name).order_by(agents.c.created_at)
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query)
-                return [
-                    AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
-                    for row in found
-                ]
+        async with reading(self._engine) as connection:
+            found = await connection.execute(query)
+            return [
+                AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
+                for row in found
+            ]
 
     async def pinned(self, pins: Iterable[AgentPin]) -> Mapping[AgentPin, LLMAgentConfig]:
         """Return the configurations of agents of any tenants."""
         wanted = {(pin.tenant, pin.name, pin.hash): pin for pin in pins}
         key = agents.c.tenant, agents.c.name, agents.c.hash
         query = select(*key, agents.c.config).where(tuple_(*key).in_(wanted))
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query)
-                return {
-                    wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config, extra="ignore")
-                    for row in found
-                }
+        async with reading(self._engine) as connection:
+            found = await connection.execute(query)
+            return {
+                wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config, extra="ignore")
+                for row in found
+            }
 
     async def configs(self, tenant: str, hashes: Collection[str]) -> Mapping[str, LLMAgentConfig]:
         """Return configurations by hash."""
         query = select(agents.c.hash, agents.c.config).where(agents.c.tenant == tenant, agents.c.hash.in_(hashes))
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query)
-                return {row.hash: LLMAgentConfig.model_validate(row.config, extra="ignore") for row in found}
+        async with reading(self._engine) as connection:
+            found = await connection.execute(query)
+            return {row.hash: LLMAgentConfig.model_validate(row.config, extra="ignore") for row in found}
 
 
 class StarRepository:
@@ -302,9 +287,8 @@ class StarRepository:
 
     async def stars(self, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
         """Return the stars of a tenant by hash."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await self.within(connection, tenant, hashes)
+        async with reading(self._engine) as connection:
+            return await self.within(connection, tenant, hashes)
 
     async def within(self, connection: AsyncConnection, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
         """Return the stars of a tenant by hash, read in a transaction."""
@@ -315,10 +299,9 @@ class StarRepository:
         """Return stars of any tenants, by tenant and hash."""
         key = stars.c.tenant, stars.c.hash
         query = select(*key, stars.c.star).where(tuple_(*key).in_(pins))
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query)
-                return {(row.tenant, row.hash): StarSpec.model_validate(row.star) for row in found}
+        async with reading(self._engine) as connection:
+            found = await connection.execute(query)
+            return {(row.tenant, row.hash): StarSpec.model_validate(row.star) for row in found}
 
 
 _COLUMNS = ("name", "hash", "source", "version", "label", "remote_name")
@@ -367,38 +350,33 @@ class PromptRepository:
 
     async def store(self, found: Sequence[StoredPrompt]) -> None:
         """Store texts in a transaction of their own."""
-        with translated():
-            async with self._engine.begin() as connection:
-                await save_texts(connection, found)
+        async with changing(self._engine) as connection:
+            await save_texts(connection, found)
 
     async def state(self) -> str:
         """Return the `stored_state` of now."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await stored_state(connection)
+        async with reading(self._engine) as connection:
+            return await stored_state(connection)
 
     async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
         """Return texts by hash; one that isn't stored is left out."""
         query = select(prompts.c.hash, prompts.c.text).where(prompts.c.tenant == SHARED, prompts.c.hash.in_(hashes))
-        with translated():
-            async with self._engine.connect() as connection:
-                return {row.hash: row.text for row in await connection.execute(query)}
+        async with reading(self._engine) as connection:
+            return {row.hash: row.text for row in await connection.execute(query)}
 
     async def latest(self) -> Mapping[str, StoredPrompt]:
         """Return for each prompt the text that a source was last found to have."""
         query = _stored().ext(distinct_on(prompts.c.name)).order_by(prompts.c.name, prompts.c.stored_at.desc())
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = (await connection.execute(query)).mappings()
-                return {row["name"]: _prompt(row) for row in rows}
+        async with reading(self._engine) as connection:
+            rows = (await connection.execute(query)).mappings()
+            return {row["name"]: _prompt(row) for row in rows}
 
     async def starting_with(self, digits: str, limit: int) -> Sequence[StoredPrompt]:
         """Return texts whose hash begins with these hex digits, ordered by hash."""
         begins = prompts.c.hash.startswith(digits, autoescape=True)
         query = _stored().where(begins).order_by(prompts.c.hash, prompts.c.name).limit(limit)
-        with translated():
-            async with self._engine.connect() as connection:
-                return [_prompt(row) for row in (await connection.execute(query)).mappings()]
+        async with reading(self._engine) as connection:
+            return [_prompt(row) for row in (await connection.execute(query)).mappings()]
 
 
 def _stored() -> Select[tuple[object, ...]]:

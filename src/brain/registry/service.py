@@ -6,12 +6,13 @@ from typing import Any, cast
 
 from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
-from brain.registry.custom_agents import CustomAgents
+from brain.registry.custom_agents import custom_card, pinned_agents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.prompt_versions import kept_prompts, pinned_prompts
-from brain.registry.repository import EpochRepository, PromptRepository
-from brain.registry.team_cards import TenantTeams
+from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
+from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
+from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition, own_name_of
 
 _EPOCHS_KEPT = 16
@@ -27,29 +28,39 @@ def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Mani
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
+class _EpochParts:
     manifest: Manifest
     roster: Roster
     prompts: PromptSet
 
 
+@dataclass(frozen=True, slots=True)
+class _TenantRoster:
+    """A tenant's roster with its own agents and teams, whose stars are by hash."""
+
+    roster: Roster
+    stars: Mapping[str, StarSpec]
+
+
 class Registry:
-    """Hands out the rosters and prompts of epochs, built once each."""
+    """Hands out the rosters and prompts of epochs, built once each, and for each tenant that asks for them."""
 
     def __init__(
-        self, repository: EpochRepository, custom: CustomAgents, teams: TenantTeams, prompts: PromptRepository
+        self, repository: EpochRepository, agents: AgentRepository, stars: StarRepository, prompts: PromptRepository
     ) -> None:
         self._repository = repository
-        self._custom = custom
-        self._teams = teams
+        self._agents = agents
+        self._stars = stars
         self._prompts = prompts
-        self._epochs: dict[int, _Built] = {}
+        self._epochs: dict[int, _EpochParts] = {}
+        self._tenants: dict[tuple[int, str], _TenantRoster] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
-        built = self._epochs.get(epoch) or await self._built(epoch)
-        own = await self._custom.added(epoch, built.manifest, _visible(built.manifest, built.roster, tenant), tenant)
-        return await self._teams.added(epoch, built.manifest, own, tenant)
+        if (epoch, tenant) not in self._tenants:
+            built = self._epochs.get(epoch) or await self._built(epoch)
+            self._tenants[epoch, tenant] = await self._of_tenant(built, tenant)
+        return self._tenants[epoch, tenant].roster
 
     async def prompts(self, epoch: int) -> PromptSet:
         """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
@@ -58,27 +69,45 @@ class Registry:
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""
         self._epochs = {number: built for number, built in self._epochs.items() if number in epochs}
-        self._custom.keep_only(epochs)
-        self._teams.keep_only(epochs)
+        self._tenants = {key: built for key, built in self._tenants.items() if key[0] in epochs}
 
-    async def _built(self, epoch: int) -> _Built:
+    async def _built(self, epoch: int) -> _EpochParts:
         manifest = (await self._repository.get(epoch)).manifest
-        roster = _roster(manifest, await self._repository.definitions(manifest))
-        built = _Built(manifest, roster, await pinned_prompts(manifest, self._prompts))
+        definitions = await self._repository.definitions(manifest)
+        cards = [_specialist(server, entry, definitions) for server, entry in manifest.servers.items()]
+        cards += [_BUILTINS[name] for name in manifest.builtins if name in _BUILTINS]
+        roster = Roster({card.name: card for card in cards})
+        built = _EpochParts(manifest, roster, await pinned_prompts(manifest, self._prompts))
         self._epochs[epoch] = built
         self.keep_only(sorted(self._epochs)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
         return built
 
+    async def _of_tenant(self, built: _EpochParts, tenant: str) -> _TenantRoster:
+        """Return what a tenant sees of the servers and builtins, with its own agents and teams."""
+        manifest, roster = built.manifest, built.roster
+        if hidden := {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}:
+            roster = Roster({name: card for name, card in roster.cards.items() if name not in hidden})
+        if own := pinned_agents(manifest, tenant):
+            stored = await self._agents.configs(tenant, {pin.hash for pin in own.values()})
+            configs = {name: stored[pin.hash] for name, pin in own.items()}
+            cards = {name: custom_card(config, roster.cards, configs) for name, config in configs.items()}
+            roster = Roster({**cards, **roster.cards})
+        if not (pins := pinned_teams(manifest, tenant)):
+            return _TenantRoster(roster, {})
+        stars = await self._stars_of(tenant, frozenset(pins.values()))
+        tools = tools_of(roster.cards)
+        teams = {name: team_card(stars[pin], tools) for name, pin in pins.items()}
+        return _TenantRoster(Roster({**roster.cards, **teams}), stars)
 
-def _visible(manifest: Manifest, roster: Roster, tenant: str) -> Roster:
-    hidden = {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}
-    return Roster({name: card for name, card in roster.cards.items() if name not in hidden}) if hidden else roster
-
-
-def _roster(manifest: Manifest, definitions: Mapping[tuple[str, str], Mapping[str, Any]]) -> Roster:
-    cards = [_specialist(server, entry, definitions) for server, entry in manifest.servers.items()]
-    cards += [_BUILTINS[name] for name in manifest.builtins if name in _BUILTINS]
-    return Roster({card.name: card for card in cards})
+    async def _stars_of(self, tenant: str, hashes: frozenset[str]) -> Mapping[str, StarSpec]:
+        """Return stars by hash; those of other epochs that are kept are not read again."""
+        known = dict[str, StarSpec]()
+        for (_, owner), built in self._tenants.items():
+            known |= built.stars if owner == tenant else {}
+        known = {pin: star for pin, star in known.items() if pin in hashes}
+        if missing := hashes - known.keys():
+            known |= await self._stars.stars(tenant, missing)
+        return known
 
 
 def _specialist(server: str, entry: ServerEntry, definitions: Mapping[tuple[str, str], Mapping[str, Any]]) -> AgentCard:

@@ -1,10 +1,9 @@
 """The teams of a tenant: the cards made of their stars and the tools that the epoch pins."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from brain.registry.card_text import shortened
-from brain.registry.cards import AgentCard, Roster, with_members
+from brain.registry.cards import AgentCard, with_members
 from brain.registry.custom_agents import offered
 from brain.registry.manifest import Manifest
 from brain.registry.repository import StarRepository
@@ -108,71 +107,23 @@ def without_team(manifest: Manifest, tenant: str, name: str) -> Manifest:
     return manifest.model_copy(update={"teams": {key: pin for key, pin in manifest.teams.items() if key != gone}})
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
-    """A tenant's roster with its teams, whose stars are by hash."""
-
-    roster: Roster
-    stars: Mapping[str, StarSpec]
-
-
-class TenantTeams:
-    """Adds the teams of a tenant to the roster of an epoch; each pair of both is put together once."""
-
-    def __init__(self, repository: StarRepository) -> None:
-        self._repository = repository
-        self._built: dict[tuple[int, str], _Built] = {}
-
-    async def added(self, epoch: int, manifest: Manifest, roster: Roster, tenant: str) -> Roster:
-        """Return the tenant's roster with its teams: no other agent of the same name is in it."""
-        key = epoch, tenant
-        if key not in self._built:
-            self._built[key] = await self._with_teams(manifest, roster, tenant)
-        return self._built[key].roster
-
-    def keep_only(self, epochs: Collection[int]) -> None:
-        """Forget what was put together for other epochs."""
-        self._built = {key: built for key, built in self._built.items() if key[0] in epochs}
-
-    async def _with_teams(self, manifest: Manifest, roster: Roster, tenant: str) -> _Built:
-        pins = pinned_teams(manifest, tenant)
-        if not pins:
-            return _Built(roster, {})
-        stars = await self._stars(tenant, frozenset(pins.values()))
-        tools = tools_of(roster.cards)
-        teams = {name: team_card(stars[pin], tools) for name, pin in pins.items()}
-        return _Built(Roster({**roster.cards, **teams}), stars)
-
-    async def _stars(self, tenant: str, hashes: frozenset[str]) -> Mapping[str, StarSpec]:
-        """Return stars by hash; those of other epochs that are kept are not read again."""
-        known = dict[str, StarSpec]()
-        for (_, owner), built in self._built.items():
-            known |= built.stars if owner == tenant else {}
-        known = {pin: star for pin, star in known.items() if pin in hashes}
-        if missing := hashes - known.keys():
-            known |= await self._repository.stars(tenant, missing)
-        return known
-
-
 async def broken_teams(stars: StarRepository, manifest: Manifest) -> Mapping[str, str]:
     """Return the teams of all tenants whose members would lack a server or tools, as `tenant/name`, each with why."""
     if not manifest.teams:
         return {}
     owners = {key: key.rpartition("/")[0] for key in manifest.teams}
     found = await stars.pinned({(owners[key], pin) for key, pin in manifest.teams.items()})
-    offers = {tenant: _offer(manifest, tenant) for tenant in set(owners.values())}
+    offers = {
+        tenant: {
+            server: frozenset(f"{server}.{tool}" for tool in tools)
+            for server, tools in offered(manifest, tenant).items()
+        }
+        for tenant in set(owners.values())
+    }
     reasons = {
-        key: _reason(found[owners[key], pin], offers[owners[key]]) for key, pin in sorted(manifest.teams.items())
+        key: " ".join(
+            f"{name}: {reason}" for name, reason in missing_tools(found[owners[key], pin], offers[owners[key]]).items()
+        )
+        for key, pin in sorted(manifest.teams.items())
     }
     return {key: reason for key, reason in reasons.items() if reason}
-
-
-def _offer(manifest: Manifest, tenant: str) -> Mapping[str, frozenset[str]]:
-    """Return the full names of the tools of each server that a tenant sees."""
-    return {
-        server: frozenset(f"{server}.{tool}" for tool in tools) for server, tools in offered(manifest, tenant).items()
-    }
-
-
-def _reason(star: StarSpec, offer: Mapping[str, frozenset[str]]) -> str:
-    return " ".join(f"{name}: {reason}" for name, reason in missing_tools(star, offer).items())

@@ -52,7 +52,11 @@ class RunRecorder:
         """Report, in the stream and in the record, a problem that the run survives."""
         self.emit(Warn(code=code, message=message, task_id=task_id))
         self.step(
-            Step(type="warning", description=message, metadata={"code": code, "task_id": task_id, **self._where()})
+            Step(
+                type="warning",
+                description=message,
+                metadata={"code": code, "task_id": task_id, **({"path": self.path} if self.path else {})},
+            )
         )
 
     def warn_once(self, code: str, message: str) -> None:
@@ -60,9 +64,6 @@ class RunRecorder:
         if code not in self._warned:
             self._warned.add(code)
             self.warn(code, message)
-
-    def _where(self) -> dict[str, str]:
-        return {"path": self.path} if self.path else {}
 
     async def flush(self) -> None:
         """Make what was added so far durable. Raises LeaseLostError, DatabaseUnavailableError."""
@@ -125,6 +126,12 @@ class StreamBuffer:
         while len(self._held) >= _GROUP_BYTES:
             self._emit(_whole_characters(self._held, _GROUP_BYTES))
         self._emit_all()
+
+
+def emit_text(recorder: RunRecorder, message_id: str, text: str) -> None:
+    """Emit a whole text, in place of what was streamed before under the same id."""
+    with StreamBuffer(recorder, message_id) as buffer:
+        buffer.write(text)
 
 
 def _whole_characters(text: bytearray, most: int) -> int:

@@ -217,7 +217,11 @@ class SkillMemory:
             return None
         if not (skill := self._taught(done)):
             return None
-        if (followed := _followed(done, skill)) is None:
+        if (
+            followed := next(
+                (known for known in done.recalled if known.shape == skill.shape and done.followed(known)), None
+            )
+        ) is None:
             return (await self.placed(done.tenant, skill)).new
         if skill.suspicion:
             return None
@@ -262,11 +266,6 @@ def _use(done: FinishedTask, skill: RecalledSkill) -> SkillUse:
     if done.output:
         return SkillUse(skill.id, success=done.followed(skill))
     return SkillUse(skill.id, failure=done.code in _BLAMED)
-
-
-def _followed(done: FinishedTask, skill: LearnedSkill) -> RecalledSkill | None:
-    """Return the recalled skill that the task repeated, None where it made other calls."""
-    return next((known for known in done.recalled if known.shape == skill.shape and done.followed(known)), None)
 
 
 def _forget_oldest(kept: dict[Any, Any]) -> None:

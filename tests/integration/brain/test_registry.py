@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.registry.custom_agents import CustomAgents
 from brain.registry.manifest import Epoch
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.service import Registry
-from brain.registry.team_cards import TenantTeams
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
@@ -39,8 +37,8 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
 
 @pytest.fixture
 def registry(engine: AsyncEngine) -> Registry:
-    custom, teams = CustomAgents(AgentRepository(engine)), TenantTeams(StarRepository(engine))
-    return Registry(EpochRepository(engine), custom, teams, PromptRepository(engine))
+    repositories = AgentRepository(engine), StarRepository(engine), PromptRepository(engine)
+    return Registry(EpochRepository(engine), *repositories)
 
 
 async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.governance import Allowance, TableGovernance
+from brain.governance import Allowance, Governance
 from starling.core.llm import ModelRole
 from starling.core.runs import Channel, Mode, RunLimits
 from starling.core.settings.schema import Limits
@@ -10,8 +10,8 @@ from starling.core.tool_calls import Effect
 
 
 def allowance(mode: Mode = Mode.MODERATE, channel: Channel = Channel.CHAT, **limits: int) -> Allowance:
-    governance = TableGovernance(Limits(tool_iterations=3, supervisor_calls=6))
-    return governance.evaluate_request("thread", channel, mode, "Hi.", RunLimits.model_validate(limits))
+    governance = Governance(Limits(tool_iterations=3, supervisor_calls=6))
+    return governance.evaluate_request(channel, mode, RunLimits.model_validate(limits))
 
 
 def test_conservative_mode_allows_read_tools_and_no_coding_role() -> None:

@@ -12,8 +12,8 @@ from brain.interrupts.requests import InterruptRequest
 from brain.prompts import Xml, element, lines, response_schema
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.team_cards import team_card, tools_of
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
-from brain.run.recorder import StreamBuffer
+from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.run.recorder import emit_text
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import ExactCall
 from starling.core.events.stream import AnyEvent
@@ -96,15 +96,15 @@ class TaskBuildRun:
     async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
         """Return for each text the agents that fit it best, best first, of those that the caller may use."""
         journal, place = self.execution.context.journal, self._place(step)
-        recorded = journal.find(place, "context")
+        recorded: Mapping[str, Any] | None = journal.find(place, "context")
         if recorded is None:
             recorded = {"found": [await self._ranked(text, limit) for text in texts]}
             journal.record(place, "context", recorded)
-        return [self._known(found) for found in recorded["found"]]
-
-    def _known(self, found: Sequence[Mapping[str, Any]]) -> list[Candidate]:
         cards = self._cards()
-        return [_candidate(cards[one["name"]], one) for one in found if one["name"] in cards]
+        return [
+            [_candidate(cards[one["name"]], one) for one in found if one["name"] in cards]
+            for found in recorded["found"]
+        ]
 
     async def _ranked(self, text: str, limit: int) -> list[JsonObject]:
         context = self.execution.context
@@ -112,7 +112,7 @@ class TaskBuildRun:
         ranking = await self.ranker.rank(search, text, limit)
         if ranking.warning:
             context.recorder.warn_once("embeddings_unavailable", ranking.warning)
-        return [_found(one) for one in ranking.agents]
+        return [{"name": one.name, "score": one.comparable_score, "tool": one.tool} for one in ranking.agents]
 
     def _cards(self) -> Mapping[str, AgentCard]:
         cards = self.execution.context.roster.cards
@@ -190,10 +190,6 @@ def rendered(sections: Sequence[Section]) -> Xml:
     )
 
 
-def _found(agent: RankedAgent) -> JsonObject:
-    return {"name": agent.name, "score": agent.comparable_score, "tool": agent.tool}
-
-
 def _candidate(card: AgentCard, found: Mapping[str, Any]) -> Candidate:
     return Candidate(
         server=card.server or "",
@@ -222,7 +218,5 @@ class ArchitectRuntime:
         request = (given or BuildRequest()).model_copy(update={"goal": execution.task})
         built = await self.builder.build(request, TaskBuildRun(execution, self.ranker, self.trial, self.limits))
         if built.done and execution.dispatch["whole_plan"]:
-            message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
-            with StreamBuffer(context.recorder, message_id) as buffer:
-                buffer.write(built.text)
+            emit_text(context.recorder, execution.message_id, built.text)
         return AttemptOutput(built.text, unable=not built.done, code=built.code)

@@ -14,7 +14,7 @@ from brain.lifecycle.citations import without_citations
 from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.search import AgentSearch
 from brain.run.context import RunContext
-from brain.run.recorder import StreamBuffer
+from brain.run.recorder import emit_text
 from brain.state import GraphState, TaskOutcome, approved, initial_state, is_answered_directly
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import SuspendedError
@@ -34,52 +34,40 @@ class StarExecution(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TeamStars:
-    """Executes the stars of teams with `stars`, each in the context of its run, narrowed to the team."""
-
-    stars: StarExecution
-    clock: Clock
-
-    def context(self, outer: RunContext, card: AgentCard, path: str) -> RunContext:
-        """Return the context of a team's star: the run's, narrowed to the team's members, limits and path."""
-        star = card.star or MAIN_STAR
-        recorder, budget = outer.recorder.inside(path), self._budget(outer, star, path)
-        roster = Roster(card.members)
-        decisions = min(outer.allowance.supervisor_calls, star.limits.iterations or outer.allowance.supervisor_calls)
-        return replace(
-            outer,
-            allowance=replace(outer.allowance, supervisor_calls=decisions),
-            roster=roster,
-            search=AgentSearch(outer.run.tenant, outer.search.roster, roster),
-            recent_agents=(),
-            recorder=recorder,
-            model=replace(outer.model, recorder=recorder, budget=budget),
-            budget=budget,
-            path=path,
-            teams=(*outer.teams, star.name),
-        )
-
-    async def run(self, card: AgentCard, context: RunContext, initial: GraphState) -> GraphState:
-        """Return the state that the star ends in.
-
-        Raises SuspendedError while a member waits for an answer, or while this process drains.
-        """
-        try:
-            return await self.stars.run(card.star or MAIN_STAR, context, initial)
-        except GraphDrained:
-            raise SuspendedError from None  # the tasks beside it end their own step first
-
-    def _budget(self, outer: RunContext, star: StarSpec, path: str) -> RunBudget:
-        """Return what is left of the run's budget, and not more than the team's limits."""
-        whole, seconds = outer.budget, star.limits.seconds
-        deadline = whole.deadline if seconds is None else Deadline(self.clock, whole.deadline.cap(seconds))
-        meter = Meter(tokens=outer.journal.tokens_inside(path), whole=whole.meter)
-        return RunBudget(deadline, meter, whole.interrupts, star.limits.tokens, whole)
+def team_context(outer: RunContext, card: AgentCard, path: str, clock: Clock) -> RunContext:
+    """Return the context of a team's star: the run's, narrowed to the team's members, limits and path."""
+    star, whole = card.star or MAIN_STAR, outer.budget
+    recorder, roster = outer.recorder.inside(path), Roster(card.members)
+    seconds = star.limits.seconds
+    deadline = whole.deadline if seconds is None else Deadline(clock, whole.deadline.cap(seconds))
+    meter = Meter(tokens=outer.journal.tokens_inside(path), whole=whole.meter)
+    budget = RunBudget(deadline, meter, whole.interrupts, star.limits.tokens, whole)
+    decisions = min(outer.allowance.supervisor_calls, star.limits.iterations or outer.allowance.supervisor_calls)
+    return replace(
+        outer,
+        allowance=replace(outer.allowance, supervisor_calls=decisions),
+        roster=roster,
+        search=AgentSearch(outer.run.tenant, outer.search.roster, roster),
+        recent_agents=(),
+        recorder=recorder,
+        model=replace(outer.model, recorder=recorder, budget=budget),
+        budget=budget,
+        path=path,
+        teams=(*outer.teams, star.name),
+    )
 
 
-def star_report(state: GraphState) -> Mapping[str, Any]:
-    """Return what a star came to, as JSON: its answer, whether it is one, and the outcomes of its tasks."""
+async def star_report(
+    stars: StarExecution, card: AgentCard, context: RunContext, initial: GraphState
+) -> Mapping[str, Any]:
+    """Execute a team's star; return as JSON its answer, whether it failed, and the outcomes of its tasks.
+
+    Raises SuspendedError while a member waits for an answer, or while this process drains.
+    """
+    try:
+        state = await stars.run(card.star or MAIN_STAR, context, initial)
+    except GraphDrained:
+        raise SuspendedError from None  # the tasks beside it end their own step first
     failed = bool(state.get("failure")) or not (approved(state) or is_answered_directly(state))
     tasks = {task["id"]: task["task"] for task in state["tasks"]}
     codes = [outcome.get("code", "") for outcome in state["results"] if outcome["status"] == "failed"]
@@ -95,7 +83,7 @@ def why_failed(report: Mapping[str, Any]) -> str:
 
 
 def answer_text(report: Mapping[str, Any]) -> str:
-    """Return a team's answer without its sources: they are results inside the team, which nobody outside can see."""
+    """Return a team's answer without its sources: they are results inside the team, which are not visible outside."""
     outputs = [outcome["output"] for outcome in report["outcomes"] if outcome["status"] == "approved"]
     return without_citations(report["reply"], len(outputs), outputs)
 
@@ -117,17 +105,14 @@ class TeamRuntime:
         journal = execution.context.journal
         recorded = journal.find(f"{path}.star", "result")
         if recorded is None:
-            recorded = star_report(await self._run(execution, path))
+            card, dispatch = execution.card, execution.dispatch
+            given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", execution.inner)]
+            request = _request(execution.task, execution.rejected_for)
+            initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
+            context = team_context(execution.context, card, path, self.clock)
+            recorded = await star_report(self.stars, card, context, initial)
             journal.record(f"{path}.star", "result", recorded)
         return _output(execution, recorded)
-
-    async def _run(self, execution: TaskExecution, path: str) -> GraphState:
-        card, dispatch = execution.card, execution.dispatch
-        given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", execution.inner)]
-        request = _request(execution.task, execution.rejected_for)
-        initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
-        teams = TeamStars(self.stars, self.clock)
-        return await teams.run(card, teams.context(execution.context, card, path), initial)
 
 
 def _request(task: str, rejected_for: Sequence[str]) -> str:
@@ -159,13 +144,8 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
     inner = tuple(MemberResult(report["tasks"].get(one["task_id"], ""), one) for one in approved_ones)
     text = answer_text(report)
     if execution.dispatch["whole_plan"] and not any(outcome["tools"] for outcome in approved_ones):
-        with StreamBuffer(execution.context.recorder, _message_id(execution)) as buffer:
-            buffer.write(text)
+        emit_text(execution.context.recorder, execution.message_id, text)
     return AttemptOutput(text, inner=inner)
-
-
-def _message_id(execution: TaskExecution) -> str:
-    return f"{execution.path}.{execution.position}.{execution.context.run.fence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,25 +162,19 @@ class TeamTrial:
         task's budget. Raises SuspendedError while a member waits for an answer, or while this process drains, and
         JournalDivergedError where another team or case was tried under this name.
         """
-        path, tried = trial_path(execution.path, name), _digest(card, case)
+        path = trial_path(execution.path, name)
+        tried = digest([card.star.hash if card.star else card.name, case.model_dump(mode="json")])
         journal, place = execution.context.journal, f"{path}.star"
-        recorded = journal.find(place, "result", request_hash=tried)
-        if recorded is None:
-            begun = self._begun(journal, place, tried)
-            record = await self._tried(execution.context, card, case, path, begun)
-            recorded = record.model_dump(mode="json")
-            journal.record(place, "result", recorded, request_hash=tried)
-        return TrialRecord.model_validate(recorded)
-
-    async def _tried(
-        self, outer: RunContext, card: AgentCard, case: Example, path: str, begun: datetime
-    ) -> TrialRecord:
-        teams = TeamStars(self.stars, self.clock)
+        if (recorded := journal.find(place, "result", request_hash=tried)) is not None:
+            return TrialRecord.model_validate(recorded)
+        begun = self._begun(journal, place, tried)
         fixtures = tuple(TrialResult(given.tool, given.arguments, given.result) for given in case.fixtures)
-        context = replace(teams.context(outer, card, path), trial=Trial(fixtures))
-        report = star_report(await teams.run(card, context, initial_state(case.input)))
+        context = replace(team_context(execution.context, card, path, self.clock), trial=Trial(fixtures))
+        report = await star_report(self.stars, card, context, initial_state(case.input))
         seconds = max(0.0, (self.clock.now() - begun).total_seconds())
-        return _record(path, report, context.budget.meter.tokens.total, round(seconds, 3))
+        record = _record(path, report, context.budget.meter.tokens.total, round(seconds, 3))
+        journal.record(place, "result", record.model_dump(mode="json"), request_hash=tried)
+        return record
 
     def _begun(self, journal: Journal, place: str, tried: str) -> datetime:
         """Return when the trial began, in whichever process."""
@@ -209,10 +183,6 @@ class TeamTrial:
         begun = self.clock.now()
         journal.record(place, "context", {"begun": begun.isoformat()}, request_hash=tried)
         return begun
-
-
-def _digest(card: AgentCard, case: Example) -> str:
-    return digest([card.star.hash if card.star else card.name, case.model_dump(mode="json")])
 
 
 def _record(path: str, report: Mapping[str, Any], tokens: int, seconds: float) -> TrialRecord:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -189,25 +189,9 @@ def resource_call(
     if linking is None:
         known = ", ".join(execution.links)
         return _fault(f"No result of this task names the resource {uri!r}. Named are: {known}.")
-    run = execution.context.run
-    call = ToolCall(
-        id=f"{execution.path}.{place[0]}.{place[1]}",
-        run_id=run.id,
-        path=execution.path,
-        tool=linking.reading(),
-        arguments={"uri": uri},
-        grant=run.grant,
-        tenant=run.tenant,
-        agent=execution.card.name,
-        caller=run.caller,
-        position=place[0],
-        index=place[1],
-        teams=execution.context.teams,
-        thread_id=run.thread_id,
-        resource=uri,
-    )
-    assert call.tool.effect is Effect.READ
-    return execution.context.ledger.with_keys(call)
+    reading = linking.reading()
+    assert reading.effect is Effect.READ
+    return replace(execution.tool_call(reading, {"uri": uri}, *place), resource=uri)
 
 
 def _fault(text: str) -> ToolOutcome:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from brain.agents.tools.reading_tools import offers_resources
@@ -14,7 +15,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.model_output.tool_arguments import what_is_wrong
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolOutcome
 
 CALLS_PER_ANSWER: Final = 16  # that one answer of a model may ask for
 _ANSWER_TEXT = (
@@ -73,7 +74,7 @@ def requested_calls(
     first: dict[tuple[str, str], int] = {}
     requested: list[RequestedCall] = []
     for index, one in enumerate(asked):
-        item = _requested(execution, toolbox, (position, index), one)
+        item = _requested(execution, toolbox, position, index, one)
         if (call := item.changing) is not None and not execution.context.ledger.knows(call):
             earlier = first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
             item = item if earlier == index else replace(item, call=None, repeats=earlier)
@@ -134,48 +135,23 @@ def _refusal(
 
 
 def _requested(
-    execution: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall
+    execution: TaskExecution, toolbox: Toolbox, position: int, index: int, asked: ModelToolCall
 ) -> RequestedCall:
-    tool = toolbox.tool(asked.name)
-    call_id = f"{execution.path}.{place[0]}.{place[1]}"
-    if asked.name == READ_ARTIFACT and execution.artifacts:
-        return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
-    if asked.name == FIND_TOOLS and execution.shown is not None:
-        return RequestedCall(asked, FIND_TOOLS, call_id, place[1], None)
-    if asked.name == READ_RESOURCE and offers_resources(execution, toolbox):
-        return RequestedCall(asked, READ_RESOURCE, call_id, place[1], None)
-    if tool is None:
-        fault = _fault(toolbox.unknown(asked.name), "not_allowed")
-        return RequestedCall(asked, asked.name, call_id, place[1], None, fault)
+    item = partial(RequestedCall, asked, id=f"{execution.path}.{position}.{index}", index=index)
+    built_in = {
+        READ_ARTIFACT: bool(execution.artifacts),
+        FIND_TOOLS: execution.shown is not None,
+        READ_RESOURCE: offers_resources(execution, toolbox),
+    }
+    if built_in.get(asked.name):
+        return item(asked.name, call=None)
+    if (tool := toolbox.tool(asked.name)) is None:
+        return item(asked.name, call=None, fault=_fault(toolbox.unknown(asked.name), "not_allowed"))
     if asked.arguments is None:
         fault = _fault(what_is_wrong(asked.raw_arguments), "invalid_arguments")
-        return RequestedCall(asked, tool.full_name, call_id, place[1], None, fault)
-    return RequestedCall(asked, tool.full_name, call_id, place[1], _call(execution, tool, asked, call_id, place))
+        return item(tool.full_name, call=None, fault=fault)
+    return item(tool.full_name, call=execution.tool_call(tool, asked.arguments, position, index))
 
 
 def _fault(text: str, code: str) -> ToolOutcome:
     return ToolOutcome(Observation.NOT_SENT, text, code=code)
-
-
-def _call(
-    execution: TaskExecution, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]
-) -> ToolCall:
-    run = execution.context.run
-    call = ToolCall(
-        id=call_id,
-        run_id=run.id,
-        path=execution.path,
-        tool=tool,
-        arguments=asked.arguments or {},
-        grant=run.grant,
-        tenant=run.tenant,
-        agent=execution.card.name,
-        caller=run.caller,
-        position=place[0],
-        index=place[1],
-        teams=execution.context.teams,
-        approval=execution.card.approval,
-        trial=execution.context.trial,
-        thread_id=run.thread_id,
-    )
-    return execution.context.ledger.with_keys(call)

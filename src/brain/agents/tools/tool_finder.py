@@ -17,7 +17,7 @@ from brain.retrieval.search import AgentRanker
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.tool_calls import Observation
-from starling.core.tools import FIND_TOOLS, ToolDefinition, ToolOutcome
+from starling.core.tools import FIND_TOOLS, ToolOutcome
 from starling.core.tracing import SpanKind, Tracer
 
 FIND_TOOLS_SPEC: Final = ToolSpec(
@@ -97,11 +97,10 @@ def offered(toolbox: Toolbox, execution: TaskExecution) -> tuple[ToolSpec, ...]:
 def _lines(toolbox: Toolbox, found: Sequence[str]) -> str:
     named = [(name, tool) for name, tool in toolbox.tools.items() if tool.name in found]
     by_rank = sorted(named, key=lambda pair: found.index(pair[1].name))
-    return "\n".join(_line(name, tool) for name, tool in by_rank) or "No tool fits."
-
-
-def _line(name: str, tool: ToolDefinition) -> str:
-    return f"{name}: {shortened(tool.description, _DESCRIPTION_CHARS)}"
+    return (
+        "\n".join(f"{name}: {shortened(tool.description, _DESCRIPTION_CHARS)}" for name, tool in by_rank)
+        or "No tool fits."
+    )
 
 
 def _path(execution: TaskExecution) -> str:

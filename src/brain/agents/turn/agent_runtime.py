@@ -12,7 +12,7 @@ from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
 from starling.core.tool_calls import AnswerSource, Effect, Observation
-from starling.core.tools import ToolOutcome
+from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,36 @@ class TaskExecution:
         """How many calls earlier tries of the same task made."""
         return self.dispatch.get("calls_before", 0)
 
+    def tool_call(self, tool: ToolDefinition, arguments: JsonObject, position: int, index: int) -> ToolCall:
+        """Return a call that the answer at `position` asks for, with its keys in the ledger."""
+        run = self.context.run
+        call = ToolCall(
+            id=f"{self.path}.{position}.{index}",
+            run_id=run.id,
+            path=self.path,
+            tool=tool,
+            arguments=arguments,
+            grant=run.grant,
+            tenant=run.tenant,
+            agent=self.card.name,
+            caller=run.caller,
+            position=position,
+            index=index,
+            teams=self.context.teams,
+            approval=self.card.approval,
+            trial=self.context.trial,
+            thread_id=run.thread_id,
+        )
+        return self.context.ledger.with_keys(call)
+
     def place(self, name: str) -> str:
         """Return the path of something of the task itself; below a team's task are the tasks of its members."""
         return f"{self.path}.{name}" if self.card.star else f"{self.path}/{name}"
+
+    @property
+    def message_id(self) -> str:
+        """The id of the text that is streamed for the next answer."""
+        return f"{self.path}.{self.position}.{self.context.run.fence}"
 
     @property
     def task_id(self) -> str:

@@ -11,7 +11,7 @@ from brain.interrupts.budget import OUT_OF_TIME
 from brain.interrupts.requests import NOT_APPROVED
 from brain.planning.plan_validation import with_refusals
 from brain.run.context import RunContext
-from brain.run.recorder import StreamBuffer
+from brain.run.recorder import emit_text
 from brain.skills.generalization import MadeCall
 from brain.skills.memory import FinishedTask, SkillMemory
 from brain.skills.run_skills import Lesson
@@ -220,8 +220,7 @@ def _emit_fixed_text(execution: TaskExecution, produced: AttemptOutput, review: 
     """Replace a text that was streamed by the one that the review made of it."""
     context = execution.context
     if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
-        with StreamBuffer(context.recorder, f"{execution.path}.fixed.{context.run.fence}") as buffer:
-            buffer.write(review.output)
+        emit_text(context.recorder, f"{execution.path}.fixed.{context.run.fence}", review.output)
 
 
 def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
@@ -343,8 +342,8 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
 
 def was_followed(execution: TaskExecution, done: FinishedTask, skill: RecalledSkill) -> bool:
     """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, also in vain."""
-    return done.followed(skill) if done.output else any(_made(uses, skill) for uses in execution.uses_by_attempt)
-
-
-def _made(uses: Sequence[FinishedCall], skill: RecalledSkill) -> bool:
-    return skill.was_followed([(use.name, use.arguments) for use in uses])
+    return (
+        done.followed(skill)
+        if done.output
+        else any(skill.was_followed([(use.name, use.arguments) for use in uses]) for uses in execution.uses_by_attempt)
+    )

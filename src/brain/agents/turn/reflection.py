@@ -1,7 +1,7 @@
 """The review of an attempt: by rules where they decide, else by a model's verdict."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from brain.run.structured_output import ask_for_document
 from starling.core.agents import LLMAgentConfig
 from starling.core.events.run_events import Reflection
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, Attributes, SpanKind, Tracer
+from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Tracer
 
 _RESULT_CHARS = 8_000
 _OUTPUT_CHARS = 12_000
@@ -54,7 +54,13 @@ class Reviewer:
         name = f"{execution.card.name}_reflection"
         with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
-            span.set(lambda: _attributes(status, result))
+            span.set(
+                lambda: {
+                    "reflection_status": status,
+                    "tags": [f"reflection_status:{status}"],
+                    "output": {"status": status, "reasons": result.reasons},
+                }
+            )
             self._report(execution, attempt, status, result.reasons)
             return result
 
@@ -161,7 +167,13 @@ def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
 
 
 def _call_element(use: FinishedCall) -> Xml:
-    return element("call", _call(use), name=use.name, status=use.outcome.status, **_length_note(use))
+    return element(
+        "call",
+        _call(use),
+        name=use.name,
+        status=use.outcome.status,
+        **({"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}),
+    )
 
 
 def _member_element(result: MemberResult) -> Xml:
@@ -171,19 +183,6 @@ def _member_element(result: MemberResult) -> Xml:
     return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
 
 
-def _length_note(use: FinishedCall) -> Mapping[str, str]:
-    """Return an attribute that says that a result was cut: the note at its end may be cut off here."""
-    return {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
-
-
 def _call(use: FinishedCall) -> Xml:
     arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
     return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
-
-
-def _attributes(status: Status, result: ReviewResult) -> Attributes:
-    return {
-        "reflection_status": status,
-        "tags": [f"reflection_status:{status}"],
-        "output": {"status": status, "reasons": result.reasons},
-    }

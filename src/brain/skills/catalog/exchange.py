@@ -43,7 +43,11 @@ class SkillCallDocument(BaseModel):
     @model_validator(mode="after")
     def _slots_are_valid(self) -> Self:
         for value in _values(cast("Json", self.arguments)):
-            if isinstance(value, Mapping) and is_slot(value) and not _is_valid_slot(value):
+            if (
+                isinstance(value, Mapping)
+                and is_slot(value)
+                and not (isinstance(value[SLOT], str) and value["from"] in ("task", "request", "result"))
+            ):
                 raise ValueError("`slot` must be a name, and `from` must be task, request or result")
         return self
 
@@ -158,10 +162,6 @@ def _parsed(line: str, redact: Callable[[str], str]) -> SkillDocument:
 
 def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
-
-
-def _is_valid_slot(value: Mapping[str, Json]) -> bool:
-    return isinstance(value[SLOT], str) and value["from"] in ("task", "request", "result")
 
 
 def _values(value: Json) -> Iterator[Json]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +14,7 @@ from brain.skills.repository import FURTHER_TASKS, MOST_MERGED, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
 from starling.core.errors import NotFoundError
 from starling.core.json import storable
-from starling.infra.postgres.engine import INDEXES_ONLY, translated
+from starling.infra.postgres.engine import INDEXES_ONLY, changing, reading
 from starling.infra.postgres.tables import skills
 
 _REMEDY: Final = "`GET /v1/skills` and `starling skill list` show the skills of your tenant."
@@ -121,17 +121,13 @@ class SkillCatalog:
     @asynccontextmanager
     async def _reading(self) -> AsyncGenerator[AsyncConnection]:
         """Yield a connection whose queries read no row of other tenants."""
-        with translated():
-            async with self._engine.connect() as connection:
-                await connection.execute(text(INDEXES_ONLY))
-                yield connection
+        async with reading(self._engine) as connection:
+            await connection.execute(text(INDEXES_ONLY))
+            yield connection
 
-    @asynccontextmanager
-    async def changing(self) -> AsyncGenerator[AsyncConnection]:
-        """Yield a connection for one transaction, committed at the end."""
-        with translated():
-            async with self._engine.begin() as connection:
-                yield connection
+    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Return a connection for one transaction, committed at the end."""
+        return changing(self._engine)
 
     async def locked(self, connection: AsyncConnection, tenant: str, skill_id: str) -> StoredSkill:
         """Return a skill that nobody else changes until the transaction ends. Raises NotFoundError."""

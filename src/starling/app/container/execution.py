@@ -10,7 +10,7 @@ from architect.design.designer import Designer
 from brain.conversation.repository import ConversationRepository
 from brain.execution.collaborators import Collaborators
 from brain.execution.run_executor import Brain
-from brain.governance import TableGovernance
+from brain.governance import Governance
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.skills.upkeep import SkillUpkeep
@@ -62,7 +62,7 @@ async def open_brain(
                 conversations=ConversationRepository(storage.engine),
                 interrupts=runs.interrupts,
                 registry=storage.rosters,
-                governance=TableGovernance(limits),
+                governance=Governance(limits),
                 models=MeasuredModels(models, metrics),
                 gateway=MeasuredTools(servers.gateway, metrics),
                 agent_ranker=services.retrieval.agents,

@@ -5,11 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from brain.registry.custom_agents import CustomAgents
 from brain.registry.prompt_versions import PromptSelection
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.service import Registry
-from brain.registry.team_cards import TenantTeams
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.container.database import Database
@@ -54,7 +52,7 @@ async def open_storage(
         metrics = Metrics()
         broadcast.observers.append(metrics.written)
         epochs, servers, prompts = EpochRepository(engine), ServerRepository(engine), PromptRepository(engine)
-        agents, teams = CustomAgents(AgentRepository(engine)), TenantTeams(StarRepository(engine))
+        agents, stars = AgentRepository(engine), StarRepository(engine)
         quota = Quota(settings.limits.artifact_bytes, settings.limits.tenant_artifact_bytes)
         yield Storage(
             url=database.url,
@@ -71,7 +69,7 @@ async def open_storage(
             ),
             prompts=PromptSelection(local_prompts(settings), remote_prompts(settings), prompts, epochs),
             retention=RetentionService(engine, Retention(engine)),
-            rosters=Registry(epochs, agents, teams, prompts),
+            rosters=Registry(epochs, agents, stars, prompts),
             servers=servers,
             switches=SwitchRepository(engine),
         )

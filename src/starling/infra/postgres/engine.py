@@ -203,6 +203,22 @@ def translated() -> Generator[None]:
         ) from error
 
 
+@contextlib.asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
+    """Give a connection for queries. Raises DatabaseUnavailableError."""
+    with translated():
+        async with engine.connect() as connection:
+            yield connection
+
+
+@contextlib.asynccontextmanager
+async def changing(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
+    """Give the transaction of a change, which is committed where the block ends well. Raises as `reading`."""
+    with translated():
+        async with engine.begin() as connection:
+            yield connection
+
+
 def _is_unavailable(error: BaseException | None) -> bool:
     if not isinstance(error, psycopg.Error):
         return False

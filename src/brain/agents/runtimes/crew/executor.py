@@ -1,9 +1,10 @@
 """The runtime `crewai`: attempts in threads of their own, each with its own event loop."""
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from threading import Semaphore
 from typing import Final
@@ -16,7 +17,7 @@ from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.interrupts.budget import OUT_OF_TIME, RunBudget
-from brain.run.recorder import StreamBuffer
+from brain.run.recorder import emit_text
 from starling.core.errors import DeadlineExceededError, RuntimeFailedError, StarlingError
 from starling.core.tools import FIND_TOOLS
 
@@ -65,8 +66,10 @@ class CrewAIRuntime:
             raise first_error(errors) from None
         if failure is not None:
             raise RuntimeFailedError(execution.path, execution.runtime, repr(failure)) from failure
-        _show(execution, conversation.output)
-        return conversation.output
+        produced = conversation.output
+        if execution.dispatch["whole_plan"] and not produced.uses and not produced.unable:  # it is the run's reply then
+            emit_text(execution.context.recorder, execution.message_id, produced.output)
+        return produced
 
     async def _executed(self, bridge: CrewBridge, budget: RunBudget) -> BaseException | None:
         """Return what failed inside CrewAI, None if nothing did.
@@ -74,7 +77,9 @@ class CrewAIRuntime:
         Raises DeadlineExceededError where no thread was free until the deadline; from then on the bridge heeds it.
         """
         loop = asyncio.get_running_loop()
-        submitted = await loop.run_in_executor(self.starter, self._submitted, copy_context(), bridge)
+        submitted = await loop.run_in_executor(
+            self.starter, partial(self.threads.submit, _execute, copy_context(), bridge)
+        )
         ended = asyncio.wrap_future(submitted)
         try:
             await asyncio.wait([ended], timeout=max(budget.deadline.remaining(), _BEGIN_SECONDS))
@@ -84,18 +89,6 @@ class CrewAIRuntime:
         finally:
             ended.cancel()  # else the bridge ends it
         return ended.exception()
-
-    def _submitted(self, context: Context, bridge: CrewBridge) -> Future[None]:
-        return self.threads.submit(_execute, context, bridge)
-
-
-def _show(execution: TaskExecution, produced: AttemptOutput) -> None:
-    """Emit an output that no call is behind where the task is the whole plan: it is the run's reply then."""
-    context = execution.context
-    if execution.dispatch["whole_plan"] and not produced.uses and not produced.unable:
-        message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
-        with StreamBuffer(context.recorder, message_id) as buffer:
-            buffer.write(produced.output)
 
 
 def _execute(context: Context, bridge: CrewBridge) -> None:

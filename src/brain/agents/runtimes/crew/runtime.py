@@ -1,7 +1,7 @@
 """CrewAI, and all that knows it: an agent whose model and tools are ours. Importing it takes seconds."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
@@ -134,7 +134,14 @@ class _BridgedModel(BaseLLM):
         from_agent: Any = None,
         response_model: type[BaseModel] | None = None,
     ) -> Any:
-        shown = [] if isinstance(messages, str) else [_message(message) for message in messages]
+        shown = (
+            []
+            if isinstance(messages, str)
+            else [
+                Message("system" if message["role"] == "system" else "user", str(message.get("content") or ""))
+                for message in messages
+            ]
+        )
         calls = self._bridge.ask(shown, with_tools=bool(tools))
         if not calls:
             is_forced = self._has_tools and not tools  # at the limit of iterations, where CrewAI takes text only
@@ -166,7 +173,3 @@ class _BridgedModel(BaseLLM):
     @override
     def is_context_window_overflowing_threshold(self, *_: Any, **__: Any) -> bool:
         return False
-
-
-def _message(message: Mapping[str, Any]) -> Message:
-    return Message("system" if message["role"] == "system" else "user", str(message.get("content") or ""))
