@@ -4,7 +4,6 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from threading import Semaphore
 from typing import Final
@@ -76,10 +75,8 @@ class CrewAIRuntime:
 
         Raises DeadlineExceededError where no thread was free until the deadline; from then on the bridge heeds it.
         """
-        loop = asyncio.get_running_loop()
-        submitted = await loop.run_in_executor(
-            self.starter, partial(self.threads.submit, _execute, copy_context(), bridge)
-        )
+        loop, context = asyncio.get_running_loop(), copy_context()
+        submitted = await loop.run_in_executor(self.starter, lambda: self.threads.submit(_execute, context, bridge))
         ended = asyncio.wrap_future(submitted)
         try:
             await asyncio.wait([ended], timeout=max(budget.deadline.remaining(), _BEGIN_SECONDS))
