@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from architect.design.goal_parts import parts_of
-from architect.design.selection import SHORTLIST, Selection, select
+from architect.design.selection import SHORTLIST, PartFit, name_of, select
 from bench.embedders import static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
@@ -50,7 +50,7 @@ class _Selector:
     ranker: AgentRanker
     search: AgentSearch
 
-    async def select(self, goal: str) -> Selection:
+    async def select(self, goal: str) -> Sequence[PartFit]:
         parts = parts_of(goal)
         rankings = [await self.ranked(text, SHORTLIST) for text in (goal, *parts)]
         return select(parts, rankings[0], rankings[1:], len(self.search.candidates.cards))
@@ -88,16 +88,16 @@ async def measure(setup: BenchSetup) -> list[Figure]:
 
 async def _figures(name: str, selector: _Selector, goals: Sequence[Request]) -> list[Figure]:
     selections = [await selector.select(goal.text) for goal in goals]
-    found = [Scores.of(one.chosen, goal.agents) for one, goal in zip(selections, goals, strict=True)]
+    found = [Scores.of(_chosen(one), goal.agents) for one, goal in zip(selections, goals, strict=True)]
     first = [[one.server for one in await selector.ranked(goal.text, 2)] for goal in goals]
     simple = [Scores.of(two, goal.agents) for two, goal in zip(first, goals, strict=True)]
     removed = [
-        part.text in [one.part for one in (await selector.without(part.candidates[0].server).select(goal.text)).missing]
+        part.text in _gaps(await selector.without(part.candidates[0].server).select(goal.text))
         for selection, goal in zip(selections, goals, strict=True)
-        for part in selection.parts
+        for part in selection
         if part.fit == "good" and part.candidates[0].server in goal.agents
     ]
-    false = fmean(bool(selection.missing) for selection in selections)
+    false = fmean(bool(_gaps(selection)) for selection in selections)
     return [
         *(
             Figure(
@@ -112,3 +112,11 @@ async def _figures(name: str, selector: _Selector, goals: Sequence[Request]) -> 
         Figure(f"architect.{name}.gap_reported", fmean(removed), "", false, "goals with all servers"),
         Figure(f"architect.{name}.gap_false", false, "", fmean(removed), "parts without their server"),
     ]
+
+
+def _chosen(parts: Sequence[PartFit]) -> list[str]:
+    return list(dict.fromkeys(name_of(part.candidates[0]) for part in parts if part.fit == "good"))
+
+
+def _gaps(parts: Sequence[PartFit]) -> list[str]:
+    return [part.text for part in parts if part.fit == "none"]

@@ -1,11 +1,13 @@
 """What a build came to, as a short plain text for a person: what there is now, what it showed, what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, get_args
 
 from architect.checks.few_cases import FEWEST
 from architect.proof import CASES
 from architect.team_store import PublishedVersion
+from architect.wording import one_line
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.findings import Finding
 from starling.core.teams.proofs import CaseReport, ProofReport
@@ -107,6 +109,9 @@ def untried_text(name: str, findings: Sequence[Finding]) -> str:
     return "\n".join([why, *map(_fault, findings), "", *remedy])
 
 
+_line = partial(one_line, chars=_LINE_CHARS)
+
+
 def _fault(finding: Finding) -> str:
     return f"- {_line(str(finding))} ({finding.rule})"
 
@@ -154,7 +159,7 @@ def _calls(case: CaseReport) -> str:
 
 
 def _missing(part: MissingPart) -> str:
-    nearest = ", ".join(map(_line, part.nearest))
+    nearest = ", ".join(_line(one) for one in part.nearest)
     return f"- {_line(part.part)}. {f'Nearest: {nearest}.' if nearest else 'Nothing comes near.'}"
 
 
@@ -185,9 +190,3 @@ def _reasons(published: PublishedVersion, proof: ProofReport) -> Iterator[str]:
 
 def _name(published: PublishedVersion) -> str:
     return f"{published.name}@{published.version}"
-
-
-def _line(text: str) -> str:
-    """Return a text on one line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"

@@ -130,13 +130,8 @@ def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
         text = "must be JSON"
     if not text.startswith(("must ", "is ")):
         return f"{text[:1].upper()}{text[1:]}."
-    return f"The value{_shown(fault['input']) if text.startswith('must ') else ''} {text}."
-
-
-def _shown(value: object) -> str:
-    if not isinstance(value, (str, int, float)):
-        return ""
-    return f" {_shortened(repr(value))}"
+    is_shown = text.startswith("must ") and isinstance(fault["input"], (str, int, float))
+    return f"The value{f' {_shortened(repr(fault["input"]))}' if is_shown else ''} {text}."
 
 
 def _shortened(text: str) -> str:
@@ -264,18 +259,10 @@ def _json_length(document: object) -> int:
 def _is_too_deep(document: object) -> bool:
     level = [document]
     for _ in range(DEEPEST):
-        level = [item for value in level for item in _items(value)]
+        objects = [cast("dict[object, object]", one).values() for one in level if isinstance(one, dict)]
+        lists = [cast("Iterable[object]", one) for one in level if isinstance(one, (list, tuple))]
+        level = [item for items in (*objects, *lists) for item in items]
     return bool(level)
-
-
-def _items(value: object) -> Iterable[object]:
-    match value:
-        case dict():
-            return cast("dict[object, object]", value).values()
-        case list() | tuple():
-            return cast("Iterable[object]", value)
-        case _:
-            return ()
 
 
 _NOTHING: Final = object()

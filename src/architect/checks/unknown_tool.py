@@ -15,9 +15,8 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     """
     for number, member in enumerate(team.members):
         for index, tool in enumerate(member.tools):
-            if (member.server is None or tool.startswith(f"{member.server}.")) and tool.partition(".")[
-                0
-            ] in world.servers:
+            own = member.server is None or tool.startswith(f"{member.server}.")
+            if own and tool.partition(".")[0] in world.servers:
                 yield from unknown(f"members[{number}].tools[{index}]", tool, world)
     for index, tool in enumerate(team.grants.tools):
         yield from unknown(f"grants.tools[{index}]", tool, world)

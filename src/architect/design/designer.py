@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from architect.checks import DESIGN_RULES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
-from architect.design.selection import SHORTLIST, Selection, missing_parts, select
+from architect.design.selection import SHORTLIST, PartFit, missing_parts, select, shortlist
 from architect.proof import of_cases
 from architect.team_world import TeamWorld
-from starling.core.events.build_events import CheckFinding, Checks, Design, MissingPart
-from starling.core.events.build_events import DesignedMember as ShownMember
+from starling.core.events.build_events import CheckFinding, Checks, Design, DesignedMember, MissingPart
 from starling.core.events.stream import AnyEvent
 from starling.core.json import storable_text
 from starling.core.teams.build_origin import QUESTION
@@ -91,7 +90,7 @@ class _Design:
     world: TeamWorld
     writer: SpecWriter
     run: BuildRun
-    selection: Selection = field(default_factory=lambda: Selection(()))
+    parts: Sequence[PartFit] = ()
     candidates: Sequence[Candidate] = ()
 
     async def search(self, step: str, goal: str, text: str) -> None:
@@ -100,12 +99,12 @@ class _Design:
         found = await self.run.candidates(step, [goal, *parts], _WIDE if only else SHORTLIST)
         of_goal, *of_parts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
         ranked = max(len({tool.server for tool in self.run.tools().values()}), len(found[0]))
-        self.selection = select(parts, of_goal, of_parts, ranked)
-        self.candidates = self.selection.shortlist(of_goal, MOST_CANDIDATES)
+        self.parts = select(parts, of_goal, of_parts, ranked)
+        self.candidates = shortlist(self.parts, of_goal, MOST_CANDIDATES)
 
     async def ask(self, step: str, further: Sequence[Section]) -> DesignDocument:
         """Return the designer's answer to the goal and to further sections."""
-        sections = goal_sections(self.request, self.selection, self.candidates, self.writer.base)
+        sections = goal_sections(self.request, self.parts, self.candidates, self.writer.base)
         return await self.run.ask(step, _PROMPT, [*sections, *further], DesignDocument)
 
     async def judged(self, document: DesignDocument, attempt: int) -> Designed:
@@ -114,7 +113,7 @@ class _Design:
         if recorded := self.run.recorded(step):
             return _read(recorded, attempt)
         spec, findings = await asyncio.to_thread(self._spec, document)
-        missing = missing_parts(document, self.selection, self.candidates)
+        missing = missing_parts(document, self.parts, self.candidates)
         designed = Designed(spec, missing, "", attempt, tuple(findings))
         path = self.run.origin.path
         events: list[AnyEvent] = [Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))]
@@ -165,12 +164,14 @@ def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]
     """Return what the event of a design shows; of a document that is no spec, what was written."""
     if spec is None:
         members = [
-            ShownMember(name=one.name, role=one.role, server=one.server or None, team=one.team or None, tools=one.tools)
+            DesignedMember(
+                name=one.name, role=one.role, server=one.server or None, team=one.team or None, tools=one.tools
+            )
             for one in document.members
         ]
         return {"team": document.name, "purpose": document.purpose, "members": members}
     members = [
-        ShownMember(name=one.name, role=one.role, server=one.server, team=one.team, tools=list(one.tools))
+        DesignedMember(name=one.name, role=one.role, server=one.server, team=one.team, tools=list(one.tools))
         for one in spec.members
     ]
     return {"team": spec.name, "purpose": spec.purpose, "members": members}

@@ -14,7 +14,7 @@ from architect.team_world import TeamWorld, granted_tools, is_reserved
 from starling.core.json import storable_text
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.teams.building import BuildCase, BuildRequest
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import Effect
 
 _NAME_CHARS: Final = 48
@@ -42,7 +42,7 @@ def _storable(value: object) -> object:
     return storable_text(value) if isinstance(value, str) else value
 
 
-class DesignedMember(_Written):
+class MemberDraft(_Written):
     """A member as the designer writes it; `parts` are the numbers of the parts of the goal that it does."""
 
     name: str
@@ -75,7 +75,7 @@ class DesignDocument(_Written):
     name: str = ""
     purpose: str = ""
     instructions: str = ""
-    members: list[DesignedMember] = []
+    members: list[MemberDraft] = []
     examples: list[DesignedExample] = []
     missing: list[str] = []
     question: str = ""
@@ -149,13 +149,10 @@ class SpecWriter:
             for stem in stems
             for form in (stem, *(f"{stem[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
         )
-        return next(
-            form
-            for form in forms
-            if plain_name(form) not in taken and (not is_reserved(form) and not name_findings(form, self.world))
-        )
+        free = (form for form in forms if plain_name(form) not in taken and not is_reserved(form))
+        return next(form for form in free if not name_findings(form, world))
 
-    def _member(self, written: DesignedMember) -> dict[str, Any]:
+    def _member(self, written: MemberDraft) -> dict[str, Any]:
         server = _known(written.server, self.world.visible_servers())
         team = _known(written.team, self.world.teams)
         tools = list(dict.fromkeys(self._tool(tool, server) for tool in written.tools if tool.strip()))
@@ -216,18 +213,19 @@ class SpecWriter:
 
     def _approved(self, spec: TeamSpec) -> TeamSpec:
         """Return a spec in which a person approves the calls of every member that may call an unsafe tool."""
+        unsafe = {
+            f"{server}.{name}"
+            for server, tools in self.world.servers.items()
+            for name, effect in tools.items()
+            if effect is Effect.UNSAFE
+        }
         members = [
-            member.model_copy(update={"approval": "effects"}) if self._is_unsafe(spec, member) else member
+            member.model_copy(update={"approval": "effects"})
+            if unsafe.intersection(granted_tools(spec, member, self.world, (self.world.grant,)))
+            else member
             for member in spec.members
         ]
         return spec.model_copy(update={"members": tuple(members)})
-
-    def _is_unsafe(self, spec: TeamSpec, member: TeamMember) -> bool:
-        for tool in granted_tools(spec, member, self.world, (self.world.grant,)):
-            server, _, name = tool.partition(".")
-            if self.world.servers.get(server, {}).get(name) is Effect.UNSAFE:
-                return True
-        return False
 
 
 @dataclass(slots=True)

@@ -72,11 +72,8 @@ def parts_of(goal: str) -> list[str]:
     team = _TEAM.match(text)
     sentences = _cut(_BULLET.sub(" ", text[team.end() :] if team else text), _SENTENCE)
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
-    found = [
-        part
-        for part in found
-        if (not tells_about_caller(part) or bool(_ASKING.search(part))) and not _POLITENESS.fullmatch(part)
-    ] or found
+    asking = [part for part in found if not tells_about_caller(part) or _ASKING.search(part)]
+    found = [part for part in asking if not _POLITENESS.fullmatch(part)] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
 
 

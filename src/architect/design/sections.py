@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from architect.design.document import DesignDocument
-from architect.design.selection import PartFit, Selection, name_of
+from architect.design.selection import PartFit, name_of
+from architect.wording import one_line
 from starling.core.json import JsonObject, canonical
-from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Candidate, Section
+from starling.core.teams.building import BuildConstraints, BuildRequest, Candidate, Section
 from starling.core.teams.findings import Finding
 from starling.core.teams.spec import TeamSpec
 from starling.core.tools import ToolDefinition
@@ -23,18 +24,32 @@ _SHOWN_OF_MEMBERS: Final = {"name", "role", "goal", "backstory", "server", "team
 
 
 def goal_sections(
-    request: BuildRequest, selection: Selection, candidates: Sequence[Candidate], base: TeamSpec | None
+    request: BuildRequest, parts: Sequence[PartFit], candidates: Sequence[Candidate], base: TeamSpec | None
 ) -> list[Section]:
     """Return the sections that every attempt has."""
     sections = [
         Section("goal", request.goal),
-        Section("parts", parts=[_part(number, part) for number, part in enumerate(selection.parts, 1)]),
-        Section("candidates", parts=[_candidate(one, selection) for one in candidates]),
+        Section("parts", parts=[_part(number, part) for number, part in enumerate(parts, 1)]),
+        Section("candidates", parts=[_candidate(one, parts) for one in candidates]),
     ]
     if limits := _constraints(request.constraints, request.name):
         sections.append(Section("constraints", parts=limits))
     if request.cases:
-        sections.append(Section("cases", parts=[_case(case) for case in request.cases]))
+        sections.append(
+            Section(
+                "cases",
+                parts=[
+                    Section(
+                        "case",
+                        parts=[
+                            Section("request", case.input),
+                            *(Section("must_call", tool) for tool in case.must_call),
+                        ],
+                    )
+                    for case in request.cases
+                ],
+            )
+        )
     if base:
         sections.append(Section("current_team", json.dumps(_shown(base), ensure_ascii=False)))
     return sections
@@ -61,18 +76,15 @@ def _part(number: int, part: PartFit) -> Section:
     attributes = {"id": str(number), "fit": part.fit} | ({"changes": "yes"} if part.orders_change else {})
     if part.best and part.fit in ("good", "weak"):
         attributes |= {"server": part.best.server} if part.best.server else {"team": part.best.team}
-        attributes |= (
-            {"tool": next((one.full_name for one in part.best.tools if one.name == part.best.tool), part.best.tool)}
-            if part.best.tool
-            else {}
-        )
+        if tool := part.best.tool:
+            attributes["tool"] = next((one.full_name for one in part.best.tools if one.name == tool), tool)
     return Section("part", part.text, attributes)
 
 
-def _candidate(candidate: Candidate, selection: Selection) -> Section:
-    best = {one.tool for part in selection.parts for one in part.candidates if name_of(one) == name_of(candidate)}
+def _candidate(candidate: Candidate, parts: Sequence[PartFit]) -> Section:
+    best = {one.tool for part in parts for one in part.candidates if name_of(one) == name_of(candidate)}
     tools = sorted(candidate.tools, key=lambda tool: tool.name not in best)[:_MOST_TOOLS]
-    about = Section("about", _line(candidate.description, _ABOUT_CHARS))
+    about = Section("about", one_line(candidate.description, _ABOUT_CHARS))
     kind = "server" if candidate.server else "team"
     return Section(kind, parts=[about, *map(_tool, tools)], attributes={"name": name_of(candidate)})
 
@@ -80,7 +92,7 @@ def _candidate(candidate: Candidate, selection: Selection) -> Section:
 def _tool(tool: ToolDefinition) -> Section:
     arguments = canonical(_short_schema(tool.input_schema))
     attributes = {"name": tool.full_name, "effect": tool.effect.value}
-    parts = [Section("about", _line(tool.description, _TOOL_CHARS))]
+    parts = [Section("about", one_line(tool.description, _TOOL_CHARS))]
     parts += [Section("arguments", arguments)] if len(arguments) <= _SCHEMA_CHARS else []
     return Section("tool", parts=parts, attributes=attributes)
 
@@ -89,7 +101,7 @@ def _short_schema(schema: JsonObject) -> JsonObject:
     """Return of a schema what calls are made by: types, values, and the beginnings of descriptions."""
     kept = {key: value for key, value in schema.items() if key in _KEPT_IN_SCHEMAS}
     if isinstance(about := kept.get("description"), str):
-        kept["description"] = _line(about, _ARGUMENT_CHARS)
+        kept["description"] = one_line(about, _ARGUMENT_CHARS)
     if isinstance(properties := kept.get("properties"), dict):
         kept["properties"] = {name: _short_schema(one) for name, one in properties.items() if isinstance(one, dict)}
     return kept
@@ -101,11 +113,6 @@ def _constraints(constraints: BuildConstraints, name: str | None) -> list[Sectio
     found += [Section("most_members", str(constraints.members))] if constraints.members else []
     found += [Section("demand", constraints.text)] if constraints.text else []
     return found
-
-
-def _case(case: BuildCase) -> Section:
-    parts = [Section("request", case.input), *(Section("must_call", tool) for tool in case.must_call)]
-    return Section("case", parts=parts)
 
 
 def _shown(base: TeamSpec) -> JsonObject:
@@ -123,8 +130,3 @@ def _shown(base: TeamSpec) -> JsonObject:
     members = [member.model_dump(mode="json", include=_SHOWN_OF_MEMBERS, exclude_none=True) for member in base.members]
     about = {"name": base.name, "purpose": base.purpose, "instructions": base.instructions or ""}
     return {**about, "members": members, "examples": examples}
-
-
-def _line(text: str, chars: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= chars else f"{line[: chars - 1].rstrip()}…"

@@ -85,28 +85,12 @@ class PartFit:
         return MissingPart(part=self.text, nearest=[name_of(one) for one in self.candidates[:_NEAREST]])
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The parts of a goal, each with what fits it."""
-
-    parts: Sequence[PartFit]
-
-    @property
-    def chosen(self) -> list[str]:
-        """The servers and teams that serve a part well, in the order of the parts."""
-        return list(dict.fromkeys(name_of(part.candidates[0]) for part in self.parts if part.fit == "good"))
-
-    @property
-    def missing(self) -> list[MissingPart]:
-        """The parts that nothing was found for, with what came nearest."""
-        return [part.missing for part in self.parts if part.fit == "none"]
-
-    def shortlist(self, goal: Sequence[Candidate], size: int) -> list[Candidate]:
-        """Return the best candidates of each part and of the goal, in turn, at most `size`."""
-        rankings = [*(part.candidates for part in self.parts), goal]
-        places = range(max(map(len, rankings), default=0))
-        found = [ranking[at] for at in places for ranking in rankings if at < len(ranking)]
-        return list({name_of(one): one for one in reversed(found)}.values())[::-1][:size]
+def shortlist(parts: Sequence[PartFit], goal: Sequence[Candidate], size: int) -> list[Candidate]:
+    """Return the best candidates of each part and of the goal, in turn, at most `size`."""
+    rankings = [*(part.candidates for part in parts), goal]
+    places = range(max(map(len, rankings), default=0))
+    found = [ranking[at] for at in places for ranking in rankings if at < len(ranking)]
+    return list({name_of(one): one for one in reversed(found)}.values())[::-1][:size]
 
 
 def name_of(candidate: Candidate) -> str:
@@ -116,7 +100,7 @@ def name_of(candidate: Candidate) -> str:
 
 def select(
     parts: Sequence[str], goal: Sequence[Candidate], rankings: Sequence[Sequence[Candidate]], population: int
-) -> Selection:
+) -> Sequence[PartFit]:
     """Return what serves each part, by the candidates for the goal and for each part, best first.
 
     `population` is how many agents were ranked: scores are sums of z-scores, the best of which grows with its logarithm
@@ -134,7 +118,7 @@ def select(
         PartFit(part, _fit(part, ranking, population, best, scores), ranking)
         for part, ranking in zip(parts, ranked, strict=True)
     ]
-    return Selection(_without_vague_gaps(fits))
+    return _without_vague_gaps(fits)
 
 
 def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> list[Candidate]:
@@ -218,18 +202,16 @@ def _stem(word: str) -> str:
 
 
 def missing_parts(
-    document: DesignDocument, selection: Selection, candidates: Sequence[Candidate]
+    document: DesignDocument, parts: Sequence[PartFit], candidates: Sequence[Candidate]
 ) -> tuple[MissingPart, ...]:
     """Return each part that nothing serves, with what came nearest.
 
     A part that the search found nothing for counts as served where a member with tools says that it does it, and the
     best candidate has at least a word of it: the designer reads more than the search.
     """
-    found = {
-        part.text: part.missing for number, part in enumerate(selection.parts, 1) if _is_open(number, part, document)
-    }
+    found = {part.text: part.missing for number, part in enumerate(parts, 1) if _is_open(number, part, document)}
     for text in filter(None, map(str.strip, document.missing)):
-        part = max(selection.parts, key=lambda one: words_in_common(one.text, text), default=None)
+        part = max(parts, key=lambda one: words_in_common(one.text, text), default=None)
         if part and words_in_common(part.text, text):
             found.setdefault(part.text, part.missing)
         else:

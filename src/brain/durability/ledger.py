@@ -159,7 +159,10 @@ class Ledger(CallRecord):
             return _stored(row)
         if row.state is CallState.INTENDED:
             earlier = self._blocking(row)
-            return None if earlier is None else self._observe_and_settle(row, _refusal(row, earlier))
+            if earlier is None:
+                return None
+            refusal = _refusal(row, earlier)
+            return self._settle(self._observe(row, refusal), refusal)
         if row.state is CallState.DISPATCHED:
             if after_restart(row.effect) is Observation.SENT:
                 return None
@@ -217,9 +220,6 @@ class Ledger(CallRecord):
             outcome = replace(outcome, observation=Observation.NOT_SENT_AGAIN, text=text)
         state = next_state(row.state, outcome.observation, row.effect)
         return self._write(replace(row, state=state, outcome=outcome.to_json()))
-
-    def _observe_and_settle(self, row: LedgerRow, outcome: ToolOutcome) -> ToolOutcome:
-        return self._settle(self._observe(row, outcome), outcome)
 
     async def _finding(self, call: ToolCall, row: LedgerRow, find: Find) -> Finding | None:
         """Return the finding of a tool about an uncertain call, or of a person where the run has to wait for one.

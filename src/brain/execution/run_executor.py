@@ -158,11 +158,14 @@ class Brain:
         await writer.suspend(wake)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
-        roster, history = (await self._parts.registry.roster(run.epoch, run.tenant)), await self._history(run)
+        roster = await self._parts.registry.roster(run.epoch, run.tenant)
         allowance = self._parts.governance.evaluate_request(run.config.channel, run.config.mode, run.config.limits)
-        entries = await self._parts.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        interrupts = await self._interrupts(run, writer)
-        ledger = await self._ledger(run, writer, interrupts)
+        key, parts = RunKey(run.tenant, run.id), self._parts
+        asked = await parts.interrupts.of_run(key) if run.fence > 1 else ()
+        calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
+        entries = await parts.reader.journal(key) if run.fence > 1 else ()
+        interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
+        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls)
         count_usage(meter, entries, ledger.settled)
         usable = self._usable(run, roster, allowance.effects)
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
@@ -174,7 +177,7 @@ class Brain:
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
             recent_agents=await self._recent_agents(run, usable),
-            history=history,
+            history=await self._history(run),
             recorder=recorder,
             journal=journal,
             model=JournaledModel(self._parts.models, journal, recorder, budget, self._parts.limits.model_call_seconds),
@@ -187,14 +190,6 @@ class Brain:
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
             switched_off=self._switched_off(run, roster),
         )
-
-    async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
-        known = await self._parts.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        return Interrupts(writer, self._parts.clock, self._parts.limits.interrupt_seconds, known)
-
-    async def _ledger(self, run: Run, writer: RunWriter, interrupts: Interrupts) -> Ledger:
-        rows = await LedgerReader(self._parts.engine).calls(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        return Ledger(writer, interrupts, self._parts.clock, self._parts.limits.lease_seconds / 3, rows)
 
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
         """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""

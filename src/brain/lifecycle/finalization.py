@@ -1,6 +1,6 @@
 """The end of a run: its result, its last event and the states on its branch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brain.conversation.repository import push_states
@@ -9,7 +9,6 @@ from brain.conversation.states import (
     AgentResultState,
     AssistantMessageState,
     BaseState,
-    Envelope,
     FinishedState,
     UserMessageState,
     UserResponseState,
@@ -25,7 +24,7 @@ from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
 from starling.infra.postgres.runs.unsent_scores import STATUS_UNSENT
-from starling.infra.postgres.runs.writer import Clause, RunWriter
+from starling.infra.postgres.runs.writer import RunWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,10 @@ class RunFinalizer:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done.model_validate(result.model_dump(exclude={"plan"}))
-        also = [DELETE_PROGRESS, _clause(writer.run, state, result, states)]
+        # a run that succeeds without a clarification resets the count of clarifications
+        unasked = result.status == "succeeded" and not state.get("clarifications")
+        agents = [task["agent"] for task in state["tasks"]]
+        also = [DELETE_PROGRESS, push_states(writer.run, states, agents=agents, unasked=unasked)]
         also += [STATUS_UNSENT] if self.sends_status else []
         await writer.end(result, last, self.repository, also)
         return result
@@ -64,7 +66,9 @@ class RunFinalizer:
 
 def _result(state: GraphState, failure: Failure | None, meter: Meter, status: FinalStatus | None) -> RunResult:
     broken = failure.message if failure else state["failure"]
-    ended = status or ("budget_exhausted" if meter.exhausted and not failure else _status(state, broken))
+    answered = bool(approved(state)) or is_answered_directly(state)  # also with degraded parts
+    reached: FinalStatus = "succeeded" if answered and not broken else "failed"
+    ended = status or ("budget_exhausted" if meter.exhausted and not failure else reached)
     return RunResult(
         status=ended,
         reply=state["reply"] or broken or reply_without_results(state),
@@ -75,18 +79,6 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
         degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
         usage=meter.usage(),
     )
-
-
-def _clause(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
-    """Store states on the branch. A run that succeeds without a clarification resets the count of clarifications."""
-    unasked = result.status == "succeeded" and not state.get("clarifications")
-    return push_states(run, states, agents=[task["agent"] for task in state["tasks"]], unasked=unasked)
-
-
-def _status(state: GraphState, broken: str) -> FinalStatus:
-    """Return `succeeded` for approved results and for the supervisor's direct reply, also with degraded parts."""
-    answered = bool(approved(state)) or is_answered_directly(state)
-    return "succeeded" if answered and not broken else "failed"
 
 
 def _code(state: GraphState, failure: Failure | None, status: FinalStatus) -> str | None:

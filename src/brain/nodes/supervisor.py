@@ -48,7 +48,6 @@ from starling.core.errors import (
     DeadlineExceededError,
     JournalDivergedError,
     ModelError,
-    StarlingError,
 )
 from starling.core.events.run_events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
@@ -119,7 +118,11 @@ class SupervisorNode:
         number = state["routing"]["decisions"] + 1
         path = _path(context, number)
         if context.assigned_agent:
-            return self._apply(context, state, _assignment(context.assigned_agent, state), path)
+            request = state["input_request"]
+            task = Assignment(task_id="t1", agent=context.assigned_agent, task=request)
+            thought = f"The request was sent to {context.assigned_agent}."
+            decision = Decision(thought_process=thought, plan=[request], selected_agents=[task])
+            return self._apply(context, state, decision, path)
         agent = self.star.name or "supervisor"
         attributes = partial(_request_attributes, agent, context, state, path)
         with self.tracer.span(f"{agent}_decision", SpanKind.AGENT, attributes) as span:
@@ -128,10 +131,14 @@ class SupervisorNode:
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
                 span.fail(str(error))
                 context.recorder.warn(error.code, str(error))
-                return _give_up(context, state, error)
+                unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
+                failure = "" if approved(state) else f"The request couldn't be planned. {error}"  # else QA answers
+                return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}
             span.set(lambda: _decision_attributes(decision))
         if isinstance(decision, OpenDecision) and question_in(decision):
-            return await self._ask_user(context, state, decision, path)
+            request = clarification_request(decision, path, answer_chars=self.limits.input_chars)
+            update = clarification_update(state, decision, context.interrupts.answer_to(request))  # or suspends the run
+            return update | await self._decide(context, state_with_answer(state, update))
         return self._apply(context, state, decision, path)
 
     async def _decision(self, context: RunContext, state: GraphState, path: str) -> Decision:
@@ -176,12 +183,6 @@ class SupervisorNode:
         context.journal.record(path, "context", data, position)
         return inputs
 
-    async def _ask_user(self, context: RunContext, state: GraphState, decision: OpenDecision, path: str) -> Update:
-        """Decide again with the user's answer. Raises SuspendedError while there is none."""
-        request = clarification_request(decision, path, answer_chars=self.limits.input_chars)
-        update = clarification_update(state, decision, context.interrupts.answer_to(request))
-        return update | await self._decide(context, state_with_answer(state, update))
-
     def _apply(self, context: RunContext, state: GraphState, decision: Decision, path: str) -> Update:
         tasks, rejected = accepted_tasks(decision, self._planning_context(context, state))
         update = adopt(state, decision, tasks, rejected)
@@ -190,7 +191,11 @@ class SupervisorNode:
         if not reported:
             context.journal.record(path, "result", {})
             _report_plan(context, adopted, decision, rejected)
-            self._warn_of_left_out_tasks(context, state, decision)
+            planning = self._planning_context(context, state)
+            if left_out := planning.too_many(planning.wanted(decision)):
+                most = self.limits.tasks_per_plan
+                text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
+                context.recorder.warn("limit_reached", text)
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
         if is_empty(decision) and not adopted["tasks"]:
@@ -207,13 +212,6 @@ class SupervisorNode:
             return update | _finish(adopted)
         dispatched = self._dispatch(context, ready, routing, reported=reported)
         return update | dispatched | {"tasks": merge_tasks(tasks, dispatched["tasks"])}
-
-    def _warn_of_left_out_tasks(self, context: RunContext, state: GraphState, decision: Decision) -> None:
-        planning = self._planning_context(context, state)
-        if left_out := planning.too_many(planning.wanted(decision)):
-            most = self.limits.tasks_per_plan
-            text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
-            context.recorder.warn("limit_reached", text)
 
     def _dispatch(
         self, context: RunContext, ready: Sequence[TaskRecord], routing: Routing, *, reported: bool
@@ -263,13 +261,6 @@ def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
     if not context.journal.knows(path, "result", number):
         context.journal.record(path, "result", {}, number)
         context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
-
-
-def _assignment(agent: str, state: GraphState) -> Decision:
-    """Return the decision of a request that was sent to one agent."""
-    request = state["input_request"]
-    task = Assignment(task_id="t1", agent=agent, task=request)
-    return Decision(thought_process=f"The request was sent to {agent}.", plan=[request], selected_agents=[task])
 
 
 def _path(context: RunContext, number: int) -> str:
@@ -341,10 +332,3 @@ def _report_plan(context: RunContext, state: GraphState, decision: Decision, rej
 def _finish(state: GraphState, unreached: str = UNREACHED) -> Update:
     """Return the update that goes on to QA; what failed, or was not reached, is a degraded part."""
     return {"next_step": [], "degraded": degraded_parts(state, unreached)}
-
-
-def _give_up(context: RunContext, state: GraphState, error: StarlingError) -> Update:
-    """Return the update for a decision that failed: QA answers with approved results, or that planning failed."""
-    failure = "" if approved(state) else f"The request couldn't be planned. {error}"
-    unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
-    return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from architect.design.document import DesignDocument, DesignedMember
-from architect.design.selection import Fit, PartFit, Selection, missing_parts, name_of, select
+from architect.design.document import DesignDocument, MemberDraft
+from architect.design.selection import Fit, PartFit, missing_parts, name_of, select, shortlist
+from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import tool
@@ -24,8 +25,16 @@ def ranked(**scores: float) -> list[Candidate]:
 
 def selected(
     *parts: tuple[str, Sequence[Candidate]], goal: Sequence[Candidate] = (), population: int = 30
-) -> Selection:
+) -> Sequence[PartFit]:
     return select([text for text, _ in parts], goal, [found for _, found in parts], population)
+
+
+def chosen(parts: Sequence[PartFit]) -> list[str]:
+    return list(dict.fromkeys(name_of(part.candidates[0]) for part in parts if part.fit == "good"))
+
+
+def gaps(parts: Sequence[PartFit]) -> list[MissingPart]:
+    return [part.missing for part in parts if part.fit == "none"]
 
 
 def test_each_part_gets_the_candidate_that_fits_it_best() -> None:
@@ -35,30 +44,30 @@ def test_each_part_gets_the_candidate_that_fits_it_best() -> None:
         ("the time again", ranked(clock=19)),
     )
 
-    assert found.chosen == ["clock", "mail"]
-    assert found.missing == []
+    assert chosen(found) == ["clock", "mail"]
+    assert gaps(found) == []
 
 
 def test_goal_decides_between_candidates_that_fit_a_part_nearly_alike() -> None:
     near = ranked(mail=18, post=17)
 
-    assert selected(("send it", near)).chosen == ["mail"]
-    assert selected(("send it", near), goal=ranked(post=10, mail=1)).chosen == ["post"]
+    assert chosen(selected(("send it", near))) == ["mail"]
+    assert chosen(selected(("send it", near), goal=ranked(post=10, mail=1))) == ["post"]
 
 
 def test_part_that_is_served_much_worse_than_another_selects_nothing() -> None:
     found = selected(("tell the time", ranked(clock=40)), ("and kindly", ranked(post=15)))
 
-    assert [part.fit for part in found.parts] == ["good", "weak"]
-    assert found.chosen == ["clock"]
-    assert found.missing == []
+    assert [part.fit for part in found] == ["good", "weak"]
+    assert chosen(found) == ["clock"]
+    assert gaps(found) == []
 
 
 def test_part_that_nothing_serves_is_missing_with_what_came_nearest() -> None:
     found = selected(("order a pizza", ranked(post=5, mail=4, clock=1)), ("tell the time", ranked(clock=20)))
 
-    assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["post", "mail", "clock"])]
-    assert found.chosen == ["clock"]
+    assert [(one.part, one.nearest) for one in gaps(found)] == [("order a pizza", ["post", "mail", "clock"])]
+    assert chosen(found) == ["clock"]
 
 
 @pytest.mark.parametrize(
@@ -72,32 +81,32 @@ def test_part_that_nothing_serves_is_missing_with_what_came_nearest() -> None:
 def test_change_is_not_served_by_tools_that_only_read(part: str, fits: bool) -> None:
     found = selected((part, ranked(clock=30)))
 
-    assert (found.chosen, len(found.missing)) == ((["clock"], 0) if fits else ([], 1))
+    assert (chosen(found), len(gaps(found))) == ((["clock"], 0) if fits else ([], 1))
 
 
 def test_change_is_given_to_a_candidate_that_can_make_it() -> None:
-    assert selected(("send the time", ranked(clock=30, mail=20))).chosen == ["mail"]
+    assert chosen(selected(("send the time", ranked(clock=30, mail=20)))) == ["mail"]
 
 
 def test_part_about_the_caller_is_no_gap_beside_a_part_that_is_served() -> None:
     about = ("I'm planning a party and need cakes", ranked(post=1))
 
-    assert selected(about, ("tell the time", ranked(clock=20))).missing == []
-    assert [one.part for one in selected(about).missing] == [about[0]]
+    assert gaps(selected(about, ("tell the time", ranked(clock=20)))) == []
+    assert [one.part for one in gaps(selected(about))] == [about[0]]
 
 
 @pytest.mark.parametrize(
     ("population", "fit"), [pytest.param(10, "good", id="of ten"), pytest.param(1_000, "none", id="of a thousand")]
 )
 def test_score_counts_less_the_more_agents_were_ranked(population: int, fit: Fit) -> None:
-    assert selected(("tell everybody", ranked(clock=12)), population=population).parts[0].fit == fit
+    assert selected(("tell everybody", ranked(clock=12)), population=population)[0].fit == fit
 
 
 @pytest.mark.parametrize(
     ("part", "fit"), [pytest.param("the time in a city", "good", id="words"), pytest.param("pizzas", "none", id="none")]
 )
 def test_words_decide_where_one_candidate_is_the_only_one(part: str, fit: Fit) -> None:
-    assert selected((part, ranked(clock=0)), population=1).parts[0].fit == fit
+    assert selected((part, ranked(clock=0)), population=1)[0].fit == fit
 
 
 @pytest.mark.parametrize(
@@ -111,21 +120,21 @@ def test_words_decide_where_one_candidate_is_the_only_one(part: str, fit: Fit) -
     ],
 )
 def test_part_that_only_writes_about_results_needs_no_tool(part: str, fit: Fit) -> None:
-    assert selected((part, ranked(post=1))).parts[0].fit == fit
+    assert selected((part, ranked(post=1)))[0].fit == fit
 
 
 def test_nothing_is_selected_among_no_candidates() -> None:
     found = selected(("tell the time", []))
 
-    assert found.chosen == []
-    assert [(one.part, one.nearest) for one in found.missing] == [("tell the time", [])]
+    assert chosen(found) == []
+    assert [(one.part, one.nearest) for one in gaps(found)] == [("tell the time", [])]
 
 
 def test_shortlist_takes_the_best_of_each_part_in_turn() -> None:
     found = selected(("a", ranked(clock=20, mail=1)), ("b", ranked(mail=18, post=9)))
 
-    assert [one.server for one in found.shortlist(ranked(post=3), 2)] == ["clock", "mail"]
-    assert [one.server for one in found.shortlist(ranked(post=3), 9)] == ["clock", "mail", "post"]
+    assert [one.server for one in shortlist(found, ranked(post=3), 2)] == ["clock", "mail"]
+    assert [one.server for one in shortlist(found, ranked(post=3), 9)] == ["clock", "mail", "post"]
 
 
 @pytest.mark.parametrize("population", [1, 2, 3, 9])
@@ -134,7 +143,7 @@ def test_part_without_a_common_word_is_missing_among_few_candidates_whatever_the
 
     selection = select(["writes poems on Mars rocks"], [best], [[best]], population)
 
-    assert [part.part for part in selection.missing] == ["writes poems on Mars rocks"]
+    assert [part.part for part in gaps(selection)] == ["writes poems on Mars rocks"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +153,7 @@ def test_server_that_serves_a_part_goes_before_a_team_that_the_part_does_not_nam
     team = Candidate("", "travellers", "Tells the current time and asks for tickets.", [CLOCK, MAIL], 9.0)
     server = Candidate("clock", "", "", [CLOCK], 3.0, "now")
 
-    (found,) = select([part], [team, server], [[team, server]], 2).parts
+    (found,) = select([part], [team, server], [[team, server]], 2)
 
     assert found.best
     assert name_of(found.best) == first
@@ -155,11 +164,13 @@ MAILER = Candidate("mail", "", "Sends mail", [tool("mail.send", "Send a mail")],
 WITH_TOOLS, WRITER = {"server": "machine"}, {"server": ""}
 
 
-def selection(text: str, fit: Fit) -> Selection:
-    return Selection([PartFit(text, fit, [DISK, MAILER])])
+def selection(text: str, fit: Fit) -> Sequence[PartFit]:
+    return [PartFit(text, fit, [DISK, MAILER])]
 
 
-def missing(found: Selection, *members: DesignedMember, named: tuple[str, ...] = ()) -> list[tuple[str, list[str]]]:
+def missing(
+    found: Sequence[PartFit], *members: MemberDraft, named: tuple[str, ...] = ()
+) -> list[tuple[str, list[str]]]:
     document = DesignDocument(members=[*members], missing=[*named])
     return [(one.part, one.nearest) for one in missing_parts(document, found, [DISK, MAILER])]
 
@@ -181,7 +192,7 @@ def test_part_that_something_may_serve_is_not_missing(fit: Fit) -> None:
 def test_part_without_a_find_is_missing_unless_a_member_with_tools_claims_it(
     text: str, source: dict[str, str], parts: list[int], is_missing: bool
 ) -> None:
-    member = DesignedMember(name="one", parts=parts, server=source["server"])
+    member = MemberDraft(name="one", parts=parts, server=source["server"])
 
     assert missing(selection(text, "none"), member) == [(text, ["machine", "mail"])] * is_missing
 

@@ -8,10 +8,10 @@ from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
-from brain.agents.turn.prompt_building import prompt_of
+from brain.agents.turn.prompt_building import model_request
 from brain.run.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
-from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
+from starling.core.llm import Message, ModelRole, ModelToolCall
 from starling.core.tools import CONTINUE, FIND_TOOLS
 
 
@@ -30,10 +30,12 @@ class NativeRuntime:
         if self.access.tool_finder is not None:
             await self.access.tool_finder.choose(execution)
         toolbox = Toolbox.of(execution.card.tools, reserved=() if execution.shown is None else (FIND_TOOLS,))
+        role = execution.card.role if execution.card.kind == "member" else ModelRole.ROUTER
         uses: list[FinishedCall] = []
         for _ in range(execution.context.allowance.tool_iterations):
             position = execution.position
-            request = _request(execution, toolbox)
+            tools = (*offered(toolbox, execution), *reading_tools(execution, toolbox))
+            request = model_request(execution, tools, role=role, tool_names=toolbox.other_names)
             answer = await execution.context.model.ask(execution.path, position, request)
             execution.position += 1
             calls = answer.reply.tool_calls
@@ -54,20 +56,6 @@ class NativeRuntime:
             if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
                 break
         return AttemptOutput(joined_results(uses), tuple(uses))
-
-
-def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
-    """Return the next request; `read_artifact` and `read_resource` are offered where there is something to read."""
-    allowance, tools, card = execution.context.allowance, offered(toolbox, execution), execution.card
-    return ModelRequest(
-        role=allowance.role(card.role if card.kind == "member" else ModelRole.ROUTER),
-        messages=tuple(execution.messages),
-        tools=(*tools, *reading_tools(execution, toolbox)),
-        max_tokens=allowance.max_tokens,
-        prompt=prompt_of(execution).used,
-        model=card.model,
-        tool_names=toolbox.other_names,
-    )
 
 
 def _output_in_words(answer: ModelAnswer, uses: Sequence[FinishedCall]) -> AttemptOutput:

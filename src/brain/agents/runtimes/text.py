@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
-from brain.agents.turn.prompt_building import prompt_of
+from brain.agents.turn.prompt_building import model_request
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer
 from starling.core.llm import Message, ModelRequest
@@ -15,18 +15,9 @@ class TextRuntime:
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
         """Make one attempt: ask the model once."""
-        allowance = execution.context.allowance
-        request = ModelRequest(
-            role=allowance.role(execution.card.role),
-            messages=tuple(execution.messages),
-            max_tokens=allowance.max_tokens,
-            prompt=prompt_of(execution).used,
-            model=execution.card.model,
-        )
-        if execution.dispatch["whole_plan"]:
-            answer = await _stream(execution, request)
-        else:
-            answer = await execution.context.model.ask(execution.path, execution.position, request)
+        request, stream = model_request(execution), execution.dispatch["whole_plan"]
+        model, place = execution.context.model, (execution.path, execution.position)
+        answer = await (_stream(execution, request) if stream else model.ask(*place, request))
         execution.position += 1
         execution.messages.append(Message("assistant", answer.reply.content))
         return AttemptOutput(answer.reply.content.strip())
@@ -34,8 +25,7 @@ class TextRuntime:
 
 async def _stream(execution: TaskExecution, request: ModelRequest) -> ModelAnswer:
     context = execution.context
-    message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
-    with StreamBuffer(context.recorder, message_id) as buffer:
+    with StreamBuffer(context.recorder, execution.message_id) as buffer:
         async for item in context.model.ask_streaming(execution.path, execution.position, request):
             if isinstance(item, ModelAnswer):
                 return item

@@ -25,7 +25,6 @@ from starling.core.errors import (
     OutcomeUnknownError,
     RuntimeFailedError,
     RuntimeUnavailableError,
-    StarlingError,
 )
 from starling.core.events.run_events import SkillUsed, TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind, Tracer
@@ -124,8 +123,12 @@ class Pipeline:
                 execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
-            why = _Reason(_failure_reason(context, error), error.code, unknown=isinstance(error, OutcomeUnknownError))
-        failed = _with_uncertain(context, _failed_attempts(execution, why, attempt), path)
+            late = context.budget.deadline.passed and not isinstance(error, DeadlineExceededError)
+            text = f"{OUT_OF_TIME} {error}" if late else str(error)
+            why = _Reason(text, error.code, unknown=isinstance(error, OutcomeUnknownError))
+        why = replace(why, text=with_refusals(why.text, execution.refused).strip())
+        tools = _tools(execution.uses) + _tools_inside(execution.inner)
+        failed = _with_uncertain(context, _failed(dispatch, why, attempt, tools), path)
         if execution.refused:
             failed["refused"] = execution.refused
         return execution, failed
@@ -198,12 +201,6 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
     return _Reason(whole.strip(), code or "tool_error")
 
 
-def _failure_reason(context: RunContext, error: StarlingError) -> str:
-    """Return why a task failed; any failure after the deadline is put down to it."""
-    late = context.budget.deadline.passed and not isinstance(error, DeadlineExceededError)
-    return f"{OUT_OF_TIME} {error}" if late else str(error)
-
-
 def _report_start(execution: TaskExecution, attempt: int) -> None:
     """Emit once that an attempt begins; the first one's journal entry is its context."""
     journal, task = execution.context.journal, execution.dispatch["task"]
@@ -244,13 +241,6 @@ def _with_uncertain(context: RunContext, outcome: TaskOutcome, path: str) -> Tas
     return {**found, "unknown": True} if outcome["status"] == "failed" else found
 
 
-def _failed_attempts(execution: TaskExecution, why: _Reason, attempts: int) -> TaskOutcome:
-    """Return the outcome of a task that was tried, with the reasons of refused calls first."""
-    reason = with_refusals(why.text, execution.refused).strip()
-    failed = _failed(execution.dispatch, replace(why, text=reason))
-    return {**failed, "attempts": attempts, "tools": _tools(execution.uses) + _tools_inside(execution.inner)}
-
-
 def _tools(uses: Sequence[FinishedCall]) -> list[ToolUse]:
     return [{"tool": use.name, "status": use.outcome.status} for use in uses]
 
@@ -259,7 +249,7 @@ def _tools_inside(outcomes: Sequence[TaskOutcome]) -> list[ToolUse]:
     return [use for outcome in outcomes for use in outcome["tools"]]
 
 
-def _failed(dispatch: TaskDispatch, why: _Reason) -> TaskOutcome:
+def _failed(dispatch: TaskDispatch, why: _Reason, attempts: int = 0, tools: Sequence[ToolUse] = ()) -> TaskOutcome:
     task = dispatch["task"]
     outcome = TaskOutcome(
         task_id=task["id"],
@@ -267,8 +257,8 @@ def _failed(dispatch: TaskDispatch, why: _Reason) -> TaskOutcome:
         status="failed",
         output="",
         reason=why.text,
-        attempts=0,
-        tools=[],
+        attempts=attempts,
+        tools=list(tools),
         code=why.code,
     )
     return {**outcome, "unknown": True} if why.unknown else outcome
@@ -342,8 +332,6 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
 
 def was_followed(execution: TaskExecution, done: FinishedTask, skill: RecalledSkill) -> bool:
     """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, also in vain."""
-    return (
-        done.followed(skill)
-        if done.output
-        else any(skill.was_followed([(use.name, use.arguments) for use in uses]) for uses in execution.uses_by_attempt)
-    )
+    if done.output:
+        return done.followed(skill)
+    return any(skill.was_followed([(use.name, use.arguments) for use in uses]) for uses in execution.uses_by_attempt)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from brain.agents.turn.agent_runtime import TaskExecution
@@ -11,7 +12,7 @@ from brain.registry.cards import AgentCard
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import RecalledSkill, recalled_from_json
 from starling.core.agents import LLMAgentConfig
-from starling.core.llm import Message
+from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 
 _RESULT_CHARS = 6_000
 _SKILLS_NOTE = (
@@ -55,9 +56,29 @@ def prompt_of(execution: TaskExecution) -> Prompt:
     return prompts[card.name if card.kind == "builtin" else "specialist"]
 
 
-def instruction(config: LLMAgentConfig) -> Xml:
-    """Return the instruction that a user gave a custom agent, unescaped: it is no data."""
-    return Xml(config.behavior_template or "Do what your task says.")
+def model_request(
+    execution: TaskExecution,
+    tools: Sequence[ToolSpec] = (),
+    *,
+    role: ModelRole | None = None,
+    tool_names: Mapping[str, str] = MappingProxyType({}),
+) -> ModelRequest:
+    """Return the next request of an agent, asked of its own role unless `role` names another one."""
+    card, allowance = execution.card, execution.context.allowance
+    return ModelRequest(
+        role=allowance.role(role or card.role),
+        messages=tuple(execution.messages),
+        tools=tuple(tools),
+        max_tokens=allowance.max_tokens,
+        prompt=prompt_of(execution).used,
+        model=card.model,
+        tool_names=tool_names,
+    )
+
+
+def instruction(config: LLMAgentConfig | None) -> Xml:
+    """Return the instruction that a user gave a custom agent, unescaped: it is not data."""
+    return Xml((config.behavior_template if config else None) or "Do what your task says.")
 
 
 def feedback(reasons: Sequence[str]) -> Message:
@@ -91,19 +112,15 @@ def _agent_sections(execution: TaskExecution) -> dict[str, str]:
     card = execution.card
     if execution.runtime == "crewai":
         known = card.persona.backstory if card.persona else None
-        return {"backstory": known or "", "behaviour": _instruction_of(card)}
+        return {"backstory": known or "", "behaviour": instruction(card.config)}
     if card.kind in ("custom", "member"):
         return {"name": card.name, "behaviour": _behaviour(card)}
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
-def _instruction_of(card: AgentCard) -> Xml:
-    return instruction(card.config) if card.config else Xml("Do what your task says.")
-
-
 def _behaviour(card: AgentCard) -> Xml:
     """Return what a custom agent is and does: its persona as data, then its instruction."""
-    told = _instruction_of(card)
+    told = instruction(card.config)
     if card.persona is None:
         return told
     parts = card.persona.model_dump(exclude_none=True).items()

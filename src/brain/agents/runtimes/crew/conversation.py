@@ -11,9 +11,9 @@ from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
-from brain.agents.turn.prompt_building import prompt_of
+from brain.agents.turn.prompt_building import model_request
 from starling.core.errors import LLMInvalidResponse
-from starling.core.llm import Message, ModelReply, ModelRequest, ToolSpec
+from starling.core.llm import Message, ModelReply, ToolSpec
 from starling.core.tools import CONTINUE
 
 _PLACES: Final = re.compile("<<(role|goal|backstory|task)>>")
@@ -103,14 +103,17 @@ class CrewConversation:
         elif self.toolbox.specs and not with_tools:
             execution.messages.append(_LAST_REQUEST)
         position = execution.position
-        request = self._request(self._offered() if with_tools else ())
+        tools = self._offered() if with_tools else ()
+        request = model_request(execution, tools, tool_names=self.toolbox.other_names if tools else {})
         answer = await execution.context.model.ask(execution.path, position, request)
         execution.position += 1
         reply = answer.reply
         calls = reply.tool_calls if with_tools else ()
         execution.messages.append(Message("assistant", reply.content, calls, reasoning=reply.returned_reasoning))
         if not calls:
-            self._end(reply)
+            self.text = reply.content.strip() or joined_results(self.uses)
+            if not self.text:
+                raise LLMInvalidResponse(reply.model, "it answered with neither a tool call nor a word")
             return None
         batch = await ToolCallBatch.announced(
             self.access, execution, self.toolbox, position, calls, replayed=answer.replayed
@@ -149,20 +152,3 @@ class CrewConversation:
         """Return the tools of a request. `continue` is not needed: CrewAI always shows results to the model."""
         tools = tuple(spec for spec in offered(self.toolbox, self.execution) if spec.name != CONTINUE)
         return (*tools, *reading_tools(self.execution, self.toolbox)) if tools else tools
-
-    def _request(self, tools: tuple[ToolSpec, ...]) -> ModelRequest:
-        execution, allowance = self.execution, self.execution.context.allowance
-        return ModelRequest(
-            role=allowance.role(execution.card.role),
-            messages=tuple(execution.messages),
-            tools=tools,
-            max_tokens=allowance.max_tokens,
-            prompt=prompt_of(execution).used,
-            model=execution.card.model,
-            tool_names=self.toolbox.other_names if tools else {},
-        )
-
-    def _end(self, reply: ModelReply) -> None:
-        self.text = reply.content.strip() or joined_results(self.uses)
-        if not self.text:
-            raise LLMInvalidResponse(reply.model, "it answered with neither a tool call nor a word")
