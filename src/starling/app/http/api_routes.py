@@ -20,7 +20,6 @@ from starling.app.http.routes import (
     metrics,
     prompts,
     registry,
-    resume,
     run_calls,
     run_explanation,
     run_records,
@@ -38,7 +37,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         *(agent_run, runs, run_calls, run_explanation, run_records, artifacts),
-        *(cancellation, feedback, resume, approvals),
+        *(cancellation, feedback, approvals),
         *(agents, teams, team_builds, skills, servers, registry, prompts),
         *(kill_switches, start_page, metrics),
     )

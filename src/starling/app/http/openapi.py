@@ -51,8 +51,6 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
         for found in _dataclasses([TypeAdapter[Any](one.field_info.annotation).core_schema for one in fields]):
             if found.__name__ in schemas:
                 schemas[found.__name__]["description"] = inspect.getdoc(found)
-        for model in schemas.values():
-            _restore_nulls(model)
         _add_examples(document)
         return document
 
@@ -79,13 +77,6 @@ def _dataclasses(schema: object) -> Iterator[type]:
     if isinstance(schema, list | tuple):
         for part in cast("Sequence[object]", schema):
             yield from _dataclasses(part)
-
-
-def _restore_nulls(model: dict[str, Any]) -> None:
-    """Put null where it stood in the examples of a model: FastAPI leaves it out of the whole description."""
-    for example in model.get("examples", ()):
-        if isinstance(example, dict):
-            example.update(dict.fromkeys(set(model.get("required", ())) - example.keys()))
 
 
 def _add_examples(document: dict[str, Any]) -> None:

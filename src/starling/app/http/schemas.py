@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from starling.app.runs import acceptance
+from starling.app.runs.acceptance import AcceptedRun, RunRequest
 from starling.core.name_patterns import PRINTABLE_NAME
 from starling.core.run_document.document import RunInterrupt
 from starling.core.runs import RunConfig, RunStatus
@@ -15,15 +15,12 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInter
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
 
-_ID, _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "01a1f8ac-c002-7b1e-9a55-6f2b0d7c9e10"
-
-
 RUN_LOCATION: Final[dict[str, Any]] = {
     "Location": {"description": "The address of the run.", "schema": {"type": "string"}}
 }
 
 
-class RunRequest(BaseModel):
+class RunBody(BaseModel):
     """What a caller asks: a request on a thread, which begins with its first request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,11 +39,9 @@ class RunRequest(BaseModel):
         ),
     ] = "enqueue"
 
-    def request(self) -> acceptance.RunRequest:
+    def request(self) -> RunRequest:
         """Return the request that the body stands for."""
-        return acceptance.RunRequest(
-            self.input, self.thread_id, self.correlation_id, self.config, self.multitask_strategy
-        )
+        return RunRequest(self.input, self.thread_id, self.correlation_id, self.config, self.multitask_strategy)
 
 
 def run_path(run_id: str) -> str:
@@ -64,7 +59,7 @@ class RunAccepted(BaseModel):
     correlation_id: str
 
     @classmethod
-    def of(cls, accepted: acceptance.AcceptedRun) -> Self:
+    def of(cls, accepted: AcceptedRun) -> Self:
         """Return the response body of an accepted run."""
         started = accepted.started
         return cls(

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name, RunRequest, RunWaits
+from starling.app.http.schemas import Name, RunBody, RunWaits
 from starling.app.runs.completion import ended
 from starling.app.services import Services
 from starling.core.events.run_events import Citation, Degradation, Usage
@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 
 
-class ProcessRequest(RunRequest):
+class ProcessRequest(RunBody):
     """The same fields; `message` and `session_id` are other names for `input` and `thread_id`."""
 
     input: str = Field(min_length=1, validation_alias=AliasChoices("input", "message"))
@@ -58,7 +58,7 @@ class ProcessResult(BaseModel):
     },
 )
 async def run(
-    request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
+    request: RunBody, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventStream:
     """Accept a run and stream its events. It continues if the client disconnects: see `/v1/runs/{id}/events`."""
     accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)

@@ -3,15 +3,14 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.http.dependencies import Caller, FromServices
+from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.problems import Problem
 from starling.core.json import storable_text
 from starling.core.run_document.document import Feedback
 from starling.core.secrets.look_alikes import mask_keys
-from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
@@ -30,12 +29,11 @@ class FeedbackRequest(BaseModel):
 
 @router.post("/{run_id}/feedback", summary="Give feedback on a run", responses={422: {"model": Problem}})
 async def give(
-    run_id: UUID, feedback: FeedbackRequest, request: Request, services: FromServices, caller: Caller
+    run_id: UUID, feedback: FeedbackRequest, services: FromServices, caller: Caller, actor: ChangeActor
 ) -> Feedback:
     """Store your feedback on a run of your tenant, in place of an earlier one by the same key.
 
     Where Langfuse is configured, it is the score `user_feedback` of the run's trace.
     """
-    actor = Actor.caller(caller, request.client.host if request.client else "")
     comment = mask_keys(storable_text(feedback.comment))
     return await services.runs.feedback.give(RunKey(caller.tenant, str(run_id)), feedback.score, comment, actor)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, RunRequest, run_path
+from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, RunBody, run_path
 from starling.app.services import Services
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
@@ -108,7 +108,7 @@ class RunPage(BaseModel):
     },
 )
 async def begin(
-    request: RunRequest,
+    request: RunBody,
     response: Response,
     services: FromServices,
     caller: Caller,
