@@ -10,24 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from starling.app.access.local_token import read_token
-from starling.app.cli.platform.api_client import ApiClient
-from starling.app.cli.platform.api_requests import ApiRequests
-from starling.app.cli.platform.api_source import ApiSource
-from starling.app.cli.platform.run_source import StreamedEvent
-from starling.app.cli.run.conversation import Conversation
-from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
-from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
-from starling.app.cli.terminal.output import diagnostics, print_line, progress, results, write
-from starling.app.cli.terminal.prompts import Answer, FixedAnswers
-from starling.app.cli.terminal.run_display import RunDisplay
-from starling.core.errors import StarlingError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -36,18 +22,23 @@ REQUEST = f"What time is it in Lima, how full is this disk, and list the last 3 
 SIMILAR = f"What time is it in Cairo, and list the last 5 commits of {ROOT}."
 GOAL = "A team that watches the disk and the memory of this machine"
 USE = "Use {}: How full is the disk?"
+STARLING = Path(sys.executable).with_name("starling")
+BOLD, RED, GREEN = 1, 31, 32  # codes of a terminal
 STOP_SECONDS = 60
 NOT_OURS = ("DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_DATA_DIR", "STARLING_HOST", "STARLING_MCP_CONFIG")
 PR_SET_PDEATHSIG = 1
+
+
+class DemoError(Exception):
+    """The demo can't go on."""
 
 
 @contextmanager
 def platform() -> Generator[dict[str, Any]]:
     """Run `starling up` for as long as the context lasts; gives what it says when it is ready."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    starling = Path(sys.executable).with_name("starling")
     with subprocess.Popen(
-        [starling, "up", "--json", "--port=0", f"--mcp-config={HERE / 'mcp.json'}"],
+        [STARLING, "up", "--json", "--port=0", f"--mcp-config={HERE / 'mcp.json'}"],
         stdout=subprocess.PIPE,
         text=True,
         cwd=CACHE,
@@ -55,11 +46,8 @@ def platform() -> Generator[dict[str, Any]]:
         preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads yet
     ) as process:
         try:
-            if not diagnostics().is_terminal:
-                write(diagnostics(), "Starting the platform ...\n")
-            with progress("Starting the platform …"):
-                started = ready(process)
-            yield started
+            print("Starting the platform ...", file=sys.stderr, flush=True)
+            yield ready(process)
         finally:
             process.terminate()
             process.wait(STOP_SECONDS)
@@ -87,115 +75,103 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise StarlingError("The platform didn't start; it says why above.")
+        raise DemoError("The platform didn't start; it says why above.")
     return json.loads(line)
 
 
 def introduce(started: dict[str, Any]) -> None:
     """Say what runs, and how the servers are."""
     models = ", ".join(dict.fromkeys(started["models"].values()))
-    print_line(
-        f"Starling {started['version']} at {started['address']}, model {models}, epoch {started['epoch']}", "bold"
-    )
+    say(f"Starling {started['version']} at {started['address']}, model {models}, epoch {started['epoch']}", BOLD)
     for server in started["servers"]:
         trouble = f": {server['error']} {server['remedy']}" if server["error"] else ""
-        print_line(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
+        say(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How a run ended, and which agents had a task approved."""
-
-    status: str = ""
-    agents: set[str] = field(default_factory=set[str])
-
-    def take(self, event: StreamedEvent) -> None:
-        """Take the next event."""
-        if event.type == "task_result" and event.data["status"] == "approved" and "/" not in event.data["path"]:
-            self.agents.add(event.data["agent"])
-        elif event.type == "done":
-            self.status = event.data["status"]
+def say(text: str, style: int = 0) -> None:
+    """Print a line, on a terminal in a style."""
+    print(f"\033[{style}m{text}\033[0m" if style and sys.stdout.isatty() else text, flush=True)
 
 
-def ask(address: str, text: str) -> Outcome:
-    """Send the request and show its stream, then the skills that its tasks used."""
-    print_line(f"\n> {text}\n", "bold")
-    display, outcome = RunDisplay(results()), Outcome()
-    used: list[str] = []
-    for event in ApiClient(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
-        display.feed(event.seq, event.type, event.data)
-        outcome.take(event)
-        if event.type == "task_result":
-            used += [skill["task"] for skill in event.data.get("skills", ()) if skill["followed"]]
-    for task in used:
-        print_line(f"Skill used: {task}", "green")
-    return outcome
+def starling(*arguments: str) -> subprocess.Popen[str]:
+    """Start a command that asks the platform; its output can be read."""
+    command: Sequence[str | Path] = [STARLING, *arguments]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=CACHE, env=environment()
+    )
 
 
-class Approving(FixedAnswers):
-    """Approves the activation of the team where a proof doesn't suffice, and leaves questions to the run."""
-
-    def answer(self, kind: str, _: Mapping[str, Any]) -> Answer:
-        """Return the answer to an interrupt."""
-        return super().answer(kind, _) or {"status": "cancelled", "payload": {}}
-
-
-def archive_teams(api: ApiRequests) -> None:
-    """Archive the teams of earlier demos: requests are not to be given to them."""
-    for team in api.get("/v1/teams")["teams"]:
-        if team["state"] == "active":
-            api.post(f"/v1/teams/{team['name']}/archive")
+def show(*arguments: str) -> bool:
+    """Print the output of a command as it comes, and return whether it succeeded."""
+    with starling(*arguments) as command:
+        assert command.stdout is not None
+        for line in command.stdout:
+            print(line, end="", flush=True)
+    return command.returncode == 0
 
 
-def build(api: ApiRequests) -> tuple[Outcome, str]:
+def documents(*arguments: str) -> list[Any]:
+    """Return the lines of JSON that a command prints."""
+    with starling(*arguments, "--json") as command:
+        assert command.stdout is not None
+        return [json.loads(line) for line in command.stdout]
+
+
+def ask(text: str) -> frozenset[str]:
+    """Send the request and show its stream, then the skills that its tasks used.
+
+    Return the agents with an approved result, none where the run failed.
+    """
+    say(f"\n> {text}\n", BOLD)
+    if not show("ask", text, "--thread", f"demo-{os.getpid()}"):
+        return frozenset()
+    results = [event for event in documents("run", "tail", "last") if event["type"] == "task_result"]
+    for skill in (skill for result in results for skill in result.get("skills", ()) if skill["followed"]):
+        say(f"Skill used: {skill['task']}", GREEN)
+    latest = {result["path"]: result for result in results if "/" not in result["path"]}  # of the run's own plan
+    return frozenset(result["agent"] for result in latest.values() if result["status"] == "approved")
+
+
+def build() -> str:
     """Have a team built, show its proof, and return its name, which is empty where there is none."""
-    print_line(f"\n> team build: {GOAL}\n", "bold")
-    client, outcome = ApiClient(api.url, api.key), Outcome()
-    talk = Conversation(ApiSource(api, lambda: client), RunDisplay(results()), Approving(approve=True))
-    talk.run_id = str(client.start("/v1/teams", {"goal": GOAL})["run_id"])
-    name, number = "", 0
-    for event in client.follow(talk.run_id, 0):
-        talk.event(event)
-        outcome.take(event)
-        if event.type == "published":
-            name, number = event.data["team"], event.data["version"]
-    if name:
-        print_line()
-        print_lines(proof_report_lines(f"{name}@{number}", api.get(f"/v1/teams/{name}/versions/{number}/proof")))
-    return outcome, name
+    say(f"\n> team build: {GOAL}\n", BOLD)
+    if not show("team", "build", GOAL, "--yes"):
+        return ""
+    published = [event for event in documents("run", "tail", "last") if event["type"] == "published"]
+    for event in published:
+        say("")
+        show("team", "show", f"{event['team']}@{event['version']}", "--proof")
+    return published[0]["team"] if published else ""
 
 
-def tour(address: str) -> bool:
+def tour() -> bool:
     """Show requests to specialists, then a team from its goal to a request. Return whether all succeeded."""
-    api = ApiRequests(address, read_token(CACHE / "starling"))  # of its data folder, as commands send it
-    archive_teams(api)
-    asked = [ask(address, text) for text in (REQUEST, SIMILAR)]
-    built, team = build(api)
-    used = ask(address, USE.format(team)) if team else built
-    by_team = built.status == used.status == "succeeded" and team in used.agents
-    return all(map(is_joint_success, asked)) and by_team
+    for team in documents("team", "list")[0]:  # those of earlier demos: requests are not to be given to them
+        if team["state"] == "active":
+            documents("team", "archive", team["name"], "--yes")
+    asked = [is_joint(ask(text)) for text in (REQUEST, SIMILAR)]
+    team = build()
+    return all(asked) and bool(team) and team in ask(USE.format(team))
+
+
+def is_joint(agents: frozenset[str]) -> bool:
+    """Whether at least two specialists contributed."""
+    return sum(name.startswith("mcp_agent_") for name in agents) >= 2
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return 0 where each run succeeded, and at least two specialists or the team contributed to its answer."""
-    install_signal_handlers()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with platform() as started:
             introduce(started)
-            address = started["address"]
-            done = is_joint_success(ask(address, " ".join(arguments))) if arguments else tour(address)
-    except StoppedBySignal as stopped:
-        return stopped.exit_code
-    except StarlingError as error:
-        print_line(str(error), "red")
+            done = is_joint(ask(" ".join(arguments))) if arguments else tour()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except DemoError as error:
+        say(str(error), RED)
         return 1
     return 0 if done else 1
-
-
-def is_joint_success(outcome: Outcome) -> bool:
-    """Whether a run succeeded with results of at least two specialists."""
-    specialists = [name for name in outcome.agents if name.startswith("mcp_agent_")]
-    return outcome.status == "succeeded" and len(specialists) >= 2
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_unknown_server_and_tool_and_a_refused_answer_approve_nothing(shop: Shop
     code, shown = _answered(shop, "n")
 
     assert (server.returncode, "nowhere" in server.stderr) == (2, True)
-    assert (tool.returncode, "`starling server show shop` lists what there is." in tool.stderr) == (2, True)
+    assert (tool.returncode, "`starling server show shop` lists its tools." in tool.stderr) == (2, True)
     assert (code, "orders@example.test" in shown, "Approved" in shown) == (0, True, False)
     assert shop.waiting().keys() == {"order", "find"}
 

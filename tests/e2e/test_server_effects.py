@@ -61,29 +61,22 @@ def test_yes_sets_proposed_effects_and_an_effect_of_the_admin_has_no_proposals(w
     assert (own["proposed"], set(effects(workspace, "own").values())) == ([], {"idempotent"})
 
 
-FILE = """{
-  // the servers of this folder
-  "mcpServers": {
-    "recorder": {
-      "command": %s, "args": %s, // a recorder
-      "x-starling": {"timeout": 9, "tools": {"record": {"approval": "always"}}},
-    },
-  },
-}
-"""
+OPTIONS = {"timeout": 9, "tools": {"record": {"approval": "always"}}}
+PROPOSED = {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid": {"effect": "read"}}}
 
 
-def server_of_a_file(workspace: CliWorkspace) -> Path:
-    """Put the recorder into a file with comments."""
+def server_of_a_file(workspace: CliWorkspace, *, comment: str = "") -> Path:
+    """Put the recorder into a file."""
     command, *arguments = map(str, recorder(workspace))
+    server = {"command": command, "args": arguments, "x-starling": OPTIONS}
     file = workspace.folder / "mcp.json"
-    file.write_text(FILE % (json.dumps(command), json.dumps(arguments)))
+    file.write_text(comment + json.dumps({"mcpServers": {"recorder": server}}))
     file.chmod(0o640)
     workspace.json("registry", "reload")
     return file
 
 
-def test_effects_of_a_server_of_a_file_are_written_into_it_and_its_comments_stay(workspace: CliWorkspace) -> None:
+def test_effects_of_a_server_of_a_file_are_written_into_it(workspace: CliWorkspace) -> None:
     file = server_of_a_file(workspace)
     before = file.read_text()
 
@@ -91,26 +84,35 @@ def test_effects_of_a_server_of_a_file_are_written_into_it_and_its_comments_stay
     unchanged = file.read_text()
     done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
 
-    written = before.replace('"always"}}', '"always"}, "pid": {"effect": "read"}}')
-    assert (unchanged, file.read_text()) == (before, written)
+    written = json.loads(before)
+    written["mcpServers"]["recorder"]["x-starling"] = PROPOSED
+    assert (unchanged, file.read_text()) == (before, json.dumps(written, indent=2) + "\n")
     assert (shown.returncode, "Not written: `--yes` writes this to" in shown.stderr) == (0, True)
-    assert '+      "x-starling": {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid"' in done.stderr
+    assert '+          "pid": {' in done.stderr
     assert "recorder has these effects in epoch 2: pid read." in done.stdout
     assert effects(workspace, "recorder")["pid"] == "read"
     assert (file.stat().st_mode & 0o777, list(workspace.folder.glob(".mcp*"))) == (0o640, [])
 
 
-def test_effects_are_only_shown_where_the_file_says_otherwise_than_what_is_in_use(workspace: CliWorkspace) -> None:
-    file = server_of_a_file(workspace)
-    changed = file.read_text().replace('"timeout": 9', '"timeout": 8')
+@pytest.mark.parametrize(
+    ("comment", "timeout", "reason"),
+    [
+        pytest.param("// mine\n", 9, "has comments, or commas that JSON does not allow", id="comments"),
+        pytest.param("", 8, "has no server recorder with the configuration that is in use", id="not-in-use"),
+    ],
+)
+def test_effects_are_only_shown_where_the_file_has_comments_or_is_not_in_use(
+    workspace: CliWorkspace, comment: str, timeout: int, reason: str
+) -> None:
+    file = server_of_a_file(workspace, comment=comment)
+    changed = file.read_text().replace('"timeout": 9', f'"timeout": {timeout}')
     file.write_text(changed)
 
     done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
 
-    text = "{" + done.stdout.partition("{")[2]
-    said = {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid": {"effect": "read"}}}
-    assert json.loads(text) == said
-    assert "has no server recorder with the configuration that is in use. Write this yourself" in done.stderr
+    assert json.loads("{" + done.stdout.partition("{")[2]) == PROPOSED
+    assert reason in done.stderr
+    assert "Write this yourself into recorder of its mcpServers, then `starling registry reload`" in done.stderr
     assert (effects(workspace, "recorder")["pid"], file.read_text()) == ("unsafe", changed)
 
 
@@ -121,7 +123,7 @@ def test_other_changes_of_the_file_are_left_to_a_reload(workspace: CliWorkspace)
     done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
 
     assert "`starling registry plan` shows what else it changes" in done.stderr
-    assert '"pid": {"effect": "read"}' in file.read_text()
+    assert json.loads(file.read_text())["mcpServers"]["recorder"]["x-starling"] == PROPOSED
     assert effects(workspace, "recorder")["pid"] == "unsafe"
 
 

@@ -14,9 +14,5 @@ def without_comments(text: str) -> str:
 
     So the places in the errors of a JSON parser stay true, which the libraries for such files don't offer.
     """
-    return _TRAILING_COMMA.sub(lambda found: found[1] or " ", with_commas(text))
-
-
-def with_commas(text: str) -> str:
-    """Return `text` with spaces in place of comments only."""
-    return _COMMENT.sub(lambda found: found[1] or _VISIBLE.sub(" ", found[0]), text)
+    plain = _COMMENT.sub(lambda found: found[1] or _VISIBLE.sub(" ", found[0]), text)
+    return _TRAILING_COMMA.sub(lambda found: found[1] or " ", plain)

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.platform.api_client import ApiClient
-from starling.app.cli.platform.api_requests import ApiRequests
-from starling.app.cli.platform.api_source import ApiSource
-from starling.app.cli.platform.run_source import StreamedEvent
+from starling.app.cli.platform.api import Api, StreamedEvent
 from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.terminal.output import results
 from starling.app.cli.terminal.prompts import Prompts
@@ -312,9 +309,8 @@ def test_person_who_follows_a_run_and_may_not_decide_is_asked_once(
     platform.answers = {f"/v1/runs/{RUN}/resume": refused | {"status": 403}}
     platform.events = (APPROVAL,)
     asked: list[str] = []
-    source = ApiSource(ApiRequests(platform.url), lambda: ApiClient(platform.url))
     prompts = Prompts(lambda prompt: asked.append(prompt) or "y")
-    talk = Conversation(source, RunDisplay(results()), prompts, patient=True, run_id=RUN)
+    talk = Conversation(Api(platform.url), RunDisplay(results()), prompts, patient=True, run_id=RUN)
 
     talk.event(StreamedEvent(1, "approval_required", APPROVAL))
 
@@ -359,7 +355,7 @@ def test_person_who_archives_a_team_sees_first_which_teams_use_it(
             [STARLING, "team", "archive", "watch"], folder=workspace.folder, environment=workspace.environment
         ) as terminal,
     ):
-        shown = terminal.until("Archive watch? [y/N] ")
+        shown = terminal.until("Archive watch? [y/N]")
         sent_before = [*platform.sent]
         terminal.type(typed)
         ended = terminal.end()

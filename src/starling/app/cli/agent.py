@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.options import Best, Json, Tenant
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, print_table
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
@@ -22,8 +23,7 @@ _PATH: Final = "/v1/agents"
 _DESCRIPTION_CHARS = 100
 _HASH_CHARS = 12
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Tenant = Annotated[str, typer.Option(help="The tenant of the agents.")]
+_Name = Annotated[str, typer.Argument(help="The agent.")]
 
 
 @app.callback()
@@ -48,8 +48,8 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
         str | None, typer.Option(help="How it sees the conversation: last_messages, none or summary.")
     ] = None,
     reviewer: Annotated[str | None, typer.Option(help="The custom agent that reviews its results.")] = None,
-    tenant: _Tenant = DEFAULT_TENANT,
-    as_json: _Json = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """Create an agent or a new version of it, from a file, from options, or from both; options win."""
     given = {
@@ -62,31 +62,30 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     }
     config = (_read(file) if file else {}) | {field: value for field, value in given.items() if value is not None}
     made = connection_of(context).api(tenant).post(_PATH, config)
-    if as_json:
-        print_json(made)
-        return
-    print_line(f"{made['name']} is in epoch {made['epoch']}, as version {made['version'][:_HASH_CHARS]}.")
+    text = f"{made['name']} is in epoch {made['epoch']}, as version {made['version'][:_HASH_CHARS]}."
+    print_result(made, text, as_json=as_json)
 
 
 @app.command("list")
-def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_json: _Json = False) -> None:
+def list_agents(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """List all agents that runs can use now: specialists, built-in and custom agents."""
+
+    def cells(agent: Document) -> tuple[str, ...]:
+        said = agent["reason"] or shorten(agent["description"], _DESCRIPTION_CHARS, placeholder=" …")
+        return agent["name"], agent["kind"], agent["state"], str(len(agent["tools"])), said
+
     found = connection_of(context).api(tenant).get(_PATH)["agents"]
-    if as_json:
-        print_json(found)
-    elif found:
-        print_table(("NAME", "KIND", "STATE", "TOOLS", "DESCRIPTION"), [_cells(one) for one in found])
-    else:
-        print_line("There are no agents yet. `starling up` makes the first epoch.")
+    empty = "There are no agents yet. `starling up` makes the first epoch."
+    print_list(found, ("NAME", "KIND", "STATE", "TOOLS", "DESCRIPTION"), cells, empty=empty, as_json=as_json)
 
 
 @app.command()
 def find(
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="What an agent is needed for.")],
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many agents are shown.")] = 12,
-    tenant: _Tenant = DEFAULT_TENANT,
-    as_json: _Json = False,
+    limit: Best = 12,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """Find the agents that fit a text best, with the parts of their scores."""
     found = connection_of(context).api(tenant).get(_PATH, query=text, limit=limit)
@@ -102,20 +101,15 @@ def find(
 
 
 @app.command()
-def show(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The agent.")],
-    tenant: _Tenant = DEFAULT_TENANT,
-    as_json: _Json = False,
-) -> None:
+def show(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Show one agent and the versions of a custom agent."""
     found = connection_of(context).api(tenant).get(_path(name))
     if as_json:
         print_json(found)
         return
-    for field, value in _fields(found["agent"]).items():
-        if value:
-            print_line(f"{field:<12} {value}")
+    agent = found["agent"]
+    fields = {field: agent[field] for field in ("name", "kind", "state", "reason", "description")}
+    print_fields(fields | {"tools": ", ".join(agent["tools"])}, 12)
     for version in found["versions"]:
         active = ", active" if version["active"] else ""
         print_line(f"\nversion {version['version'][:_HASH_CHARS]} of {moment(version['created_at'])}{active}")
@@ -123,18 +117,10 @@ def show(
 
 
 @app.command()
-def archive(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The agent.")],
-    tenant: _Tenant = DEFAULT_TENANT,
-    as_json: _Json = False,
-) -> None:
+def archive(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Archive a custom agent: runs accepted from now on don't have it. Its versions are kept."""
-    gone = json.loads(connection_of(context).api(tenant).send("DELETE", _path(name))[1])
-    if as_json:
-        print_json(gone)
-    else:
-        print_line(f"{gone['name']} is archived from epoch {gone['epoch']} on.")
+    gone = connection_of(context).api(tenant).delete(_path(name)).json()
+    print_result(gone, f"{gone['name']} is archived from epoch {gone['epoch']} on.", as_json=as_json)
 
 
 def _path(name: str) -> str:
@@ -157,13 +143,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidRequestError(f"{file} does not contain a JSON object.", 'Write {"id": …, "behavior_template": …}.')
     return document  # pyright: ignore[reportUnknownVariableType]
-
-
-def _fields(agent: Document) -> Mapping[str, str]:
-    fields = {field: agent[field] for field in ("name", "kind", "state", "reason", "description")}
-    return {**fields, "tools": ", ".join(agent["tools"])}
-
-
-def _cells(agent: Document) -> tuple[str, ...]:
-    said = agent["reason"] or shorten(agent["description"], _DESCRIPTION_CHARS, placeholder=" …")
-    return agent["name"], agent["kind"], agent["state"], str(len(agent["tools"])), said

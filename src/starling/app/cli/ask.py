@@ -1,20 +1,15 @@
 """`starling ask`: send a request to the API."""
 
 import sys
-from collections.abc import Mapping
-from threading import Timer
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 from uuid import uuid4
 
 import typer
 
-from starling.app.cli.platform.api_source import show_run_ahead
+from starling.app.cli.options import JsonEvents, No, Yes
+from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import IDLE_SECONDS
 from starling.app.cli.run.conversation import Conversation, conversation, display_for, fixed_answers, follow
-
-if TYPE_CHECKING:
-    from starling.app.cli.platform.api_client import ApiClient
 
 app = typer.Typer(add_completion=False)
 
@@ -32,9 +27,9 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
             show_default=False,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve every call that asks for approval.")] = False,
-    no: Annotated[bool, typer.Option("--no", help="Refuse every call, and answer no questions.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+    yes: Yes = False,
+    no: No = False,
+    as_json: JsonEvents = False,
 ) -> None:
     """Send a request to the API and show the events of its run.
 
@@ -43,9 +38,9 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     """
     fixed = fixed_answers(yes=yes, no=no)
     request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
-    api, source = connection_of(context).conversation(url)
+    api = connection_of(context).conversation(url)
     display = display_for(live=True, as_json=as_json)
-    talk = conversation(source, display, fixed, as_json=as_json)
+    talk = conversation(api, display, fixed, as_json=as_json)
     with display:
         follow(talk, lambda: _read(api, request, talk))
     if talk.status != "succeeded":
@@ -57,17 +52,11 @@ def input_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def _read(api: "ApiClient", request: Mapping[str, Any], talk: Conversation) -> None:
-    idle_timer: Timer | None = None
+def _read(api: Api, request: Document, talk: Conversation) -> None:
     try:
-        for event in api.ask(request):
-            talk.run_id = talk.display.run_id = api.run_id
-            talk.event(event)
-            if event.type == "run_started":
-                idle_timer = Timer(IDLE_SECONDS, show_run_ahead, (api, api.run_id, talk))
-                idle_timer.daemon = True
-                idle_timer.start()
+        with api.showing_run_ahead(talk):
+            for event in api.ask(request):
+                talk.run_id = talk.display.run_id = api.run_id
+                talk.event(event)
     finally:
         talk.run_id = talk.run_id or api.run_id
-        if idle_timer is not None:
-            idle_timer.cancel()

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from starling.app.cli.platform.api_client import ApiClient
-    from starling.app.cli.platform.api_requests import Api
-    from starling.app.cli.platform.reconnection import Relocate
-    from starling.app.cli.platform.run_source import RunSource
+    from starling.app.cli.platform.api import Api
     from starling.app.telemetry.build_info import BuildInfo
     from starling.core.settings.schema import Settings
-
-
-def stream_client(url: str, key: str, relocate: "Relocate") -> "ApiClient":
-    """Return the client for event streams. Imports httpx."""
-    from starling.app.cli.platform.api_client import ApiClient
-
-    return ApiClient(url, key, relocate)
 
 
 def up_services():
@@ -42,15 +32,6 @@ def checked_settings(context: typer.Context) -> "Settings":
     from starling.app.cli.platform.command_settings import settings_of
 
     return settings_of(context)
-
-
-def database_source(context: typer.Context, tenant: str) -> "RunSource":
-    """Return the runs of a tenant as the database has them. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
-    from starling.app.cli.platform.database_api import DatabaseApi
-    from starling.app.cli.platform.database_source import DatabaseSource
-
-    settings = checked_settings(context)
-    return DatabaseSource(DatabaseApi(settings, tenant), settings, tenant)
 
 
 def database_api(context: typer.Context, tenant: str) -> "Api":
@@ -102,10 +83,3 @@ def team_schema() -> Mapping[str, Any]:
     from starling.core.teams import spec as teams
 
     return teams.team_schema()
-
-
-def yaml_file():
-    """Return the module that reads YAML. Imports PyYAML."""
-    from starling.app.cli.platform import yaml_file
-
-    return yaml_file

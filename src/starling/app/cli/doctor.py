@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.options import Json
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
 from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.model_trial import ModelReport, try_models
 from starling.app.doctor.runner import run_checks
@@ -35,7 +36,7 @@ def doctor(
     try_model: Annotated[
         bool, typer.Option("--model", help="Try ten abilities of the model instead, within two minutes.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check Python, Postgres, disk, clock, models, MCP servers and configured services; suggest remedies.
 
@@ -52,10 +53,7 @@ def doctor(
     settings = with_servers_found_here(settings_of(context))
     with progress("Looking …"):
         findings = run_until_stopped(run_checks(settings))
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        _say(findings)
+    print_result([asdict(finding) for finding in findings], lambda: _say(findings), as_json=as_json)
     if any(finding.state == "problem" for finding in findings):
         raise typer.Exit(1)
 
@@ -65,9 +63,8 @@ def _try_models(settings: Settings, model: str | None, *, as_json: bool) -> None
         reports = run_until_stopped(try_models(settings, model))
     if as_json:
         print_json({"models": [_as_json(report) for report in reports]})
-    else:
-        for report in reports:
-            _say_report(report)
+    for report in () if as_json else reports:
+        _say_report(report)
     if any(report.fails for report in reports):
         raise typer.Exit(1)
 

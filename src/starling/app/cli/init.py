@@ -3,10 +3,11 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
+from starling.app.cli.options import Json
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.errors import ConfigurationError
 
@@ -91,7 +92,7 @@ approval: unsafe
 
 
 @app.command()
-def init(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def init(as_json: Json = False) -> None:
     """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed."""
     files = {"mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)), "starling.yaml": _SETTINGS}
     written = [name for name, text in files.items() if _write(Path(name), text)]

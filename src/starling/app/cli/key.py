@@ -7,12 +7,12 @@ import typer
 
 from mcp_gateway.registration.repository import ServerRow
 from starling.app.access.keys import KeySpec
+from starling.app.cli.id_name import SHORTEST
+from starling.app.cli.options import Full, Json, OneTenant, Utc
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.durations import parse_duration
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
-from starling.app.cli.terminal.short_ids import short_ids
+from starling.app.cli.terminal.formats import moment, parse_duration, short_ids
+from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_list, print_result, write
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.core.errors import InvalidRequestError
@@ -23,10 +23,7 @@ from starling.infra.postgres.keys import StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-_SHORTEST = 4  # characters of the end of an id
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
-
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -50,7 +47,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     expires: Annotated[
         str | None, typer.Option(help="Lifetime, such as 12h, 30d or 8w. Default: it never expires.")
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Create a key and print it, alone on standard output. It cannot be shown again."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
@@ -69,36 +66,31 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("list")
 def list_keys(
-    context: typer.Context,
-    tenant: Annotated[str | None, typer.Option(help="Keys of this tenant only.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show whole ids.")] = False,
-    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
-    as_json: _Json = False,
+    context: typer.Context, tenant: OneTenant = None, full: Full = False, utc: Utc = False, as_json: Json = False
 ) -> None:
     """List keys, oldest first, also revoked and expired ones."""
     rows = run_until_stopped(_list(settings_of(context), tenant))
-    if as_json:
-        print_json([_document(row) for row in rows])
-    elif rows:
-        ids = [row.id for row in rows]
-        shown = ids if full else short_ids(ids)
-        print_table(_COLUMNS, [_cells(row, each, utc=utc) for row, each in zip(rows, shown, strict=True)])
-    else:
-        print_line("There are no keys. `starling key create NAME` makes one.")
+    ids = [row.id for row in rows]
+    shown = dict(zip(ids, ids if full else short_ids(ids), strict=True))
+
+    def cells(row: StoredKey) -> tuple[str, ...]:
+        reaches = ", ".join([*sorted(row.grant.servers), *sorted(row.grant.tools)]) if row.grant else "everything"
+        times = [moment(each, utc=utc) if each else "never" for each in (row.expires_at, row.last_used_at)]
+        return shown[row.id], row.tenant, row.name, row.state, ", ".join(sorted(row.scopes)), reaches, *times
+
+    empty = "There are no keys. `starling key create NAME` makes one."
+    print_list(rows, _COLUMNS, cells, empty=empty, as_json=as_json, document=_document)
 
 
 @app.command()
 def revoke(
     context: typer.Context,
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, or at least 4 characters of its end.")],
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Revoke a key: new calls are refused, and its open streams end within seconds."""
     row = run_until_stopped(_revoke(settings_of(context), key))
-    if as_json:
-        print_json(_document(row))
-    else:
-        print_line(f"{row.name}'s key {row.id} is revoked.")
+    print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)
 
 
 async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
@@ -129,7 +121,7 @@ async def _revoke(settings: Settings, key: str) -> StoredKey:
 def _id_ending_in(ids: Sequence[str], ending: str) -> str:
     """Return the only id with this ending; `ending` itself where there is none, or it is too short for one."""
     digits = ending.removeprefix("…").replace("-", "").lower()
-    found = [each for each in ids if len(digits) >= _SHORTEST and each.replace("-", "").endswith(digits)]
+    found = [each for each in ids if len(digits) >= SHORTEST and each.replace("-", "").endswith(digits)]
     if len(found) > 1:
         raise InvalidRequestError(f"The ids of {len(found)} keys end in {ending}: {', '.join(found)}.", "Write more.")
     return found[0] if found else ending
@@ -147,10 +139,3 @@ def _document(row: StoredKey) -> dict[str, Any]:
         "expires_at": row.expires_at.isoformat() if row.expires_at else None,
         "last_used_at": row.last_used_at.isoformat() if row.last_used_at else None,
     }
-
-
-def _cells(row: StoredKey, shown: str, *, utc: bool) -> tuple[str, ...]:
-    reaches = ", ".join([*sorted(row.grant.servers), *sorted(row.grant.tools)]) if row.grant else "everything"
-    scopes = ", ".join(sorted(row.scopes))
-    times = [moment(each, utc=utc) if each else "never" for each in (row.expires_at, row.last_used_at)]
-    return shown, row.tenant, row.name, row.state, scopes, reaches, *times

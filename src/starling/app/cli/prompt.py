@@ -5,18 +5,18 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.options import Json
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
+from starling.app.cli.terminal.output import print_fields, print_line, print_list, print_result, progress
 from starling.app.cli.terminal.wordings import HASH_CHARS, place, source
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _PATH: Final = "/v1/prompts"
 _LANGFUSE: Final = "langfuse"  # the source, among the names of prompts in warnings
+_ASKING: Final = "Asking the sources of prompts …"
 DIFFERENCES: Final = 10  # the exit code where there are some
-
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -25,14 +25,16 @@ def root() -> None:
 
 
 @app.command("list")
-def list_prompts(context: typer.Context, as_json: _Json = False) -> None:
+def list_prompts(context: typer.Context, as_json: Json = False) -> None:
     """List the prompts in force: where each text is from, its hash, and since which epoch."""
-    found = connection_of(context).api().get(_PATH)
-    if as_json:
-        print_json(found["prompts"])
-        return
-    rows = [(one["name"], source(one), one["hash"][:HASH_CHARS], str(one["since"])) for one in found["prompts"]]
-    print_table(("NAME", "SOURCE", "HASH", "SINCE EPOCH"), rows)
+
+    def cells(one: Document) -> tuple[str, ...]:
+        return one["name"], source(one), one["hash"][:HASH_CHARS], str(one["since"])
+
+    found = connection_of(context).api().get(_PATH)["prompts"]
+    print_list(
+        found, ("NAME", "SOURCE", "HASH", "SINCE EPOCH"), cells, empty="There are no prompts yet.", as_json=as_json
+    )
 
 
 @app.command()
@@ -40,49 +42,47 @@ def show(
     context: typer.Context,
     wanted: Annotated[str, typer.Argument(metavar="NAME|HASH", help="A prompt in force, or the hash of any text.")],
     text: Annotated[bool, typer.Option("--text", help="Print only the text, as Langfuse or a file takes it.")] = False,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show the text of a prompt: by its name the one in force, or any by its hash or how that begins."""
     found = connection_of(context).api().get(f"{_PATH}/{quote(wanted, safe='')}")
-    if as_json:
-        print_json(found)
-        return
-    if not text:
-        for field, value in _fields(found).items():
-            print_line(f"{field:<10} {value}")
+    if not (text or as_json):
+        label = f", label {found['label']}" if found["label"] else ""
+        fields = {
+            "name": found["name"],
+            "hash": found["hash"],
+            "source": f"{source(found)}{label}",
+            "in force": "yes" if found["in_force"] else "no",
+            "variables": ", ".join(found["variables"]),
+        }
+        print_fields(fields, 10)
         print_line()
-    print_line(found["text"])
+    print_result(found, found["text"], as_json=as_json)
 
 
 @app.command()
 def diff(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="One prompt; default: all.")] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Compare the texts in force with those that their sources have now. Exits with 10 if some differ."""
-    with progress("Asking the sources of prompts …"):
-        found = connection_of(context).api().get(f"{_PATH}/diff", **({"name": name} if name else {}))
-    if as_json:
-        print_json(found)
-    else:
-        _print_differences(found)
+    with progress(_ASKING):
+        found = connection_of(context).api().get(f"{_PATH}/diff", name=name)
+    print_result(found, lambda: _print_differences(found), as_json=as_json)
     if found["changes"]:
         raise typer.Exit(DIFFERENCES)
 
 
 @app.command()
-def pull(context: typer.Context, as_json: _Json = False) -> None:
+def pull(context: typer.Context, as_json: Json = False) -> None:
     """Fetch and store the texts that the sources have now, for a reload at which Langfuse can't be reached.
 
     No run gets them before `starling registry reload`. Exits with 1 if Langfuse can't be asked.
     """
-    with progress("Asking the sources of prompts …"):
+    with progress(_ASKING):
         found = connection_of(context).api().post(f"{_PATH}/pull")
-    if as_json:
-        print_json(found)
-    else:
-        _print_pulled(found)
+    print_result(found, lambda: _print_pulled(found), as_json=as_json)
     if _is_unasked(found):
         raise typer.Exit(1)
 
@@ -120,14 +120,3 @@ def _is_unasked(found: Document) -> bool:
 def _print_warnings(found: Document) -> None:
     for prompt, why in found["warnings"].items():
         print_line(f"! prompt {prompt}: {why}", "yellow")
-
-
-def _fields(found: Document) -> dict[str, str]:
-    label = f", label {found['label']}" if found["label"] else ""
-    return {
-        "name": found["name"],
-        "hash": found["hash"],
-        "source": f"{source(found)}{label}",
-        "in force": "yes" if found["in_force"] else "no",
-        "variables": ", ".join(found["variables"]),
-    }

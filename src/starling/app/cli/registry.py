@@ -7,12 +7,12 @@ from typing import Annotated, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.platform.api_requests import with_query
+from starling.app.cli.options import Json, Latest, Utc
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import Connection, connection_of
-from starling.app.cli.platform.run_source import Document
 from starling.app.cli.platform.settings_file import MCP_FILE, is_here
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, progress, write
+from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_list, progress, write
 from starling.app.cli.terminal.wordings import place
 from starling.core.errors import ConfigurationError
 
@@ -20,6 +20,11 @@ _PATH: Final = "/v1/registry"
 _LISTING_SECONDS: Final = 600.0  # servers are started one after another where there are many
 _REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams", "tool_settings")
 _LATER: Final = ("quarantined", "prompts", "prompt_warnings")  # which platforms of earlier versions don't report
+_WARNINGS: Final = {
+    "prompt_warnings": "prompt {}",
+    "broken_agents": "agent {} can't work then",
+    "broken_teams": "team {} lacks something then",
+}
 CHANGES = 10  # the exit code of a plan that isn't empty
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -28,7 +33,6 @@ _File = Annotated[
     Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
 ]
 _Relist = Annotated[bool, typer.Option("--relist", help="Also list the tools of unchanged servers again.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -37,26 +41,21 @@ def root() -> None:
 
 
 @app.command("list")
-def list_epochs(
-    context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 20,
-    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
-    as_json: _AsJson = False,
-) -> None:
+def list_epochs(context: typer.Context, limit: Latest = 20, utc: Utc = False, as_json: Json = False) -> None:
     """List the epochs: who made each and when, what changed, and how many runs use it."""
+
+    def cells(epoch: Document) -> Sequence[str]:
+        state = "active" if epoch["active"] else "closed" if epoch["closed_at"] else "held" if epoch["runs"] else "open"
+        made, by = moment(epoch["created_at"], utc=utc), f"{epoch['actor']}, {epoch['origin']}"
+        return str(epoch["number"]), state, made, by, str(epoch["runs"]), ", ".join(_briefly(epoch["changes"]))
+
     found = connection_of(context).api().get(_PATH, limit=limit)["epochs"]
-    if as_json:
-        print_json(found)
-    elif found:
-        print_table(
-            ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record, utc=utc) for record in found]
-        )
-    else:
-        print_line("There is no epoch yet. `starling up` or `starling registry reload` makes one.")
+    empty = "There is no epoch yet. `starling up` or `starling registry reload` makes one."
+    print_list(found, ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), cells, empty=empty, as_json=as_json)
 
 
 @app.command()
-def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
+def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: Json = False) -> None:
     """Show what a reload would change, without changing anything.
 
     New and changed servers are started and listed; without a file only prompts are compared. Exits with 0 if nothing
@@ -69,7 +68,7 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
 
 
 @app.command()
-def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
+def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: Json = False) -> None:
     """Replace the servers that came from files by those of this file, in every process. `plan` shows the changes.
 
     Servers added with `starling server add` are kept, and all of them without a file. Prompts take the texts that their
@@ -88,7 +87,7 @@ def rollback(
             min=1, max=2**63 - 1, help="The epoch to go back to; default: the one before servers last changed."
         ),
     ] = None,
-    as_json: _AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Make a new epoch with the servers of an earlier one. Tenants keep their agents and teams.
 
@@ -110,9 +109,9 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
         write(diagnostics(), "There is no mcpServers file here (--mcp-config): servers stay as they are.\n")
         with progress("Asking the sources of prompts …"):
             return connection.api().post(f"{_PATH}/{what}", seconds=_LISTING_SECONDS)
-    servers, path = deferred.read_servers(file), with_query(f"{_PATH}/{what}", relist=str(relist).lower())
+    servers = deferred.read_servers(file)
     with progress("Listing new and changed servers …"):
-        return connection.api().post(path, servers, seconds=_LISTING_SECONDS)
+        return connection.api().post(f"{_PATH}/{what}", servers, seconds=_LISTING_SECONDS, relist=str(relist).lower())
 
 
 def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
@@ -130,19 +129,17 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
             print_line(
                 f"  ! {server}.{tool} is quarantined: {why} `starling server approve {server}` shows it.", "yellow"
             )
-    for prompt, why in report.get("prompt_warnings", {}).items():
-        print_line(f"  ! prompt {prompt}: {why}", "yellow")
-    for agent, why in report["broken_agents"].items():
-        print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
-    for team, why in report["broken_teams"].items():
-        print_line(f"  ! team {team} lacks something then: {why}", "yellow")
+    for part, said in _WARNINGS.items():
+        for name, why in report.get(part, {}).items():
+            print_line(f"  ! {said.format(name)}: {why}", "yellow")
     for tool, names in report.get("tool_settings", {}).items():
         print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
 
 
 def _lines(changes: Document) -> Iterator[str]:
     for mark, name in _marked(changes["servers"]):
-        what = [*changes["details"].get(name, ()), *_tools(changes["tools"].get(name, {}))]
+        tools = [f"{mark}{tool}" for mark, tool in _marked(changes["tools"].get(name, {}))]
+        what = [*changes["details"].get(name, ()), *tools]
         yield f"{mark} server {name}" + (f": {', '.join(what)}" if what else "")
     for kind in ("agent", "team"):
         yield from (f"{mark} {kind} {name}" for mark, name in _marked(changes[f"{kind}s"]))
@@ -158,17 +155,6 @@ def _prompt_lines(report: Document) -> Iterator[str]:
 def _marked(names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     for mark, kind in (("+", "added"), ("~", "changed"), ("-", "removed")):
         yield from ((mark, name) for name in names.get(kind, ()))
-
-
-def _tools(names: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{mark}{name}" for mark, name in _marked(names)]
-
-
-def _cells(epoch: Document, *, utc: bool) -> Sequence[str]:
-    state = "active" if epoch["active"] else "closed" if epoch["closed_at"] else "held" if epoch["runs"] else "open"
-    made = moment(epoch["created_at"], utc=utc)
-    what = ", ".join(_briefly(epoch["changes"]))
-    return str(epoch["number"]), state, made, f"{epoch['actor']}, {epoch['origin']}", str(epoch["runs"]), what
 
 
 def _briefly(changes: Document) -> Iterator[str]:

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
 from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
-from starling.app.cli.platform.api_requests import ApiRequests
-from starling.app.cli.platform.connection import Connection, connection_of
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.options import Json
+from starling.app.cli.platform.api import Api
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.terminal.output import print_fields, print_line, print_result
 from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings.client import EMBEDDED, ClientSettings
 
 app = typer.Typer(add_completion=False)
 
@@ -43,66 +45,48 @@ class Status:
 
 
 @app.command()
-def status(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def status(context: typer.Context, as_json: Json = False) -> None:
     """Show whether Starling runs on this data folder: address, version, database, servers and unfinished runs.
 
     Looks at the address in STARLING_URL where none runs here. Exits with 0 if it is ready, with 3 otherwise.
     """
-    connection = connection_of(context)
-    found, whose = _look(connection), _whose(connection)
-    if as_json:
-        print_json(asdict(found))
-    else:
-        _print(found, whose)
+    settings = connection_of(context).settings
+    here = find_platform(settings.data_dir)
+    found = _look(settings, here)
+    by_key = settings.api_key and not (here and here.keyless)
+    whose = "the tenant of your key" if by_key else f"the tenant {DEFAULT_TENANT}"
+    print_result(asdict(found), lambda: _print(found, whose), as_json=as_json)
     if not found.ready:
         raise typer.Exit(NOT_RUNNING)
 
 
-def _look(connection: Connection) -> Status:
-    settings = connection.settings
-    folder, here = str(settings.data_dir), find_platform(settings.data_dir)
+def _look(settings: ClientSettings, here: RunningPlatform | None) -> Status:
+    folder = str(settings.data_dir)
     if here is None and not settings.url:
         return Status(running=False, data_dir=folder)
     key = read_token(settings.data_dir) if here and here.keyless else settings.api_key
-    api = ApiRequests(here.address if here else settings.url, key)
-    known: dict[str, Any] = _known(here) | {"address": api.url, "data_dir": folder}
+    address = here.address if here else settings.url
+    known: dict[str, Any] = {"address": address, "data_dir": folder}
+    if here is not None:
+        database = here.database if here.database == EMBEDDED else "DATABASE_URL"
+        known |= {"version": here.version, "pid": here.pid, "database": database}
     try:
+        api = Api(address, key)
         ready = api.get("/ready")
     except StarlingError as error:
         return Status(running=here is not None, reason=str(error), **known)
-    may_ask = bool(api.key) or here is None or here.keyless
-    runs = _counted(api) if may_ask else None
-    servers = _servers(ready["servers"]) if runs is not None else None
+    runs = _counted(api) if key or here is None or here.keyless else None
+    degraded = [server["name"] for server in ready["servers"] if server["state"] == "degraded"]
+    servers = {"ready": len(ready["servers"]) - len(degraded), "degraded": degraded} if runs is not None else None
     return Status(running=True, ready=True, epoch=ready["epoch"], servers=servers, runs=runs, **known)
 
 
-def _known(here: RunningPlatform | None) -> dict[str, Any]:
-    if here is None:
-        return {}
-    database = here.database if here.database == "embedded" else "DATABASE_URL"
-    return {"version": here.version, "pid": here.pid, "database": database}
-
-
-def _counted(api: ApiRequests) -> Mapping[str, int] | None:
+def _counted(api: Api) -> Mapping[str, int] | None:
     """Return the number of unfinished runs by status, None where the API needs another key."""
     try:
         return {name: len(api.get("/v1/runs", status=name, limit=_MOST)["runs"]) for name in _UNFINISHED}
     except (InvalidRequestError, ForbiddenError):
         return None
-
-
-def _servers(found: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    degraded = [server["name"] for server in found if server["state"] == "degraded"]
-    return {"ready": len(found) - len(degraded), "degraded": degraded}
-
-
-def _whose(connection: Connection) -> str:
-    """Return the tenant whose runs are counted, as `_look` asks for them."""
-    here = find_platform(connection.settings.data_dir)
-    by_key = connection.settings.api_key and not (here and here.keyless)
-    return "the tenant of your key" if by_key else f"the tenant {DEFAULT_TENANT}"
 
 
 def _print(found: Status, whose: str) -> None:
@@ -111,25 +95,18 @@ def _print(found: Status, whose: str) -> None:
         return
     state = "runs" if found.ready else "is not ready"
     print_line(f"Starling {f'{found.version} ' if found.version else ''}{state} at {found.address}", "bold")
-    lines = {
+    database = f"Postgres of {found.database}" if found.database else ""
+    fields = {
         "reason": found.reason,
         "process": str(found.pid or ""),
-        "database": _database(found),
+        "database": f"embedded Postgres in {found.data_dir}" if found.database == EMBEDDED else database,
         "epoch": str(found.epoch or ""),
         "servers": _servers_text(found.servers),
         "runs": _runs_text(found.runs, whose),
     }
-    for name, text in lines.items():
-        if text:
-            print_line(f"  {name:<8} {text}")
+    print_fields(fields, 8, indent="  ")
     if found.ready and found.runs is None:
         print_line("Servers and runs are shown with a key: set STARLING_API_KEY.")
-
-
-def _database(found: Status) -> str:
-    if found.database == "embedded":
-        return f"embedded Postgres in {found.data_dir}"
-    return f"Postgres of {found.database}" if found.database else ""
 
 
 def _servers_text(servers: Mapping[str, Any] | None) -> str:

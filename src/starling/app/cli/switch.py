@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli.platform.api_requests import with_query
+from starling.app.cli.options import Json, Reason, Utc
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import print_line, print_list, print_result
 from starling.core.principal import SHARED
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -32,9 +32,7 @@ class Kind(StrEnum):
 
 _Kind = Annotated[Kind, typer.Argument(help="What to switch.")]
 _Name = Annotated[str, typer.Argument(help="Its name; the tenant * means all tenants.")]
-_Tenant = Annotated[str, typer.Option(help="The tenant for which an agent or server is off; default: all.")]
-_Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Owner = Annotated[str, typer.Option("--tenant", help="The tenant for which an agent or server is off; default: all.")]
 
 
 @app.callback()
@@ -43,35 +41,28 @@ def root() -> None:
 
 
 @app.command("list")
-def list_switches(context: typer.Context, utc: _Utc = False, as_json: _Json = False) -> None:
+def list_switches(context: typer.Context, utc: Utc = False, as_json: Json = False) -> None:
     """List what is switched off, latest first."""
+
+    def cells(switch: Document) -> tuple[str, ...]:
+        since = moment(switch["created_at"], utc=utc)
+        return switch["kind"], switch["name"], switch["tenant"], since, switch["actor"], switch["reason"]
+
     found = connection_of(context).api().get(_PATH)["switches"]
-    if as_json:
-        print_json(found)
-    elif found:
-        print_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), [_cells(switch, utc=utc) for switch in found])
-    else:
-        print_line("Nothing is switched off.")
+    columns = ("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON")
+    print_list(found, columns, cells, empty="Nothing is switched off.", as_json=as_json)
 
 
 @app.command()
 def off(
-    context: typer.Context,
-    kind: _Kind,
-    name: _Name,
-    reason: Annotated[str, typer.Option(help="The reason; callers and models see it.")],
-    tenant: _Tenant = SHARED,
-    as_json: _Json = False,
+    context: typer.Context, kind: _Kind, name: _Name, reason: Reason, tenant: _Owner = SHARED, as_json: Json = False
 ) -> None:
     """Stop all tool calls of a server, an agent or a tenant, within two seconds and in every run."""
     body = {"kind": kind.value, "name": name, "tenant": tenant, "reason": reason}
     switch = connection_of(context).api().put(_PATH, body)
     missing = switch.pop("missing")
-    if as_json:
-        print_json(switch)
-        return
-    print_line(outcome_text(kind, name, tenant, "switched off"))
-    if missing is not None:
+    print_result(switch, outcome_text(kind, name, tenant, "switched off"), as_json=as_json)
+    if missing is not None and not as_json:
         whose = "" if missing["tenant"] == SHARED else f" for tenant {missing['tenant']!r}"
         print_line(
             f"There is no {missing['kind']} {missing['name']!r}{whose} now: it will be off if it comes. "
@@ -80,14 +71,11 @@ def off(
 
 
 @app.command()
-def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARED, as_json: _Json = False) -> None:
+def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Owner = SHARED, as_json: Json = False) -> None:
     """Allow tool calls again."""
-    connection_of(context).api().send("DELETE", with_query(_PATH, kind=kind.value, name=name, tenant=tenant))
-    if as_json:
-        owner = name if kind is Kind.TENANT else tenant
-        print_json({"kind": kind.value, "name": name, "tenant": owner})
-    else:
-        print_line(outcome_text(kind, name, tenant, "switched on again"))
+    connection_of(context).api().delete(_PATH, kind=kind.value, name=name, tenant=tenant)
+    switched = {"kind": kind.value, "name": name, "tenant": name if kind is Kind.TENANT else tenant}
+    print_result(switched, outcome_text(kind, name, tenant, "switched on again"), as_json=as_json)
 
 
 def outcome_text(kind: Kind, name: str, tenant: str, what: str) -> str:
@@ -96,8 +84,3 @@ def outcome_text(kind: Kind, name: str, tenant: str, what: str) -> str:
         return f"Tool calls of all tenants are {what}."
     whose = "" if kind is Kind.TENANT or tenant == SHARED else f" of tenant {tenant}"
     return f"The {kind.value} {name}{whose} is {what}."
-
-
-def _cells(switch: Document, *, utc: bool) -> tuple[str, ...]:
-    since = moment(switch["created_at"], utc=utc)
-    return switch["kind"], switch["name"], switch["tenant"], since, switch["actor"], switch["reason"]

@@ -196,7 +196,7 @@ _STREAMS = ("/v1/agent/run", f"/v1/runs/{_RUN}/events")
 # Reads commands, a line of JSON each; writes the exit code of each, its output, and the packages that it has imported.
 _FORKS = """
 import json, os, sys, tempfile
-import starling.app.cli.platform.api_client, starling.app.cli.terminal.output
+import starling.app.cli.platform.api, starling.app.cli.terminal.output
 from starling.app.cli import main
 
 def run(folder, arguments, output):

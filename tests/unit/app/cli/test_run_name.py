@@ -1,38 +1,32 @@
 """The run that a command names: id, ending, `last`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+import httpx
 import pytest
 
-from starling.app.cli.platform.run_source import Document, RunSource, Wanted
+from starling.app.cli.platform.api import Api
 from starling.app.cli.run.run_name import find_run
-from starling.app.cli.terminal.short_ids import short_ids
+from starling.app.cli.terminal.formats import short_ids
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 FIRST = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 SECOND = "01a1f8ac-cbf5-7cdd-97b7-5ad5f773744e"
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Lists these runs, latest first."""
-
-    ids: Sequence[str]
-
-    def runs(self, wanted: Wanted) -> Sequence[Document]:
-        ending = wanted.ending or ""
-        found = [each for each in self.ids if each.replace("-", "").endswith(ending)]
-        return [_run(each) for each in found[: wanted.limit]]
-
-
 def _run(run_id: str) -> dict[str, Any]:
-    return {"id": run_id, "status": "failed", "created_at": "2026-11-20T11:12:01Z", "input": "What time\nis it?"}
+    return {"run_id": run_id, "status": "failed", "created_at": "2026-11-20T11:12:01Z", "input": "What time\nis it?"}
 
 
-def listed(*ids: str) -> RunSource:
-    return cast("RunSource", Listed(ids))
+def listed(*ids: str) -> Api:
+    """Return an API that lists these runs, latest first."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        query = request.url.params
+        found = [each for each in ids if each.replace("-", "").endswith(query.get("ending", ""))]
+        return httpx.Response(200, json={"runs": [_run(each) for each in found[: int(query["limit"])]], "next": None})
+
+    return Api("http://test", transport=httpx.MockTransport(answer))
 
 
 @pytest.mark.parametrize(

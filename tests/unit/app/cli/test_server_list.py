@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from starling.app.cli.server.queries import row_of
-from starling.app.cli.terminal.moments import moment
+from starling.app.cli.terminal.formats import moment
 
 SERVER: dict[str, Any] = {
     "name": "time",

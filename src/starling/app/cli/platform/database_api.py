@@ -1,49 +1,81 @@
 """The routes of the API over the database, called within this process: for commands without a running platform."""
 
+import asyncio
 import logging
-from dataclasses import dataclass
 
 import httpx
 
-from starling.app.cli.platform.api_requests import JSON_LINES, Api, refusal
+from starling.app.cli.platform.api import IDLE_SECONDS, Api, RunWatcher, StreamedEvent
 from starling.app.cli.signals import run_until_stopped
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.http.api_routes import make_app_for
+from starling.app.services import RunServices
+from starling.core.background_tasks import in_background
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings
+from starling.infra.postgres.runs.acceptance import RunKey
 
 _URL = "http://cli"  # never connected to
 _CLIENT = ("cli", 0)  # what the audit has as the origin of changes
 
 
-@dataclass(frozen=True, slots=True)
 class DatabaseApi(Api):
     """The API for a tenant of this machine, with all scopes; each request opens the database.
 
     Raises DatabaseUnavailableError, DatabaseUnsuitableError, and what the API refuses.
     """
 
-    settings: Settings
-    tenant: str
+    in_process = True
 
-    @property
-    def place(self) -> str:
-        return "the database"
+    def __init__(self, settings: Settings, tenant: str) -> None:
+        super().__init__(_URL, transport=_Routes(settings, tenant))
+        self.tenant = tenant
+        self._settings = settings
 
-    def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
-        """Return the media type and the content of the answer to a request that was not refused."""
-        answer = run_until_stopped(self._exchange(method, path, body))
-        if answer.is_error:
-            raise refusal(path, answer.status_code, answer.content)
-        return answer.headers.get("content-type", "").partition(";")[0], answer.content
+    def watch(self, run_id: str, after: int, watcher: RunWatcher) -> None:
+        """Pass on each event after number `after`: a response of routes in this process can't be read as a stream."""
+        run_until_stopped(self._watch(RunKey(self.tenant, run_id), after, watcher))
 
-    async def _exchange(self, method: str, path: str, body: object) -> httpx.Response:
+    async def _watch(self, key: RunKey, after: int, watcher: RunWatcher) -> None:
+        async with (
+            open_services(self._settings, find_database(self._settings)) as services,
+            in_background(_show_run_ahead(services.runs, key, watcher), "show-run-ahead"),
+        ):
+            await services.runs.documents.row(key)
+            async for event in services.runs.reader.follow(key, after=after):
+                watcher.event(StreamedEvent(event.seq, event.type, event.data))
+
+
+class _Routes(httpx.BaseTransport):
+    """Answers requests by the routes of the API."""
+
+    def __init__(self, settings: Settings, tenant: str) -> None:
+        self._settings = settings
+        self._caller = Principal(tenant, "", frozenset(Scope), on_host=True)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to a request, read to its end."""
+        return run_until_stopped(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
         logging.getLogger("mcp_gateway.registration.catalog").setLevel(logging.ERROR)  # its warnings are in the answer
-        caller = Principal(self.tenant, "", frozenset(Scope), on_host=True)
-        async with open_services(self.settings, find_database(self.settings)) as services:
-            transport = httpx.ASGITransport(make_app_for(services, caller), client=_CLIENT)
-            async with httpx.AsyncClient(transport=transport, base_url=_URL) as client:
-                if isinstance(body, bytes):
-                    return await client.request(method, path, content=body, headers={"Content-Type": JSON_LINES})
-                return await client.request(method, path, json=body)
+        async with open_services(self._settings, find_database(self._settings)) as services:
+            transport = httpx.ASGITransport(make_app_for(services, self._caller), client=_CLIENT)
+            async with httpx.AsyncClient(transport=transport) as client:
+                answer = await client.send(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+async def _show_run_ahead(runs: RunServices, key: RunKey, watcher: RunWatcher) -> None:
+    """Show after some seconds which run a queued run waits for."""
+    await asyncio.sleep(IDLE_SECONDS)
+    if not watcher.idle:
+        return
+    try:
+        ahead = (await runs.documents.read(key, ())).behind
+    except DatabaseUnavailableError:
+        return  # the reader waits for Postgres, too
+    if ahead and watcher.idle:
+        watcher.behind(ahead.run_id, ahead.status.value)

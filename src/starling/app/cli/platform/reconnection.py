@@ -1,4 +1,4 @@
-"""Requests that are repeated while the platform is started again, at its new address if that has changed."""
+"""How long requests are repeated while the platform is started again."""
 
 import time
 from collections.abc import Callable
@@ -7,14 +7,7 @@ from typing import Final
 
 import typer
 
-from starling.app.cli.platform.api_requests import Api, ApiRequests, ApiUnavailableError
-from starling.core.errors import DatabaseUnavailableError
-
-TEMPORARY: Final = (ApiUnavailableError, DatabaseUnavailableError)  # the latter: every 503 that a retry can help
-
-type TemporaryError = ApiUnavailableError | DatabaseUnavailableError
-type Relocate = Callable[[], str]
-"""Returns the address of the API now; empty if it is the same as before, or unknown."""
+from starling.app.cli.platform.api_errors import TemporaryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +24,7 @@ class RetryTimes:
 
 
 DEFAULT_TIMES: Final = RetryTimes()
-
-
-def same_address() -> str:
-    """Return no other address: that of the API is fixed."""
-    return ""
+ONCE: Final = RetryTimes(answered_before=0, never_answered=0)
 
 
 def _print_notice(text: str) -> None:
@@ -67,39 +56,3 @@ class Outage:
             self._notified = True
             self.notify(f"{error.message} Trying again for up to {limit - passed:.0f} s.")
         time.sleep(self.times.pause)
-
-
-@dataclass(slots=True)
-class ReconnectingApi(Api):
-    """The API of a platform, also while and after it is started again.
-
-    Each request must be one that may be repeated: an answer may be lost on the way back. Raises what `api` raises once
-    the API has not answered for the time of `times`.
-    """
-
-    api: ApiRequests
-    relocate: Relocate
-    reached: bool = False  # whether the API has answered
-    times: RetryTimes = DEFAULT_TIMES
-
-    @property
-    def place(self) -> str:
-        return self.api.url
-
-    def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
-        """Return the media type and the content of the answer to a request that was not refused."""
-        outage = Outage(self.times)
-        while True:
-            try:
-                answer = self._located().send(method, path, body, seconds=seconds)
-            except TEMPORARY as error:
-                self.reached = self.reached or isinstance(error, DatabaseUnavailableError)
-                outage.wait(error, reached=self.reached)
-            else:
-                self.reached = True
-                return answer
-
-    def _located(self) -> ApiRequests:
-        if url := self.relocate():
-            self.api = ApiRequests(url, self.api.key)
-        return self.api

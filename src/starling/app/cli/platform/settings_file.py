@@ -1,13 +1,14 @@
 """The settings file: YAML, read once."""
 
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from starling.app.cli import deferred
 from starling.core.errors import ConfigurationError
 
-DEFAULT = Path("starling.yaml")
-MCP_FILE = Path("mcp.json")  # of the current folder
+DEFAULT: Final = Path("starling.yaml")
+MCP_FILE: Final = Path("mcp.json")  # of the current folder
+_CHECK_PATH: Final = "Check the path given with --settings."
 
 
 def is_here(file: Path) -> bool:
@@ -26,9 +27,24 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
     if file is None and not is_here(DEFAULT):
         return {}
     path = file or DEFAULT
-    document = deferred.yaml_file().read_yaml(path)
+    document = _read_yaml(path)
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} is wrong: it has no settings.", "Write one a line, such as `port: 8000`.")
     return {str(name): value for name, value in cast("dict[object, object]", document).items()}
+
+
+def _read_yaml(path: Path) -> object:
+    yaml = import_module("yaml")  # takes 15 ms: most commands have no file to read
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"There is no settings file {path}.", _CHECK_PATH) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} can't be read: {error}.", _CHECK_PATH) from None
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        if mark := getattr(error, "problem_mark", None):
+            reason = f"{getattr(error, 'problem', '')} at line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigurationError(f"{path} is not YAML: {reason}.", "Correct the file at that place.") from None

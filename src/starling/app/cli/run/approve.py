@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from starling.app.cli.id_name import HEX, SHORTEST
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document, RunSource
 from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
@@ -16,7 +18,7 @@ from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)
 
-_HEX, _SHORTEST = frozenset("0123456789abcdef"), 4
+_PAGE = 500
 
 
 @app.command()
@@ -29,24 +31,30 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     reject: Annotated[bool, typer.Option("--reject", help="Refuse the call, or withdraw the question.")] = False,
     payload: Annotated[str, typer.Option(help="The answer as JSON that fits the schema of the question.")] = "",
     note: Annotated[str, typer.Option(help="A note for the agent; for approvals only.")] = "",
-    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """Approve, refuse or answer what a run waits for; without a run, list all open interrupts."""
     _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
     ending = _ending(interrupt)
-    source = connection_of(context).source(tenant)
+    api = connection_of(context).api(tenant)
     if not run:
-        _list(source.waiting(), tenant, as_json=as_json)
+        _list(open_interrupts(api), tenant, as_json=as_json)
         return
-    run_id = find_run(source, run)
-    answers = _answer(source, run_id, ending, {"reject": reject, "payload": payload, "note": note})
+    run_id = find_run(api, run)
+    answers = _answer(api, run_id, ending, {"reject": reject, "payload": payload, "note": note})
     if as_json:
         print_json({"run_id": run_id, "answers": answers})
         return
     for each in answers:
         print_line(f"{each['interruptId']} is {_outcome(each)}.")
     print_line(f"Run {run_id} continues; `starling run tail {run_reference(run_id, tenant)}` follows it.")
+
+
+def open_interrupts(api: Api, run_id: str | None = None) -> Sequence[Document]:
+    """Return the open interrupts of a run, or of all runs, oldest first."""
+    found = api.pages("/v1/approvals", "interrupts", {"run_id": run_id}, most=_PAGE, cursor="after")
+    return [{name: value for name, value in item.items() if name != "createdAt"} for item in found]
 
 
 def _check_options(run: str, *, answer: bool, both: bool) -> None:
@@ -70,9 +78,9 @@ def _outcome(answer: Document) -> str:
     return f"answered: {json.dumps(answer['payload'], ensure_ascii=False)}"
 
 
-def _answer(source: RunSource, run_id: str, interrupt: str, answer: dict[str, Any]) -> Sequence[Document]:
+def _answer(api: Api, run_id: str, interrupt: str, answer: dict[str, Any]) -> Sequence[Document]:
     """Answer the interrupts of a run, all or the one named, and return the answers."""
-    asked = [item for item in source.waiting(run_id) if item["id"].replace("-", "").endswith(interrupt)]
+    asked = [item for item in open_interrupts(api, run_id) if item["id"].replace("-", "").endswith(interrupt)]
     if not asked:
         remedy = "`starling run approve` lists open interrupts; --tenant names another tenant."
         kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", run_id)
@@ -81,7 +89,7 @@ def _answer(source: RunSource, run_id: str, interrupt: str, answer: dict[str, An
         kinds = "; ".join(f"{item['id']} ({item['kind']})" for item in asked)
         raise InvalidRequestError(f"The run has several open interrupts: {kinds}.", "Choose one with --id.")
     replies = [_reply(item, **answer) for item in asked]
-    source.answer(run_id, replies)
+    api.post(f"/v1/runs/{run_id}/resume", replies)
     return replies
 
 
@@ -123,7 +131,7 @@ def _list(found: Sequence[Document], tenant: str, *, as_json: bool) -> None:
 def _ending(interrupt: str) -> str:
     """Return the hex digits that the id of the interrupt ends in; empty where none is named."""
     digits = interrupt.replace("-", "").lower()
-    if interrupt and not (len(digits) >= _SHORTEST and _HEX.issuperset(digits)):
+    if interrupt and not (len(digits) >= SHORTEST and HEX.issuperset(digits)):
         raise InvalidRequestError(
             f"{interrupt!r} is not the id of an interrupt.", "`starling run approve` shows the ids."
         )

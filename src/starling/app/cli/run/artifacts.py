@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from httpx import Response
 
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.run.run_name import Run, find_run
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results, write
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -20,18 +22,18 @@ _SHOW = "`starling run artifacts RUN` shows the ids."
 @app.command()
 def artifacts(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=RUN_HELP)],
+    run: Run,
     artifact: Annotated[str, typer.Argument(help="The id of an artifact, or its beginning; prints its content.")] = "",
-    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """List results that were too long for a model, or print one of them."""
-    source = connection_of(context).source(tenant)
-    run_id = find_run(source, run)
-    found = source.artifacts(run_id)
+    api = connection_of(context).api(tenant)
+    path = f"/v1/runs/{find_run(api, run)}/artifacts"
+    found = api.get(path)["artifacts"]
     if artifact:
         whole = _find_artifact(found, artifact)
-        _print(whole, *source.artifact(run_id, whole), as_json=as_json)
+        _print(whole, api.send("GET", f"{path}/{whole}"), as_json=as_json)
     elif as_json:
         print_json(found)
     elif found:
@@ -49,10 +51,13 @@ def _find_artifact(found: Sequence[Document], wanted: str) -> str:
     return ids.pop()
 
 
-def _print(artifact: str, media_type: str, text: str, *, as_json: bool) -> None:
+def _print(artifact: str, answer: Response, *, as_json: bool) -> None:
     """Print content unchanged into a pipe or file; on a terminal without control characters."""
+    text = answer.content.decode()
     if as_json:
-        print_json({"id": artifact, "media_type": media_type, "content": text})
+        print_json(
+            {"id": artifact, "media_type": answer.headers.get("content-type", "").partition(";")[0], "content": text}
+        )
     elif results().is_terminal:
         write(results(), f"{text}\n")
     else:

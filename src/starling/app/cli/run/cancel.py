@@ -1,11 +1,10 @@
 """`starling run cancel`: cancel a run."""
 
-from typing import Annotated
-
 import typer
 
+from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.run.run_name import Run, find_run
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
@@ -16,14 +15,14 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def cancel(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=RUN_HELP)],
-    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: Run,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """Cancel a run. The worker of a running run ends it within a second."""
-    source = connection_of(context).source(tenant)
-    run_id = find_run(source, run)
-    status = RunStatus(source.cancel(run_id))
+    api = connection_of(context).api(tenant)
+    run_id = find_run(api, run)
+    status = RunStatus(api.post(f"/v1/runs/{run_id}/cancel")["status"])
     if as_json:
         print_json({"run_id": run_id, "status": status.value})
     else:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
 from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.terminal.output import print_json, print_line, print_paragraph
 from starling.core.principal import DEFAULT_TENANT
@@ -18,13 +19,13 @@ def compare(
     context: typer.Context,
     first: Annotated[str, typer.Argument(metavar="A", help=RUN_HELP)],
     second: Annotated[str, typer.Argument(metavar="B", help=RUN_HELP)],
-    tenant: Annotated[str, typer.Option(help="The tenant of both runs.")] = DEFAULT_TENANT,
+    tenant: Tenant = DEFAULT_TENANT,
     every: Annotated[bool, typer.Option("--all", help="Show what is the same, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare two runs of the same request: plans, calls, verdicts, prompts and epochs, the first difference first."""
-    source = connection_of(context).source(tenant)
-    document = source.comparison(find_run(source, first), find_run(source, second))
+    api = connection_of(context).api(tenant)
+    document = api.get(f"/v1/runs/{find_run(api, first)}/comparison/{find_run(api, second)}")
     if as_json:
         print_json(document)
         return

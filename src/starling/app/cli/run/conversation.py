@@ -1,6 +1,5 @@
 """A run that a person reads along with: its events, their answers to it, and Ctrl-C."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from signal import SIGINT
@@ -8,12 +7,12 @@ from typing import Any
 
 import typer
 
-from starling.app.cli.platform.api_source import ApiSource
-from starling.app.cli.platform.run_source import RunSource, StreamedEvent
+from starling.app.cli.platform.api import Api, StreamedEvent
+from starling.app.cli.run.approve import open_interrupts
 from starling.app.cli.run.cancel import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EVENTS, answer_line, run_reference
-from starling.app.cli.terminal.line_input import read_line
+from starling.app.cli.terminal.line_input import has_person, read_line
 from starling.app.cli.terminal.output import print_json, print_line, results
 from starling.app.cli.terminal.prompts import FixedAnswers, Prompts
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
@@ -37,7 +36,7 @@ class Conversation:
     is where the caller's key may not answer, unless `patient`.
     """
 
-    source: RunSource
+    api: Api
     display: RunDisplay
     answers: Prompts | FixedAnswers | None
     as_json: bool = False
@@ -70,13 +69,13 @@ class Conversation:
 
     def _is_open(self, event: StreamedEvent) -> bool:
         """Return whether nobody has answered an interrupt yet."""
-        return event.data["id"] in {item["id"] for item in self.source.waiting(self.run_id)}
+        return event.data["id"] in {item["id"] for item in open_interrupts(self.api, self.run_id)}
 
     def _answer(self, event: StreamedEvent) -> None:
         answers, interrupt = self.answers, event.data["id"]
         while answers is not None and (answer := answers.answer(event.type, event.data)) is not None:
             try:
-                self.source.answer(self.run_id, [{**answer, "interruptId": interrupt}])
+                self.api.post(f"/v1/runs/{self.run_id}/resume", [{**answer, "interruptId": interrupt}])
             except ForbiddenError as error:
                 if not self.patient:
                     raise self._unanswered(event, error.message) from None
@@ -110,18 +109,18 @@ class Conversation:
             print_line("Answered by --yes." if answers.approve else "Answered by --no.")
 
 
-def conversation(source: RunSource, display: RunDisplay, fixed: FixedAnswers | None, **more: Any) -> Conversation:
+def conversation(api: Api, display: RunDisplay, fixed: FixedAnswers | None, **more: Any) -> Conversation:
     """Return a conversation with these answers, else with those of the person at the terminal, if there is one.
 
     Raises InvalidRequestError where answers are given but no platform runs that takes them.
     """
-    if fixed is not None and not isinstance(source, ApiSource):
+    if fixed is not None and api.in_process:
         raise InvalidRequestError(
             "--yes and --no need a running platform.", "Start one with `starling up`, or use `starling run approve`."
         )
-    prompts = Prompts() if has_person() and not more.get("as_json") and isinstance(source, ApiSource) else None
+    prompts = Prompts() if has_person() and not more.get("as_json") and not api.in_process else None
     display.commands = fixed is not None or prompts is None
-    return Conversation(source, display, fixed or prompts, **more)
+    return Conversation(api, display, fixed or prompts, **more)
 
 
 def fixed_answers(*, yes: bool, no: bool) -> FixedAnswers | None:
@@ -129,11 +128,6 @@ def fixed_answers(*, yes: bool, no: bool) -> FixedAnswers | None:
     if yes and no:
         raise InvalidRequestError("--yes and --no can't be combined.", "Give one of them.")
     return FixedAnswers(approve=yes) if yes or no else None
-
-
-def has_person() -> bool:
-    """Return whether a person can be asked: standard input and output are a terminal."""
-    return sys.stdin.isatty() and results().is_terminal
 
 
 def display_for(*, live: bool, as_json: bool, after: int = 0, tenant: str = DEFAULT_TENANT) -> RunDisplay:
@@ -165,6 +159,6 @@ def _leave(talk: Conversation, *, ask: bool) -> None:
     except EOFError:
         choice = ""
     if choice in ("c", "cancel"):
-        print_line(cancellation_text(talk.run_id, RunStatus(talk.source.cancel(talk.run_id))))
+        print_line(cancellation_text(talk.run_id, RunStatus(talk.api.post(f"/v1/runs/{talk.run_id}/cancel")["status"])))
     else:
         typer.echo(f"\nThe run continues: `starling run tail {run}` follows it.", err=True)

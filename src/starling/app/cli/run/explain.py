@@ -1,13 +1,14 @@
 """`starling run explain`: why a run came to what it came to, the cause first."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.run.run_name import Run, find_run
 from starling.app.cli.terminal.event_text import counted
 from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.output import print_json, print_line, print_paragraph
@@ -41,13 +42,13 @@ _SHOWN = 20  # entries of a part; `--json` has them all
 @app.command()
 def explain(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=RUN_HELP)],
-    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: Run,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
 ) -> None:
     """Explain a run: what went wrong first, what followed from it, and what it cost. Asks no model."""
-    source = connection_of(context).source(tenant)
-    document = source.explanation(find_run(source, run))
+    api = connection_of(context).api(tenant)
+    document = api.get(f"/v1/runs/{find_run(api, run)}/explanation")
     if as_json:
         print_json(document)
         return

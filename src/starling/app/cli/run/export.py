@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.options import Tenant
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import RecordFilter
 from starling.app.cli.run.run_name import RUN_HELP, find_run
-from starling.app.cli.terminal.durations import parse_duration
+from starling.app.cli.terminal.formats import parse_duration
 from starling.app.cli.terminal.output import results
 from starling.core.clock import SystemClock
 from starling.core.errors import NotFoundError
@@ -17,6 +17,8 @@ from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
 
 app = typer.Typer(add_completion=False)
+
+_PAGE = 10
 
 
 @app.command()
@@ -30,21 +32,20 @@ def export(  # noqa: PLR0913, PLR0917 - its options
     status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status, such as failed.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only runs of this thread.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many at most, latest first.")] = None,
-    tenant: Annotated[str, typer.Option(help="The tenant of the runs.")] = DEFAULT_TENANT,
+    tenant: Tenant = DEFAULT_TENANT,
 ) -> None:
     """Print runs as lines of JSON, latest first: what was asked, planned, called, judged and answered."""
     del jsonl
-    source = connection_of(context).source(tenant)
+    api = connection_of(context).api(tenant)
     begin = (SystemClock().now() - parse_duration(since)).astimezone(UTC).isoformat() if since else None
-    wanted = RecordFilter(
-        run=find_run(source, run) if run else None,
-        status=status and status.value,
-        thread=thread,
-        since=begin,
-        limit=limit,
-    )
+    query = {
+        "run_id": find_run(api, run) if run else None,
+        "status": status and status.value,
+        "thread_id": thread,
+        "since": begin,
+    }
     found = False
-    for record in source.records(wanted):
+    for record in api.pages("/v1/records", "records", query, most=_PAGE, limit=limit):
         found = True
         results().file.write(json.dumps(record, ensure_ascii=False) + "\n")
     if run and not found:

@@ -5,37 +5,39 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.options import Full, Json, Latest, Tenant, Utc
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document, Wanted
-from starling.app.cli.terminal.moments import moment
+from starling.app.cli.terminal.formats import moment, short_ids
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results
-from starling.app.cli.terminal.short_ids import short_ids
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
 
 app = typer.Typer(add_completion=False)
 
 _INPUT_CHARS = 80
+_PAGE = 200
 _WIDTH_WITH_THREADS = 100
 
 
 @app.command()
 def list_runs(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, latest first.")] = 20,
+    limit: Latest = 20,
     status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status, such as waiting.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only runs of this thread.")] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="NAME|HASH", help="Only runs whose model calls used this wording of a prompt.")
     ] = None,
-    tenant: Annotated[str, typer.Option(help="The tenant of the runs.")] = DEFAULT_TENANT,
-    full: Annotated[bool, typer.Option("--full", help="Show whole ids and requests.")] = False,
-    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    full: Full = False,
+    utc: Utc = False,
+    as_json: Json = False,
 ) -> None:
     """List the latest runs. Other commands take the short ids shown here, and `last`."""
-    wanted = Wanted(limit, status.value if status else None, thread, prompt=prompt)
-    found = connection_of(context).source(tenant).runs(wanted)
+    query = {"status": status and status.value, "thread_id": thread, "prompt": prompt}
+    pages = connection_of(context).api(tenant).pages("/v1/runs", "runs", query, most=_PAGE, limit=limit)
+    found = [{"id": run["run_id"], **{name: run[name] for name in run if name != "run_id"}} for run in pages]
     if as_json:
         print_json(found)
     elif found:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.run.run_name import Run, find_run
 from starling.app.cli.terminal.build_text import print_lines
 from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.output import print_json, results
@@ -22,14 +23,14 @@ _PIPE_WIDTH = 200  # of lines in a pipe or file
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=RUN_HELP)],
-    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
+    run: Run,
+    tenant: Tenant = DEFAULT_TENANT,
     as_tree: Annotated[bool, typer.Option("--tree", help="Show decisions, model calls, tokens and ids, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a run: its tasks with their calls and verdicts as a tree, what it waits for, and its answer."""
-    source = connection_of(context).source(tenant)
-    found = source.run(find_run(source, run))
+    api = connection_of(context).api(tenant)
+    found = api.get(f"/v1/runs/{find_run(api, run)}", include="tasks,calls,prompts,feedback")
     if as_json:
         print_json(found)
         return

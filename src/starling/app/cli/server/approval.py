@@ -1,15 +1,16 @@
 """`starling server approve`: tools that are quarantined, with what changed of them."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.options import Json, Server, Yes
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.terminal.output import diagnostics, print_json, print_line, write
+from starling.app.cli.terminal.line_input import confirmed
+from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 app = typer.Typer(add_completion=False)
@@ -18,11 +19,11 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def approve(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The server.")],
+    name: Server,
     tool: Annotated[str | None, typer.Argument(help="The tool; without it, all that wait are shown.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Approve all tools of the server that wait.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Show how the offered definitions differ from the approved ones, and approve them: runs can use them from then on.
 
@@ -34,7 +35,8 @@ def approve(
     waiting = _waiting(api.get(path), tool)
     if not as_json:
         _show(name, waiting)
-    wanted = waiting and (tool is not None or every) and _confirmed(yes=yes, quiet=as_json)
+    wanted = waiting and (tool is not None or every)
+    wanted = wanted and confirmed("Approve?", yes=yes, quiet=as_json, otherwise="Not approved: `--yes` approves.")
     chosen: Sequence[Document] = waiting if wanted else ()
     hashes: dict[str, str] = {pin["tool"]: pin["offered_hash"] for pin in chosen}
     epoch = api.post(f"{path}/approve", {"tools": hashes})["epoch"] if hashes else None
@@ -52,7 +54,7 @@ def _waiting(server: Document, tool: str | None) -> Sequence[Document]:
     if tool is not None and not found:
         if any(known["name"] == tool for known in server["tools"]):
             raise InvalidRequestError(f"{tool} is approved as it is offered.", "Nothing was changed.")
-        raise NotFoundError("offered tool", tool, f"`starling server show {server['name']}` lists what there is.")
+        raise NotFoundError("offered tool", tool, f"`starling server show {server['name']}` lists its tools.")
     return found
 
 
@@ -64,13 +66,3 @@ def _show(name: str, waiting: Sequence[Document]) -> None:
         print_line(f"{name}.{pin['tool']}: {what}", "yellow")
         for line in str(pin["diff"]).splitlines():
             print_line(f"  {line}", {"+": "green", "-": "red"}.get(line[:1]))
-
-
-def _confirmed(*, yes: bool, quiet: bool) -> bool:
-    if yes:
-        return True
-    if quiet or not (sys.stdin.isatty() and diagnostics().is_terminal):
-        if not quiet:
-            write(diagnostics(), "Not approved: `--yes` approves.\n")
-        return False
-    return typer.confirm("Approve?", err=True)

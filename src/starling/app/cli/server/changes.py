@@ -10,14 +10,16 @@ from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.catalog import Trial
 from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
+from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of
-from starling.app.cli.server.effects import confirmed, documents_of
+from starling.app.cli.server.effects import confirmed_effects, documents_of
+from starling.app.cli.server.tool_settings import split_pairs
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
-from starling.core.errors import InvalidRequestError, ServerUnavailableError
+from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing
@@ -50,8 +52,8 @@ def add(  # noqa: PLR0913, PLR0917 - its options
         typer.Option(help="Which of its calls need approval; default: the setting `approval`."),
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="The longest time of one call, in seconds.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Set the proposed effects without asking.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Add a server and its specialist agent: runs accepted from now on can use it.
 
@@ -60,49 +62,38 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     """
     settings = settings_of(context)
     given = {"effect": effect or Effect.UNSAFE, "description": description, "approval": approval, "timeout": timeout}
-    config = _config(name, target, _pairs(values or []), {key: one for key, one in given.items() if one is not None})
+    config = _config(
+        name, target, split_pairs(values or [], "KEY"), {key: one for key, one in given.items() if one is not None}
+    )
     with progress(f"Listing {name} …"):
         listed = run_until_stopped(_list(settings, name, config))
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
-    chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
+    chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
     listing, epoch = run_until_stopped(_add(settings, name, with_effects(config, chosen), listed))
-    if as_json:
-        tools = [tool.name for tool in listing.tools]
-        print_json({"name": name, "tools": tools, "epoch": epoch, "proposed": documents_of(proposed)})
-    else:
-        print_line(
-            f"{name} is in epoch {epoch}, with {len(listing.tools)} tools: {', '.join(t.name for t in listing.tools)}."
-        )
+    tools = [tool.name for tool in listing.tools]
+    document = {"name": name, "tools": tools, "epoch": epoch, "proposed": documents_of(proposed)}
+    text = f"{name} is in epoch {epoch}, with {len(tools)} tools: {', '.join(tools)}."
+    print_result(document, text, as_json=as_json)
 
 
 @app.command()
-def remove(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The server.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def remove(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Remove a server and its specialist agent. A server of a file comes back when the file is read again."""
     epoch = run_until_stopped(_remove(settings_of(context), name))
-    if as_json:
-        print_json({"name": name, "epoch": epoch})
-    else:
-        print_line(f"{name} is removed from epoch {epoch} on.")
+    print_result({"name": name, "epoch": epoch}, f"{name} is removed from epoch {epoch} on.", as_json=as_json)
 
 
 @app.command("test")
-def try_out(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The server.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def try_out(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Start a server, list its tools and compare them with the stored ones, without changing anything."""
     with progress(f"Starting {name} …"):
         trial = run_until_stopped(_try_out(settings_of(context), name))
+    differences = {"new": trial.new, "gone": trial.gone, "changed": trial.changed, "left_out": trial.left_out}
     if as_json:
-        print_json({"name": name, "seconds": round(trial.seconds, 3), **_differences(trial), "tools": trial.tools})
+        print_json({"name": name, "seconds": round(trial.seconds, 3), **differences, "tools": trial.tools})
         return
     print_line(f"{name} answered with {len(trial.tools)} tools in {trial.seconds:.1f} s: {', '.join(trial.tools)}.")
-    for what, tools in _differences(trial).items():
+    for what, tools in differences.items():
         if tools:
             print_line(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
 
@@ -137,14 +128,3 @@ def _config(name: str, target: Sequence[str], values: dict[str, str], options: d
     else:
         document |= {"command": target[0], "args": list(target[1:]), "env": values}
     return checked_server(name, document)
-
-
-def _pairs(values: Sequence[str]) -> dict[str, str]:
-    wrong = [value for value in values if "=" not in value]
-    if wrong:
-        raise InvalidRequestError(f"--set {wrong[0]} has no value.", "Write --set KEY=VALUE.")
-    return dict(value.split("=", 1) for value in values)
-
-
-def _differences(trial: Trial) -> dict[str, tuple[str, ...]]:
-    return {"new": trial.new, "gone": trial.gone, "changed": trial.changed, "left_out": trial.left_out}

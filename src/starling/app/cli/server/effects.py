@@ -1,21 +1,21 @@
 """`starling server effects`, and the confirmation of effects that a server's annotations propose."""
 
 import json
-import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
-from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.registration.server_rows import effective
+from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.line_input import confirmed
 from starling.app.cli.terminal.output import (
     diagnostics,
     print_json,
@@ -42,13 +42,13 @@ type _Tools = dict[str, JsonObject]
 @app.command()
 def effects(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The server.")],
+    name: Server,
     propose: Annotated[
         bool,
         typer.Option("--propose", help="Propose effects from the server's annotations, and set them if confirmed."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --propose: set them, or write the file, unasked.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Show the effects of a server's tools; with --propose, what its annotations propose for tools without one.
 
@@ -69,32 +69,32 @@ def effects(
         chosen = useful_of(proposed)
         epoch = _set_in_file(settings, rows, name, chosen, yes=yes, quiet=as_json) if chosen else None
     else:
-        chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
+        chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
         epoch = run_until_stopped(_set(settings, name, with_effects(config, chosen))) if chosen else None
     if as_json:
-        print_json(_document(name, options, tools, proposed) | {"epoch": epoch})
+        known = {tool: options.effect_of(tool).value for tool in sorted(tools)}
+        print_json({"name": name, "effects": known, "proposed": documents_of(proposed), "epoch": epoch})
     elif epoch is not None:
-        print_line(f"{name} has these effects in epoch {epoch}: {_listed(chosen)}.")
+        listed = ", ".join(f"{item.tool} {item.effect.value}" for item in chosen)
+        print_line(f"{name} has these effects in epoch {epoch}: {listed}.")
 
 
-def confirmed(name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, quiet: bool) -> list[EffectSuggestion]:
+def confirmed_effects(
+    name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, quiet: bool
+) -> list[EffectSuggestion]:
     """Return the proposed effects that are to be set: on a terminal those that a person confirms, with `yes` all.
 
     Elsewhere none is set, and what `--yes` would set is printed on stderr, unless `quiet`.
     """
     useful = useful_of(proposed)
-    if not useful or yes:
-        return useful
-    if not quiet:
-        write(diagnostics(), f"{name} describes its own tools as follows (other tools stay `unsafe`):\n")
-        write_table(
-            diagnostics(), ("TOOL", "EFFECT", "ANNOTATIONS"), [(i.tool, i.effect.value, i.reason) for i in useful]
-        )
-    if quiet or not (sys.stdin.isatty() and diagnostics().is_terminal):
-        if not quiet:
-            write(diagnostics(), "Not set: `--yes` sets these effects.\n")
+    if not useful:
         return []
-    return useful if typer.confirm("Set these effects?", err=True) else []
+    if not (yes or quiet):
+        write(diagnostics(), f"{name} describes its own tools as follows (other tools stay `unsafe`):\n")
+        rows = [(item.tool, item.effect.value, item.reason) for item in useful]
+        write_table(diagnostics(), ("TOOL", "EFFECT", "ANNOTATIONS"), rows)
+    otherwise = "Not set: `--yes` sets these effects."
+    return useful if confirmed("Set these effects?", yes=yes, quiet=quiet, otherwise=otherwise) else []
 
 
 def useful_of(proposed: Sequence[EffectSuggestion]) -> list[EffectSuggestion]:
@@ -122,13 +122,15 @@ def _set_in_file(
         edit = FileEdit.of(with_servers_found_here(settings).mcp_config or MCP_FILE, name, config, useful)
     except ConfigurationError as error:
         options = with_effects(config, useful).document["x-starling"]
-        write(diagnostics(), f"{error.message} Write this yourself, then `starling registry reload`:\n")
+        where = f"into {name} of its mcpServers"
+        write(diagnostics(), f"{error.message} Write this yourself {where}, then `starling registry reload`:\n")
         if not quiet:
             print_line(f'"x-starling": {json.dumps(options, indent=2, ensure_ascii=False)}')
         return None
     if not quiet:
         edit.show()
-    if not edit.confirmed(yes=yes, quiet=quiet):
+    otherwise = f"Not written: `--yes` writes this to {edit.file}."
+    if not confirmed(f"Write this to {edit.file}?", yes=yes, quiet=quiet, otherwise=otherwise):
         return None
     edit.write()
     if not edit.changes_only(name, rows):
@@ -137,15 +139,6 @@ def _set_in_file(
         return None
     with progress(f"Listing {name} …"):
         return run_until_stopped(_reload(settings, edit))
-
-
-def _document(name: str, options: ServerOptions, tools: _Tools, proposed: Sequence[EffectSuggestion]) -> dict[str, Any]:
-    known = {tool: options.effect_of(tool).value for tool in sorted(tools)}
-    return {"name": name, "effects": known, "proposed": documents_of(proposed)}
-
-
-def _listed(chosen: Sequence[EffectSuggestion]) -> str:
-    return ", ".join(f"{item.tool} {item.effect.value}" for item in chosen)
 
 
 async def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, _Tools]:

@@ -1,17 +1,15 @@
-"""Effects of a server of an `mcpServers` file: added to the file, whose comments and layout stay."""
+"""Effects of a server of an `mcpServers` file: the file is written anew, unless it has comments."""
 
 import difflib
+import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
-from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, with_effects
-from mcp_gateway.configuration.json_insertion import with_members
+from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, with_effects_of_tools
+from mcp_gateway.configuration.json_comments import without_comments
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config
 from mcp_gateway.registration.repository import ServerRow
 from starling.app.cli.terminal.output import diagnostics, write
@@ -33,7 +31,7 @@ class FileEdit:
     def of(cls, file: Path, name: str, stored: ServerConfig, effects: Sequence[EffectSuggestion]) -> "FileEdit":
         """Return the edit that adds effects to a server.
 
-        Raises ConfigurationError where the file doesn't have the server as it is stored, or the effects can't be added.
+        Raises ConfigurationError where the file has comments, or not the server as it is stored.
         """
         try:
             before = file.read_bytes()
@@ -43,15 +41,13 @@ class FileEdit:
         found = parse_config(text, str(file)).get(name)
         if found is None or found.hash != stored.hash:
             raise ConfigurationError(f"{file} has no server {name} with the configuration that is in use.")
-        tools = {item.tool: {"effect": item.effect.value} for item in effects}
-        try:
-            text = with_members(text, {"mcpServers": {name: {"x-starling": {"tools": tools}}}})
-        except ValueError as error:
-            raise ConfigurationError(f"The effects can't be added to {file}: {error}.") from None
-        config = parse_config(text, str(file))
-        if config[name].hash != with_effects(stored, effects).hash:
-            raise ConfigurationError(f"The effects can't be added to {file}: it sets some of them already.")
-        return cls(file, before, _BOM * before.startswith(_BOM) + text.encode(), config)
+        if without_comments(text) != text:
+            raise ConfigurationError(f"{file} has comments, or commas that JSON does not allow, which would be lost.")
+        document = json.loads(text)
+        server = document["mcpServers"][name]
+        server["x-starling"] = with_effects_of_tools(server.get("x-starling"), effects)
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return cls(file, before, _BOM * before.startswith(_BOM) + text.encode(), parse_config(text, str(file)))
 
     def changes_only(self, name: str, rows: Iterable[ServerRow]) -> bool:
         """Return whether the other servers of the file are the stored servers of files, unchanged."""
@@ -64,17 +60,6 @@ class FileEdit:
         for line in difflib.unified_diff(before, after, str(self.file), str(self.file), lineterm=""):
             style = {"+": "green", "-": "red"}.get(line[:1])
             write(diagnostics(), f"{line}\n", style)
-
-    def confirmed(self, *, yes: bool, quiet: bool) -> bool:
-        """Return whether the file is to be written: with `yes`, or where a person on a terminal confirms it."""
-        if yes:
-            return True
-        if quiet:
-            return False
-        if sys.stdin.isatty() and diagnostics().is_terminal:
-            return typer.confirm(f"Write this to {self.file}?", err=True)
-        write(diagnostics(), f"Not written: `--yes` writes this to {self.file}.\n")
-        return False
 
     def write(self) -> None:
         """Replace the file in one step; it keeps its permissions. Raises ConflictError where it has changed since."""

@@ -1,15 +1,16 @@
 """`starling server list` and `show`: what is stored about servers."""
 
-from collections.abc import Mapping
 from textwrap import shorten
-from typing import Annotated
+from typing import Any, Final
+from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.options import Json, Server
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_table
 
 app = typer.Typer(add_completion=False)
 
@@ -20,50 +21,40 @@ _ISOLATIONS = {
     "mount_namespace": "It runs in a mount namespace without the platform's files.",
 }
 _FIELDS = ("name", "state", "tools", "source", "error", "remedy")
+_LATER: Final[dict[str, Any]] = {
+    "quarantined": {},
+    "isolation": None,
+    "breakers": [],
+}  # which platforms of earlier versions don't report
+_SHOWN = ("name", "state", "source", "description", "error", "remedy")
 
 
 @app.command("list")
-def list_servers(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def list_servers(context: typer.Context, as_json: Json = False) -> None:
     """List the servers and their state."""
-    found = connection_of(context).source().servers()
-    if as_json:
-        print_json(
-            [
-                {name: server[name] for name in _FIELDS}
-                | {
-                    "quarantined": server.get("quarantined", {}),
-                    "isolation": server.get("isolation"),
-                    "breakers": server.get("breakers", []),
-                }
-                for server in found
-            ]
-        )
-    elif found:
-        print_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [row_of(server) for server in found])
-    else:
-        print_line("There are no servers. `starling server add time -- mcp-server-time` adds one.")
+
+    def document(server: Document) -> Document:
+        later = {name: server.get(name, default) for name, default in _LATER.items()}
+        return {name: server[name] for name in _FIELDS} | later
+
+    found = connection_of(context).api().get("/v1/servers")["servers"]
+    columns = ("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS")
+    empty = "There are no servers. `starling server add time -- mcp-server-time` adds one."
+    print_list(found, columns, row_of, empty=empty, as_json=as_json, document=document)
 
 
 @app.command()
-def show(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The server.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def show(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Show one server: its configuration, as written, and its tools with their effect on the world."""
-    document = connection_of(context).source().server(name)
+    document = connection_of(context).api().get(f"/v1/servers/{quote(name, safe='')}")
     if as_json:
         print_json(document)
         return
-    for field in ("name", "state", "source", "description", "error", "remedy"):
-        if document[field]:
-            print_line(f"{field:<12} {document[field]}")
+    print_fields({field: document[field] for field in _SHOWN}, 12)
     if isolation := document.get("isolation"):
-        print_line(f"{'isolation':<12} {_VISIBLE if isolation == 'none' else _ISOLATIONS[isolation]}")
+        print_fields({"isolation": _VISIBLE if isolation == "none" else _ISOLATIONS[isolation]}, 12)
     for text in _failing(document):
-        print_line(f"{'failing':<12} {text}")
+        print_fields({"failing": text}, 12)
     print_line("config")
     print_json(document["config"])
     print_table(
@@ -82,19 +73,15 @@ def show(
 
 
 def row_of(server: Document) -> tuple[str, ...]:
+    """Return the cells of a server: what is wrong with it, else its description."""
     error = f"{server['error']} {server['remedy']}" if server["error"] else ""
-    waiting = _quarantined(server["name"], server.get("quarantined", {}))
+    tools = ", ".join(server.get("quarantined", {}))
+    waiting = f"Quarantined: {tools}. `starling server approve {server['name']}` shows why." if tools else ""
     visible = _VISIBLE if server.get("isolation") == "none" else ""
     said = " ".join(filter(None, (*_failing(server), error, waiting, visible))) or shorten(
         server["description"], _DESCRIPTION_CHARS, placeholder=" …"
     )
     return server["name"], server["state"], str(server["tools"]), server["source"], said
-
-
-def _quarantined(name: str, tools: Mapping[str, str]) -> str:
-    if not tools:
-        return ""
-    return f"Quarantined: {', '.join(tools)}. `starling server approve {name}` shows why."
 
 
 def _failing(server: Document) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.options import Json, Server
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.core.errors import InvalidRequestError
@@ -20,7 +21,7 @@ _VALUE_CHARS = 100
 @app.command()
 def tool(
     context: typer.Context,
-    server: Annotated[str, typer.Argument(help="The server.")],
+    server: Server,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.")],
     values: Annotated[
         list[str] | None,
@@ -33,7 +34,7 @@ def tool(
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Take a setting back: the configuration holds.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the settings of one tool that are in effect and where each comes from; with --set or --unset change them.
 
@@ -54,20 +55,23 @@ def tool(
 
 def _changed(stored: dict[str, Any], values: Sequence[str], unset: Sequence[str]) -> dict[str, Any]:
     """Return the settings after a change. Raises InvalidRequestError for one that can't be read."""
-    if wrong := [value for value in values if "=" not in value]:
-        raise InvalidRequestError(f"--set {wrong[0]} has no value.", "Write --set NAME=VALUE.")
     if missing := [name for name in unset if name not in stored]:
         known = ", ".join(sorted(stored)) or "none"
         raise InvalidRequestError(f"{missing[0]} isn't set for this tool.", f"Settings of its own are: {known}.")
-    kept = {name: value for name, value in stored.items() if name not in unset}
-    return kept | {name: _value(text) for name, text in (value.split("=", 1) for value in values)}
+    changed = {name: value for name, value in stored.items() if name not in unset}
+    for name, text in split_pairs(values, "NAME").items():
+        try:
+            changed[name] = json.loads(text)
+        except ValueError:
+            changed[name] = text
+    return changed
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def split_pairs(values: Sequence[str], key: str) -> dict[str, str]:
+    """Return the values of `--set KEY=VALUE` by their keys. Raises InvalidRequestError."""
+    if wrong := [value for value in values if "=" not in value]:
+        raise InvalidRequestError(f"--set {wrong[0]} has no value.", f"Write --set {key}=VALUE.")
+    return dict(value.split("=", 1) for value in values)
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from starling.app.cli.platform.run_source import Document
+from starling.app.cli.platform.api import Document
 from starling.core.errors import InvalidRequestError
 
 PATH: Final = "/v1/teams"
@@ -17,8 +17,6 @@ HASH_CHARS: Final = 12  # of a hash that is shown
 File = Annotated[Path, typer.Argument(help="A YAML or JSON file with the team's spec.")]
 Name = Annotated[str, typer.Argument(help="The team.")]
 Versioned = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The team, and one of its versions.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Tenant = Annotated[str, typer.Option(help="The tenant of the teams.")]
 
 
 def team_path(name: str, *parts: str) -> str:
@@ -29,14 +27,9 @@ def team_path(name: str, *parts: str) -> str:
 def split_version(team: str) -> tuple[str, int | None]:
     """Return name and version of `NAME@VERSION`. Raises InvalidRequestError."""
     name, at, version = team.partition("@")
-    return name, version_number(version, name) if at else None
-
-
-def version_number(text: str, team: str) -> int:
-    """Return the number of a version. Raises InvalidRequestError."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise InvalidRequestError(f"{text!r} is not a version of a team.", f"Write a number, as in {team}@1.")
-    return int(text)
+    if at and not (version.isascii() and version.isdigit() and int(version)):
+        raise InvalidRequestError(f"{version!r} is not a version of a team.", f"Write a number, as in {name}@1.")
+    return name, int(version) if at else None
 
 
 def finding_line(finding: Document) -> str:

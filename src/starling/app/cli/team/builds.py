@@ -9,10 +9,11 @@ import typer
 
 from starling.app.cli import deferred
 from starling.app.cli.ask import input_text
+from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.output import print_result
 from starling.app.cli.terminal.prompts import FixedAnswers
 from starling.core.errors import InvalidRequestError
 
@@ -22,10 +23,7 @@ _Cases = Annotated[
     list[Path] | None,
     typer.Option("--case", help="A YAML or JSON file with a case, or a list of cases, that the team is tried on too."),
 ]
-_Yes = Annotated[bool, typer.Option("--yes", help="Approve what asks for approval: the activation, too.")]
-_No = Annotated[bool, typer.Option("--no", help="Refuse what asks for approval, and answer no questions.")]
 _Background = Annotated[bool, typer.Option("--background", help="Print the id of the run and end.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +39,24 @@ class _Run:
 
         Raises Exit where it fails; UnansweredError where it waits for what neither a person nor `fixed` answers.
         """
-        api, source = connection_of(context).platform()
+        api = connection_of(context).platform()
         if self.background:
-            self._print_accepted(api.start(path, body))
+            accepted = api.start(path, body)
+            run = accepted["run_id"]
+            text = f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it."
+            print_result(accepted, text, as_json=self.as_json)
             return
         display = display_for(live=True, as_json=self.as_json)
-        talk = conversation(source, display, self.fixed, as_json=self.as_json, bounded=True)
+        talk = conversation(api, display, self.fixed, as_json=self.as_json, bounded=True)
 
         def read() -> None:
             talk.run_id = display.run_id = api.start(path, body)["run_id"]
-            source.follow(talk.run_id, 0, talk)
+            api.watch(talk.run_id, 0, talk)
 
         with display:
             follow(talk, read)
         if talk.status != "succeeded":
             raise typer.Exit(1)
-
-    def _print_accepted(self, accepted: Mapping[str, Any]) -> None:
-        if self.as_json:
-            print_json(accepted)
-        else:
-            run = accepted["run_id"]
-            print_line(f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it.")
 
 
 @app.command()
@@ -88,10 +82,10 @@ def build(  # noqa: PLR0913, PLR0917 - its options
     partial: Annotated[
         bool, typer.Option("--partial", help="Also build a team that serves only a part of the goal.")
     ] = False,
-    yes: _Yes = False,
-    no: _No = False,
+    yes: Yes = False,
+    no: No = False,
     background: _Background = False,
-    as_json: _Json = False,
+    as_json: JsonEvents = False,
 ) -> None:
     """Build a team for a goal: designed, checked, proved on cases, stored, and activated if it may be.
 
@@ -100,7 +94,12 @@ def build(  # noqa: PLR0913, PLR0917 - its options
     """
     if name is not None and change is not None:
         raise InvalidRequestError("--name and --change can't be combined.", "A new version has the name of its team.")
-    path, more = _change(change) if change is not None else (PATH, {"name": name} if name is not None else {})
+    path, more = PATH, {"name": name} if name is not None else {}
+    if change is not None:
+        team, base = split_version(change)
+        if not team:
+            raise InvalidRequestError("--change names no team.", "Write --change NAME or --change NAME@VERSION.")
+        path, more = team_path(team, "versions"), {"version": base} if base is not None else {}
     body: dict[str, Any] = {
         "goal": input_text(goal),
         "constraints": {"servers": servers or [], "members": members},
@@ -116,10 +115,10 @@ def prove(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     team: Versioned,
     cases: _Cases = None,
-    yes: _Yes = False,
-    no: _No = False,
+    yes: Yes = False,
+    no: No = False,
     background: _Background = False,
-    as_json: _Json = False,
+    as_json: JsonEvents = False,
 ) -> None:
     """Try a version on its cases again, by default the active, else the newest one. Nothing unsafe is executed."""
     name, wanted = split_version(team)
@@ -127,22 +126,13 @@ def prove(  # noqa: PLR0913, PLR0917 - its options
     _Run(fixed_answers(yes=yes, no=no), background, as_json).show(context, team_path(name, "prove"), body)
 
 
-def _change(team: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the path and the fields of a request for a new version of a team. Raises InvalidRequestError."""
-    name, base = split_version(team)
-    if not name:
-        raise InvalidRequestError("--change names no team.", "Write --change NAME or --change NAME@VERSION.")
-    return team_path(name, "versions"), {} if base is None else {"version": base}
-
-
 def _read(files: Sequence[Path] | None) -> Sequence[Mapping[str, Any]]:
     """Return the cases of files. Raises InvalidRequestError with all that is wrong in one of them."""
-    return [case for file in files or () for case in _read_file(file)]
-
-
-def _read_file(file: Path) -> Sequence[Mapping[str, Any]]:
-    with unreadable(file):
-        cases, findings = deferred.read_cases(file)
-    if findings:
-        raise InvalidRequestError(f"{file} has no cases that can be tried.", "\n".join(map(finding_line, findings)))
-    return cases
+    found: list[Mapping[str, Any]] = []
+    for file in files or ():
+        with unreadable(file):
+            cases, findings = deferred.read_cases(file)
+        if findings:
+            raise InvalidRequestError(f"{file} has no cases that can be tried.", "\n".join(map(finding_line, findings)))
+        found += cases
+    return found

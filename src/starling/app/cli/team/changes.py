@@ -7,24 +7,22 @@ from typing import Annotated, Final
 import typer
 
 from starling.app.cli import deferred
+from starling.app.cli.options import Json, Tenant, Yes
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
-from starling.app.cli.run.conversation import has_person
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
     PATH,
     File,
-    Json,
     Name,
-    Tenant,
     Versioned,
     finding_line,
     split_version,
     team_path,
     unreadable,
 )
-from starling.app.cli.terminal.line_input import read_line
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.line_input import confirmed, has_person
+from starling.app.cli.terminal.output import print_json, print_line, print_result
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
@@ -45,7 +43,7 @@ def import_team(
     """Store a spec as a new version of its team, a draft. What is wrong with it is printed, and nothing is stored."""
     spec, findings = _read(file)
     if findings:
-        raise InvalidRequestError(f"{file} is no team spec.", "\n".join(map(finding_line, findings)))
+        raise InvalidRequestError(f"{file} is not a team spec.", "\n".join(map(finding_line, findings)))
     api = connection_of(context).api(tenant)
     done = api.post(team_path(spec["name"], "versions"), {"spec": spec})
     if activate:
@@ -84,27 +82,21 @@ def activate(context: typer.Context, team: Versioned, tenant: Tenant = DEFAULT_T
     """Let runs use a version, by default the newest. An earlier version is taken up again in the same way."""
     name, wanted = split_version(team)
     done = connection_of(context).api(tenant).post(team_path(name, "activate"), {"version": wanted})
-    if as_json:
-        print_json(done)
-    else:
-        _print_activated(done, tenant)
+    print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
 
 @app.command()
 def rollback(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Activate the highest version before the active one that was active too, and not archived since."""
     done = connection_of(context).api(tenant).post(team_path(name, "rollback"))
-    if as_json:
-        print_json(done)
-    else:
-        _print_activated(done, tenant)
+    print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
 
 @app.command()
 def archive(
     context: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask where other teams use it.")] = False,
+    yes: Yes = False,
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
@@ -113,9 +105,13 @@ def archive(
     On a terminal it names the active teams that have it inside, and asks, before anything is changed.
     """
     api = connection_of(context).api(tenant)
-    if has_person() and not (yes or as_json) and not _is_confirmed(api.get(team_path(name))):
-        print_line("Nothing was changed.")
-        raise typer.Exit(FAILED)
+    if has_person() and not (yes or as_json):
+        users = api.get(team_path(name)).get("used_in", ())
+        for user in users:
+            print_line(f"{user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
+        if not confirmed(f"Archive {name}?", yes=not users, quiet=False, otherwise=""):
+            print_line("Nothing was changed.")
+            raise typer.Exit(FAILED)
     done = api.post(team_path(name, "archive"))
     if as_json:
         print_json(done)
@@ -123,17 +119,6 @@ def archive(
     print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
     for user in done["used_in"]:
         print_line(f"  ! {user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
-
-
-def _is_confirmed(team: Document) -> bool:
-    """Return whether a team is to be archived; a person is asked if others use it."""
-    users = team.get("used_in", ())
-    for user in users:
-        print_line(f"{user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
-    try:
-        return not users or read_line(f"Archive {team['name']}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _read(file: Path) -> tuple[Document, Sequence[Document]]:
@@ -150,10 +135,6 @@ def _print_activated(done: Document, tenant: str) -> None:
     if changed := done.get("outdated_tools"):
         again = f"`starling team prove {done['name']}@{done['version']}`"
         print_line(f"  ! changed since it was proved: {', '.join(changed)}; {again} proves it again.", "yellow")
-    _print_users(done, tenant)
-
-
-def _print_users(done: Document, tenant: str) -> None:
     for user in done["used_in"]:
         print_line(f"  ! {user} has it inside as it was: `{_activation(user, tenant)}` compiles it anew.", "yellow")
 

@@ -6,23 +6,29 @@ from typing import Annotated, Any, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.platform.api_requests import Api, with_query
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.platform.run_source import Document
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
     PATH,
-    Json,
     Name,
-    Tenant,
     Versioned,
     chosen_version,
     split_version,
     team_path,
 )
 from starling.app.cli.terminal.build_text import print_lines, proof_report_lines, wrapped
-from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table, results
+from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import (
+    print_fields,
+    print_json,
+    print_line,
+    print_list,
+    print_result,
+    print_table,
+    results,
+)
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
@@ -31,20 +37,24 @@ app = typer.Typer(add_completion=False)
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _WIDE: Final = 120  # columns from which the changes of a team are shown as a table
 _WITH_HASHES: Final = 80  # columns from which versions are shown with their hashes
+_SHOWN: Final = ("state", "reason", "purpose")
 _NOT_SHOWN: Final = frozenset({"version", "hash", "star"})  # of a change: they have a column, or say nothing
 
 
 @app.command("list")
 def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """List the teams of a tenant."""
+
+    def cells(team: Document) -> tuple[str, ...]:
+        lost = [f"{name}: {reason}" for name, reason in team["degraded_members"].items()]
+        said = team["reason"] or (f"without {' '.join(lost)}" if lost else team["purpose"])
+        return team["name"], team["state"], str(team["version"]), said
+
     api = connection_of(context).api(tenant)
     found = api.get(PATH)["teams"]
-    if as_json:
-        print_json(found)
-    elif found:
-        print_table(("NAME", "STATE", "VERSION", "PURPOSE"), [_cells(team) for team in found])
-    else:
-        print_line("There are no teams yet. `starling team build` and `starling team import` make one.")
+    empty = "There are no teams yet. `starling team build` and `starling team import` make one."
+    print_list(found, ("NAME", "STATE", "VERSION", "PURPOSE"), cells, empty=empty, as_json=as_json)
+    if not (found or as_json):
         print_line(f"Looked in {api.place}.", "dim")
 
 
@@ -63,14 +73,14 @@ def show(
     name, wanted = split_version(team)
     api = connection_of(context).api(tenant)
     if graph:
-        query: dict[str, str | int] = {"format": "json" if as_json else "mermaid"}
-        query |= {} if wanted is None else {"version": wanted}
-        _, content = api.send("GET", with_query(team_path(name, "graph"), **query))
-        typer.echo(content.decode().rstrip())
+        query = {"format": "json" if as_json else "mermaid", "version": wanted}
+        typer.echo(api.send("GET", team_path(name, "graph"), query=query).text.rstrip())
         return
     versions = api.get(team_path(name, "versions"))["versions"]
     if proof:
-        _show_proof(api, name, chosen_version(name, versions, wanted), as_json=as_json)
+        number = chosen_version(name, versions, wanted)["version"]
+        report = api.get(team_path(name, "versions", str(number), "proof"))
+        print_result(report, lambda: print_lines(proof_report_lines(f"{name}@{number}", report)), as_json=as_json)
         return
     found = api.get(team_path(name))
     shown = found if wanted is None else chosen_version(name, versions, wanted)
@@ -98,10 +108,7 @@ def export_team(
 def history(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """List who built, proved, approved, activated and archived a team, and when, oldest first."""
     changes = connection_of(context).api(tenant).get(team_path(name, "history"))["changes"]
-    if as_json:
-        print_json(changes)
-    else:
-        _print_changes([_change(change) for change in changes])
+    print_result(changes, lambda: _print_changes([_change(change) for change in changes]), as_json=as_json)
 
 
 @app.command()
@@ -114,9 +121,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare the specs of two versions."""
-    wanted = {"from": before, "to": after}
-    query: dict[str, str | int] = {end: number for end, number in wanted.items() if number is not None}
-    found = connection_of(context).api(tenant).get(team_path(name, "diff"), **query)
+    found = connection_of(context).api(tenant).get(team_path(name, "diff"), **{"from": before, "to": after})
     if as_json:
         print_json(found)
         return
@@ -132,21 +137,9 @@ def schema(_: Json = False) -> None:
     print_json(deferred.team_schema())
 
 
-def _show_proof(api: Api, name: str, version: Document, *, as_json: bool) -> None:
-    number = version["version"]
-    report = api.get(team_path(name, "versions", str(number), "proof"))
-    if as_json:
-        print_json(report)
-    else:
-        print_lines(proof_report_lines(f"{name}@{number}", report))
-
-
 def _print_team(team: Document, versions: Sequence[Document]) -> None:
-    shown = f"{team['name']}@{team['version']}"
-    users = ", ".join(team.get("used_in", ()))
-    for field, value in {"team": shown, **_fields(team), "used in": users}.items():
-        if value:
-            print_line(f"{field:<9} {value}")
+    fields = {"team": f"{team['name']}@{team['version']}", **{name: team[name] for name in _SHOWN}}
+    print_fields(fields | {"used in": ", ".join(team.get("used_in", ()))}, 9)
     print_line("")
     rows = [(one["name"], _works_with(one), one["state"], one["reason"] or one["role"]) for one in team["members"]]
     print_table(("MEMBER", "WORKS WITH", "STATE", "ROLE"), rows)
@@ -164,7 +157,10 @@ def _print_versions(versions: Sequence[Document]) -> None:
     hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS]) if with_hashes else () for one in versions]
     print_table(
         ("VERSION", "STATE", "CREATED", "BY", *(("SPEC", "STAR") if with_hashes else ()), "PROOF"),
-        [(*row, *pair, _proof(one)) for row, pair, one in zip(rows, hashes, versions, strict=True)],
+        [
+            (*row, *pair, one["proof"]["state"] if one.get("proof") else "none")
+            for row, pair, one in zip(rows, hashes, versions, strict=True)
+        ],
     )
 
 
@@ -177,15 +173,6 @@ def _print_version(version: Document) -> None:
     print_line(deferred.shortest_team(version["spec"]).rstrip())
 
 
-def _proof(version: Document) -> str:
-    """Return what the last proof of a version came to."""
-    return version["proof"]["state"] if version.get("proof") else "none"
-
-
-def _fields(team: Document) -> Mapping[str, str]:
-    return {field: team[field] for field in ("state", "reason", "purpose")}
-
-
 def _works_with(member: Document) -> str:
     if member["team"]:
         return f"team {member['team']}"
@@ -195,16 +182,14 @@ def _works_with(member: Document) -> str:
     return f"{member['server']} ({count} tool{'' if count == 1 else 's'})"
 
 
-def _cells(team: Document) -> tuple[str, ...]:
-    lost = [f"{name}: {reason}" for name, reason in team["degraded_members"].items()]
-    said = team["reason"] or (f"without {' '.join(lost)}" if lost else team["purpose"])
-    return team["name"], team["state"], str(team["version"]), said
-
-
 def _change(change: Document) -> tuple[str, ...]:
     """Return the cells of an audited change."""
     detail: Mapping[str, Any] = change["detail"]
-    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in detail.items() if _is_said(name, value))
+    said = ", ".join(
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in detail.items()
+        if name not in _NOT_SHOWN and value not in ("", None)
+    )
     action = change["action"].removeprefix("team.")
     return moment(change["at"]), action, str(detail.get("version", "")), change["by"], change["origin"], said
 
@@ -218,7 +203,3 @@ def _print_changes(changes: Sequence[tuple[str, ...]]) -> None:
         print_line(f"{at}  {action}{' ' if version else ''}{version}  by {by} from {origin}", "bold")
         for line in wrapped(f"  {details}", results().width) if details else ():
             print_line(line)
-
-
-def _is_said(name: str, value: object) -> bool:
-    return name not in _NOT_SHOWN and value not in ("", None)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from starling.app.cli.terminal.build_text import activation_lines
-from starling.app.cli.terminal.moments import moment
+from starling.app.cli.terminal.formats import moment
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 

@@ -1,4 +1,4 @@
-"""Lines that a person types at a terminal."""
+"""What a person types at a terminal: lines, and whether something is to be done."""
 
 import os
 import select
@@ -8,7 +8,32 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
+import typer
+
+from starling.app.cli.terminal.output import diagnostics, results, write
+
 _READ_BYTES = 64
+
+
+def has_person() -> bool:
+    """Return whether a person can be asked: standard input and output are a terminal."""
+    return sys.stdin.isatty() and results().is_terminal
+
+
+def confirmed(question: str, *, yes: bool, quiet: bool, otherwise: str) -> bool:
+    """Return whether something is to be done: with `yes`, or where a person at a terminal says so.
+
+    Where nobody can be asked, `otherwise` is printed on stderr; with `quiet` nobody is asked and nothing is printed.
+    """
+    if yes or quiet:
+        return yes
+    if not (sys.stdin.isatty() and diagnostics().is_terminal):
+        write(diagnostics(), f"{otherwise}\n")
+        return False
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:  # Ctrl-D
+        return False
 
 
 def read_line(prompt: str, *, typed: TextIO | None = None) -> str:

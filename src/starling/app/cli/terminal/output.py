@@ -3,7 +3,7 @@
 import contextlib
 import json
 import textwrap
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -77,6 +77,49 @@ def print_json(value: Any) -> None:
 
 def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def print_result(document: Any, text: str | Callable[[], None], *, as_json: bool) -> None:
+    """Print the result of a command: as JSON, else as a sentence or by the function that prints it."""
+    if as_json:
+        print_json(document)
+    elif isinstance(text, str):
+        print_line(text)
+    else:
+        text()
+
+
+def print_list[Item](
+    found: Sequence[Item],
+    columns: Sequence[str],
+    cells: Callable[[Item], Sequence[str]],
+    *,
+    empty: str,
+    as_json: bool,
+    document: Callable[[Item], Any] = lambda item: item,
+) -> None:
+    """Print a list: as JSON, else as a table with the cells of each item, or the sentence for an empty list."""
+    if as_json:
+        print_json([document(item) for item in found])
+    elif found:
+        print_table(columns, map(cells, found))
+    else:
+        print_line(empty)
+
+
+def print_fields(fields: Mapping[str, str], width: int, indent: str = "") -> None:
+    """Print a line for each field that has a value; names are as wide as `width`."""
+    for name, value in fields.items():
+        if value:
+            print_line(f"{indent}{name:<{width}} {value}")
+
+
+def print_part(title: str, lines: Sequence[str]) -> None:
+    """Print indented lines below their title, nothing where there are none."""
+    if lines:
+        print_line(title, "bold")
+    for line in lines:
+        print_line(f"  {line}")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

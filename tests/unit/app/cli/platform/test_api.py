@@ -1,4 +1,4 @@
-"""The client of event streams, against a server that breaks off, refuses or doesn't listen."""
+"""The client of the API, against a server that breaks off, refuses, is started again or doesn't listen."""
 
 import json
 import socket
@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+import httpx
 import pytest
 
-from starling.app.cli.platform.api_client import ApiClient, ApiUnavailableError
-from starling.app.cli.platform.reconnection import Relocate, RetryTimes, same_address
+from starling.app.cli.platform.api import Api, Relocate, same_address
+from starling.app.cli.platform.api_errors import ApiUnavailableError
+from starling.app.cli.platform.reconnection import RetryTimes
 from starling.core.errors import (
+    ConfigurationError,
     ConflictError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
@@ -39,6 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     asked_after: ClassVar[list[str]] = []
     keys: ClassVar[list[str]] = []
+    bodies: ClassVar[list[object]] = []
     faults: ClassVar[dict[str, list[str]]] = {}
 
     def do_POST(self) -> None:
@@ -72,7 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def _begin(self, status: int, kind: str) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
+        if content := self.rfile.read(int(self.headers.get("content-length") or 0)):
+            self.bodies.append(json.loads(content))
         self.send_response(status)
         self.send_header("content-type", kind)
         self.end_headers()
@@ -87,6 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _serving(**faults: list[str]) -> Generator[str]:
     _Handler.asked_after.clear()
     _Handler.keys.clear()
+    _Handler.bodies.clear()
     _Handler.faults = faults
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -98,7 +104,7 @@ def _serving(**faults: list[str]) -> Generator[str]:
 
 def _asked(url: str, relocate: Relocate = same_address, times: RetryTimes = _QUICK) -> list[int]:
     """Return the numbers of the events of a request."""
-    return [event.seq for event in ApiClient(url, relocate=relocate, times=times).ask({"input": "x"})]
+    return [event.seq for event in Api(url, relocate=relocate, times=times).ask({"input": "x"})]
 
 
 def _closed_address() -> str:
@@ -108,7 +114,7 @@ def _closed_address() -> str:
 
 def test_broken_stream_continues_after_its_last_event() -> None:
     with _serving() as url:
-        events = list(ApiClient(url, times=_QUICK).ask({"input": "x", "thread_id": "t"}))
+        events = list(Api(url, times=_QUICK).ask({"input": "x", "thread_id": "t"}))
 
     assert [(event.seq, event.type) for event in events] == [(1, "run_started"), (2, "thinking"), (3, "done")]
     assert events[1].data["content"] == "a\u2028b"
@@ -119,7 +125,7 @@ def test_broken_stream_continues_after_its_last_event() -> None:
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable", "503 draining"])
 def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(fault: str) -> None:
     with _serving(POST=[fault] * 3) as url:
-        api = ApiClient(url, times=_QUICK)
+        api = Api(url, times=_QUICK)
         asked = [[event.seq for event in api.ask({"input": "x", "thread_id": "t"})] for _ in range(2)]
 
     assert asked == [[1, 2, 3]] * 2
@@ -132,7 +138,7 @@ def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(fault
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
 def test_start_of_a_run_is_repeated_under_the_same_key(fault: str) -> None:
     with _serving(POST=[fault] * 3) as url:
-        api = ApiClient(url, times=_QUICK)
+        api = Api(url, times=_QUICK)
         accepted = [api.start("/v1/teams", {"goal": "x"}) for _ in range(2)]
 
     assert accepted == [{"run_id": "r1"}] * 2
@@ -142,9 +148,35 @@ def test_start_of_a_run_is_repeated_under_the_same_key(fault: str) -> None:
     assert next_request not in repeated
 
 
-def test_start_that_is_refused_raises_the_message_of_the_api() -> None:
+def test_refused_request_is_not_repeated() -> None:
     with _serving(POST=["409 conflict"]) as url, pytest.raises(ConflictError, match="no ask again"):
-        ApiClient(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
+        Api(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
+
+    assert len(_Handler.keys) == 1
+
+
+def test_request_is_sent_once_where_no_times_are_given() -> None:
+    with _serving(POST=["503 database_unavailable"]) as url, pytest.raises(DatabaseUnavailableError):
+        Api(url).post("/v1/teams", {"goal": "x"})
+
+    assert len(_Handler.keys) == 1
+
+
+def test_request_goes_to_the_new_address_though_another_server_took_the_former_one() -> None:
+    with _serving() as other, _serving() as url:
+        api = Api(other, relocate=lambda: url)
+        api.post("/v1/teams", ["yes"])
+
+    assert (api.url, _Handler.bodies) == (url, [["yes"]])
+
+
+def test_request_goes_to_the_address_that_a_restart_led_to() -> None:
+    addresses = [_closed_address()] * 3
+    with _serving() as url:
+        times = RetryTimes(never_answered=20, pause=0.01)
+        api = Api(addresses[0], relocate=lambda: addresses.pop() if addresses else url, times=times)
+
+        assert api.post("/v1/teams", ["yes"]) == {"run_id": "r1"}
 
 
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
@@ -158,7 +190,7 @@ def test_stream_continues_after_breaks_and_503(fault: str) -> None:
 def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() -> None:
     with _serving() as url:
         assert _asked(_closed_address(), lambda: url) == [1, 2, 3]
-        followed = ApiClient(_closed_address(), relocate=lambda: url, times=_QUICK).follow("r1", 2)
+        followed = Api(_closed_address(), relocate=lambda: url, times=_QUICK).follow("r1", 2)
 
         assert [event.seq for event in followed] == [3]
 
@@ -200,12 +232,42 @@ def test_address_where_nothing_listens_is_named_with_the_remedy() -> None:
     assert "starling up" in refused.value.remedy
 
 
+@pytest.mark.parametrize("url", ["ftp://host", "host:8000", "http://", "http://host:port"])
+def test_text_that_is_not_an_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not the address of an API"):
+        Api(url)
+
+
+def test_lists_are_read_page_by_page_as_far_as_they_are_wanted() -> None:
+    asked: list[tuple[str | None, int]] = []
+
+    def page(request: httpx.Request) -> httpx.Response:
+        query = request.url.params
+        begin, limit = int(query.get("before", "0")), int(query["limit"])
+        asked.append((query.get("status"), limit))
+        found = [{"run_id": number} for number in range(begin, min(begin + limit, 25))]
+        return httpx.Response(200, json={"records": found, "next": begin + limit if begin + limit < 25 else None})
+
+    api = Api("http://test", transport=httpx.MockTransport(page))
+    query = {"status": "failed", "thread_id": None}
+
+    def numbers(limit: int | None) -> list[int]:
+        asked.clear()
+        return [record["run_id"] for record in api.pages("/v1/records", "records", query, most=10, limit=limit)]
+
+    assert (numbers(None), asked) == ([*range(25)], [("failed", 10)] * 3)
+    assert (numbers(12), asked) == ([*range(12)], [("failed", 10), ("failed", 2)])
+    asked.clear()
+    next(api.pages("/v1/records", "records", query, most=10))
+    assert len(asked) == 1
+
+
 def test_refused_key_names_the_variable_to_set() -> None:
     with (
         _serving(POST=["401 unauthorized"]) as url,
         pytest.raises(InvalidRequestError, match="no Set STARLING_API_KEY"),
     ):
-        ApiClient(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
+        Api(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
 
 
 @pytest.mark.parametrize(

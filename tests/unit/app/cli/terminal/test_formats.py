@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from starling.app.cli.terminal.durations import parse_duration
+from starling.app.cli.terminal.formats import parse_duration
 from starling.core.errors import InvalidRequestError
 
 

@@ -13,14 +13,10 @@ from typer.core import TyperCommand
 
 from starling.app.access.local_token import local_token
 from starling.app.access.port_file import RunningPlatform, published
-from starling.app.cli.platform.api_client import ApiClient
-from starling.app.cli.platform.api_requests import ApiRequests, NoPlatformError
-from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.api import Api
+from starling.app.cli.platform.api_errors import NoPlatformError
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
-from starling.app.cli.platform.database_source import DatabaseSource
-from starling.app.cli.platform.reconnection import ReconnectingApi
-from starling.app.cli.platform.run_source import RunSource
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.settings.client import database_name
 from tests.support.logging_state import restored_logging
@@ -71,10 +67,7 @@ def test_platform_of_the_data_folder_comes_first(
     monkeypatch.setenv("STARLING_URL", _REMOTE)
 
     with platform(folder) as address:
-        source = connection_of(context).source()
-
-    assert isinstance(source, ApiSource)
-    assert source.api == ApiRequests(address)
+        assert asked(connection_of(context).api()) == (address, "")
 
 
 def test_platform_of_the_data_folder_is_asked_without_the_key(
@@ -85,41 +78,37 @@ def test_platform_of_the_data_folder_is_asked_without_the_key(
     with platform(folder) as address:
         connection = connection_of(context)
 
-        assert connection.api() == ApiRequests(address)
-        assert isinstance(connection.api("shop"), DatabaseApi)
+        assert asked(connection.api()) == (address, "")
+        assert connection.api("shop").in_process
 
 
-def conversed_with(connection: Connection, url: str) -> ApiRequests:
-    _, runs = connection.conversation(url)
-    assert isinstance(runs.api, ReconnectingApi)
-    return runs.api.api
+def asked(api: Api) -> tuple[str, str]:
+    """Return the address that is asked, and the key."""
+    return api.url, api.key
 
 
 def test_platform_of_the_data_folder_is_asked_with_the_local_token(context: typer.Context, folder: Path) -> None:
     token = local_token(folder)
 
     with platform(folder) as address:
-        asked = connection_of(context).api()
-        conversed = conversed_with(connection_of(context), f"{address}/")
+        connection = connection_of(context)
 
-    assert [asked, conversed] == [ApiRequests(address, token), ApiRequests(f"{address}/", token)]
+        assert asked(connection.api()) == (address, token)
+        assert asked(connection.conversation(f"{address}/")) == (address, token)
 
 
 def test_local_token_is_sent_to_no_other_address(context: typer.Context, folder: Path) -> None:
     local_token(folder)
 
     with platform(folder):
-        assert conversed_with(connection_of(context), _REMOTE) == ApiRequests(_REMOTE)
+        assert asked(connection_of(context).conversation(_REMOTE)) == (_REMOTE, "")
 
 
 def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARLING_URL", _REMOTE)
     monkeypatch.setenv("STARLING_API_KEY", "a-key")
 
-    source = connection_of(context).source()
-
-    assert isinstance(source, ApiSource)
-    assert source.api == ApiRequests(_REMOTE, "a-key")
+    assert asked(connection_of(context).api()) == (_REMOTE, "a-key")
 
 
 @pytest.mark.parametrize(
@@ -133,10 +122,10 @@ def test_database_is_read_where_the_platform_does_not_serve_it(
     context: typer.Context, folder: Path, tenant: str, running: dict[str, str | bool]
 ) -> None:
     with platform(folder, **running):  # pyright: ignore[reportArgumentType]
-        source = connection_of(context).source(tenant)
+        api = connection_of(context).api(tenant)
 
-    assert isinstance(source, DatabaseSource)
-    assert source.tenant == tenant
+    assert isinstance(api, DatabaseApi)
+    assert api.tenant == tenant
 
 
 def test_platform_of_another_database_than_is_named_is_passed_over(
@@ -147,7 +136,7 @@ def test_platform_of_another_database_than_is_named_is_passed_over(
     with platform(folder, database=database_name("postgresql://elsewhere/starling")):
         connection = connection_of(context)
 
-        assert isinstance(connection.api(), DatabaseApi)
+        assert connection.api().in_process
         with pytest.raises(NoPlatformError, match="uses another database than DATABASE_URL names"):
             connection.platform()
         connection.conversation()
@@ -160,8 +149,7 @@ def test_platform_of_the_data_folder_is_asked_whatever_database_it_uses_where_no
     with platform(folder, database=database_name("postgresql://elsewhere/starling")) as address:
         connection = connection_of(context)
 
-        assert connection.api() == ApiRequests(address)
-        assert {asked_by(connection.platform()), asked_by(connection.conversation())} == {address}
+        assert {api.url for api in (connection.api(), connection.platform(), connection.conversation())} == {address}
 
 
 def test_builds_ask_the_api_that_the_other_commands_ask(
@@ -173,12 +161,12 @@ def test_builds_ask_the_api_that_the_other_commands_ask(
         connection_of(context).platform()
     monkeypatch.setenv("STARLING_URL", _REMOTE)
     connection = connection_of(context)
-    remote = connection.api(), connection.platform()[1].api
+    remote = connection.api(), connection.platform()
     with platform(folder) as address:
-        local = connection.api(), connection.platform()[1].api
+        local = connection.api(), connection.platform()
 
-    assert remote[0] == ApiRequests(_REMOTE, "a-key") == getattr(remote[1], "api", None)
-    assert local[0] == ApiRequests(address) == getattr(local[1], "api", None)
+    assert {*map(asked, remote)} == {(_REMOTE, "a-key")}
+    assert {*map(asked, local)} == {(address, "")}
     assert f"Asking {address}, which runs on {folder}, not STARLING_URL.\n" in capsys.readouterr().err
 
 
@@ -189,9 +177,8 @@ def test_build_on_a_platform_that_needs_a_key_sends_it_and_names_the_platform(
         with pytest.raises(ConfigurationError, match=f"{address} needs a key"):
             connection_of(context).platform()
         monkeypatch.setenv("STARLING_API_KEY", "a-key")
-        _, source = connection_of(context).platform()
+        assert asked(connection_of(context).platform()) == (address, "a-key")
 
-    assert getattr(source.api, "api", None) == ApiRequests(address, "a-key")
     assert capsys.readouterr().err == f"Asking {address} with STARLING_API_KEY: the tenant is that of the key.\n"
 
 
@@ -199,48 +186,41 @@ def test_database_is_read_where_the_platform_does_not_answer(context: typer.Cont
     silent = RunningPlatform("http://127.0.0.1:1", "0", 1, "embedded", keyless=True)
 
     with published(folder, silent):
-        assert isinstance(connection_of(context).source(), DatabaseSource)
+        assert connection_of(context).api().in_process
     with published(folder, replace(silent, address="http://192.0.2.1", keyless=False)):
-        assert isinstance(connection_of(context).source(), DatabaseSource)
+        assert connection_of(context).api().in_process
 
 
-def asked_by(conversation: tuple[ApiClient, ApiSource]) -> str:
-    return conversation[0].url
+def _of_tail(connection: Connection) -> Api:
+    return connection.api(lasting=True)
 
 
-def _of_ask(connection: Connection) -> RunSource:
-    return connection.conversation()[1]
-
-
-@pytest.mark.parametrize("source_of", [_of_ask, Connection.lasting_source], ids=["ask", "tail"])
+@pytest.mark.parametrize("api_of", [Connection.conversation, _of_tail], ids=["ask", "tail"])
 def test_command_that_goes_on_finds_the_platform_that_was_started_again(
-    context: typer.Context, folder: Path, source_of: Callable[[Connection], RunSource]
+    context: typer.Context, folder: Path, api_of: Callable[[Connection], Api]
 ) -> None:
     with platform(folder):
-        source = source_of(connection_of(context))
-        assert isinstance(source, ApiSource)
-        source.api.get("/health")
+        api = api_of(connection_of(context))
+        api.get("/health")
     with platform(folder) as address:
-        client = source.streams()
-
-        assert source.api.get("/health") == {"status": "ok"}
+        assert api.get("/health") == {"status": "ok"}
         with pytest.raises(InvalidRequestError, match=f"{address}/v1/runs/r/events answered 404"):
-            list(client.follow("r", 0))
+            list(api.follow("r", 0))
 
 
 def test_named_address_is_not_replaced_by_that_of_the_data_folder(context: typer.Context, folder: Path) -> None:
     with platform(folder / "other") as named, platform(folder):
-        client, _ = connection_of(context).conversation(named)
+        api = connection_of(context).conversation(named)
 
         with pytest.raises(InvalidRequestError, match=f"{named}/v1/runs/r/events answered 404"):
-            list(client.follow("r", 0))
+            list(api.follow("r", 0))
 
 
 def test_another_tenant_at_a_url_is_refused(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARLING_URL", _REMOTE)
 
     with pytest.raises(InvalidRequestError, match="STARLING_API_KEY"):
-        connection_of(context).source("shop")
+        connection_of(context).api("shop")
 
 
 def test_settings_file_is_read_after_the_environment(

@@ -1,0 +1,19 @@
+"""Options and arguments that commands share."""
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonEvents = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+Tenant = Annotated[str, typer.Option(help="The tenant whose runs, agents, teams and skills are meant.")]
+OneTenant = Annotated[str | None, typer.Option("--tenant", help="This tenant only; default: all.")]
+Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")]
+Full = Annotated[bool, typer.Option("--full", help="Show whole ids and texts.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Approve what asks for approval or confirmation.")]
+No = Annotated[bool, typer.Option("--no", help="Refuse what asks for approval, and answer no questions.")]
+Latest = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, latest first.")]
+Best = Annotated[int, typer.Option("--limit", min=1, max=200, help="How many, best first.")]
+Reason = Annotated[str, typer.Option(help="The reason; callers and models may see it.")]
+
+Server = Annotated[str, typer.Argument(help="The server.")]

@@ -1,0 +1,305 @@
+"""The client of the HTTP API: requests, pages of lists, and streams of events, also across a restart of the API."""
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Timer
+from typing import Any, Final, Protocol
+
+import httpx
+from httpx_sse import connect_sse
+
+from starling.app.cli.platform.api_errors import TEMPORARY, ApiUnavailableError, refusal
+from starling.app.cli.platform.reconnection import ONCE, Outage, RetryTimes
+from starling.core.errors import ConfigurationError
+from starling.core.ids import new_id
+
+type Document = Mapping[str, Any]
+type Relocate = Callable[[], str]
+"""Returns the address of the API now; empty if it is the same as before, or unknown."""
+
+_JSON_LINES: Final = {"Content-Type": "application/jsonl"}
+_CONNECT_SECONDS: Final = 5.0
+_READ_SECONDS: Final = 60.0  # in a stream the server sends a ping every 15 s
+_PROBE_SECONDS: Final = 2.0
+_STABLE_SECONDS: Final = 5.0  # a stream that was open for longer ended an outage, with or without an event
+IDLE_SECONDS: Final = 3.0  # after this long a queued run shows which run it waits for
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEvent:
+    """One event of a run's stream."""
+
+    seq: int
+    type: str
+    data: Document
+
+
+class RunWatcher(Protocol):
+    """Receives the events of a run."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether the run was accepted and nothing happened since."""
+        ...
+
+    def event(self, event: StreamedEvent) -> None:
+        """Receive the next event."""
+        ...
+
+    def behind(self, run_id: str, status: str) -> None:
+        """Receive the run that has to end before this one begins; called if the run is idle for some seconds."""
+        ...
+
+
+def same_address() -> str:
+    """Return no other address: that of the API is fixed."""
+    return ""
+
+
+class Api:
+    """The API at `url`, called with `key` if there is one.
+
+    `relocate` returns the address of the API now: a platform that was started again may have another one. `times` says
+    how long requests are repeated: once by default; those that are repeated must be safe to repeat. Raises
+    ApiUnavailableError, and what the API refuses as InvalidRequestError, ForbiddenError, ConflictError, StarlingError.
+    """
+
+    in_process = False  # whether its routes are called in this process, without a platform
+
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        relocate: Relocate = same_address,
+        times: RetryTimes = ONCE,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.key = key
+        self.run_id = ""  # of the stream that was opened last
+        self._relocate = relocate
+        self._times = times
+        self._reached = False  # whether the API has answered, or at least accepted a connection
+        self._opened: float | None = None  # when the last stream began
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+            trust_env=False,
+            transport=transport or _connection_to(self.url),
+        )
+
+    @property
+    def place(self) -> str:
+        """Where it is: its address, or the database."""
+        return "the database" if self.in_process else self.url
+
+    def answers(self) -> bool:
+        """Return whether Starling answers at the address."""
+        try:
+            answer = self._client.get("/health", timeout=_PROBE_SECONDS)
+            return answer.is_success and answer.json() == {"status": "ok"}
+        except (httpx.TransportError, ValueError):
+            return False
+
+    def get(self, path: str, **query: str | int | None) -> Any:
+        """Return the JSON document at `path`; values of the query that are None are left out."""
+        return self.send("GET", path, query=query).json()
+
+    def put(self, path: str, body: object) -> Any:
+        """Store a JSON document at `path` and return the answer."""
+        return self.send("PUT", path, body).json()
+
+    def post(self, path: str, body: object = None, *, seconds: float = _READ_SECONDS, **query: str | int | None) -> Any:
+        """Send a document to `path`, as `send` does, and return the answer."""
+        return self.send("POST", path, body, seconds=seconds, query=query).json()
+
+    def delete(self, path: str, **query: str | int | None) -> httpx.Response:
+        """Delete what is at `path` and return the answer."""
+        return self.send("DELETE", path, query=query)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        seconds: float = _READ_SECONDS,
+        query: Mapping[str, str | int | None] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Return the answer to a request that was not refused.
+
+        A body is sent as JSON, bytes as the JSON lines that they are. `seconds` is how long the answer may take.
+        """
+        request: dict[str, Any] = {"json": body, "headers": headers}
+        if isinstance(body, bytes):
+            request = {"content": body, "headers": _JSON_LINES}
+        request["params"] = {name: value for name, value in (query or {}).items() if value is not None}
+        request["timeout"] = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+        outage = Outage(self._times)
+        while True:
+            self._find_again()
+            try:
+                with self._answered():
+                    return self._checked(self._client.request(method, path, **request))
+            except TEMPORARY as error:
+                outage.wait(error, reached=self._reached)
+
+    def pages(
+        self,
+        path: str,
+        items: str,
+        query: Mapping[str, str | int | None],
+        *,
+        most: int,
+        limit: int | None = None,
+        cursor: str = "before",
+    ) -> Iterator[Document]:
+        """Yield the `items` of a list, up to `limit`, read in pages of `most` when they are needed."""
+        left, given = limit, dict(query)
+        while left is None or left > 0:
+            page = self.get(path, **given, limit=min(most, left or most))
+            yield from page[items]
+            if page["next"] is None:
+                return
+            given[cursor] = page["next"]
+            left = None if left is None else left - len(page[items])
+
+    def start(self, path: str, body: Document) -> Document:
+        """Send a request for a run to `path` and return the answer; a repeated one leads to the same run."""
+        return self.send("POST", path, body, headers={"Idempotency-Key": new_id()}).json()
+
+    def ask(self, request: Document) -> Iterator[StreamedEvent]:
+        """Send a request and yield its events up to `done`, also across a restart of the API."""
+        self.run_id, last = "", StreamedEvent(0, "", {})
+        for last in self._begin(request):
+            yield last
+        if last.type != "done":
+            yield from self._go_on(self.run_id, last.seq)
+
+    def follow(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
+        """Yield the events of a run after number `after`, up to `done`; none if it ended with that event."""
+        self.run_id = run_id
+        yield from self._go_on(run_id, after)
+
+    def watch(self, run_id: str, after: int, watcher: RunWatcher) -> None:
+        """Pass on each event after number `after`, up to `done`; return at once if there is none and the run ended."""
+        with self.showing_run_ahead(watcher):
+            for event in self.follow(run_id, after):
+                watcher.event(event)
+
+    @contextmanager
+    def showing_run_ahead(self, watcher: RunWatcher) -> Generator[None]:
+        """Show after some seconds of the block which run a queued run waits for."""
+        timer = Timer(IDLE_SECONDS, self._show_run_ahead, (watcher,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _show_run_ahead(self, watcher: RunWatcher) -> None:
+        if not (watcher.idle and self.run_id):
+            return
+        try:
+            ahead = self._client.get(f"/v1/runs/{self.run_id}").json().get("behind")
+        except (httpx.TransportError, ValueError):
+            return
+        if ahead and watcher.idle:
+            watcher.behind(ahead["run_id"], ahead["status"])
+
+    def _begin(self, request: Document) -> Iterator[StreamedEvent]:
+        """Yield events until the stream ends. The idempotency key makes repeated requests lead to one run."""
+        headers = {"Idempotency-Key": new_id()}
+        outage = Outage(self._times)
+        while True:
+            try:
+                for event in self._events("POST", "/v1/agent/run", json=request, headers=headers):
+                    self.run_id = self.run_id or event.data.get("run_id", "")
+                    yield event
+            except TEMPORARY as error:
+                if self.run_id:
+                    return
+                outage.wait(error, reached=self._reached)
+            else:
+                return
+
+    def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
+        """Yield the rest of a stream, once the API answers again where it was broken off."""
+        outage = Outage(self._times)
+        while True:
+            try:
+                for event in self._events("GET", f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": str(after)}):
+                    after = event.seq
+                    outage.end()
+                    yield event
+                    if event.type == "done":
+                        return
+                if self._has_ended(run_id, after):
+                    return
+            except TEMPORARY as error:
+                if self._opened is not None and time.monotonic() - self._opened > _STABLE_SECONDS:
+                    outage.end()
+                error.remedy = f"`starling run tail {run_id} --after {after}` continues the stream."
+                outage.wait(error, reached=True)
+            else:
+                time.sleep(self._times.pause)
+
+    def _has_ended(self, run_id: str, after: int) -> bool:
+        """Return whether a run has ended and has no event after number `after`."""
+        with self._answered():
+            state = self._client.get(f"/v1/runs/{run_id}")
+        return state.is_success and state.json()["ended_at"] is not None and state.json()["events"] <= after
+
+    def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
+        self._opened = None
+        self._find_again()
+        with self._answered(), connect_sse(self._client, method, path, **request) as source:
+            self._reached = True
+            if source.response.is_error:
+                source.response.read()
+            self._checked(source.response)
+            self._opened = time.monotonic()
+            self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
+            for item in source.iter_sse():
+                if item.data:
+                    yield StreamedEvent(int(item.id or 0), item.event, json.loads(item.data))
+
+    def _find_again(self) -> None:
+        if url := self._relocate().rstrip("/"):
+            self.url = url
+            self._client.base_url = url
+
+    @contextmanager
+    def _answered(self) -> Generator[None]:
+        """Raise ApiUnavailableError for a request of the block without an answer; note if a connection was accepted."""
+        try:
+            yield
+        except httpx.TransportError as error:
+            self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise ApiUnavailableError(self.url, error) from error
+
+    def _checked(self, answer: httpx.Response) -> httpx.Response:
+        """Return an answer. Raises what it refuses."""
+        self._reached = True
+        if answer.is_error:
+            raise refusal(str(answer.url), answer.status_code, answer.content)
+        return answer
+
+
+def _connection_to(url: str) -> httpx.HTTPTransport:
+    """Return what connects to an address. A TLS context, which takes milliseconds to make, is made for https alone."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        parts = httpx.URL()
+    if parts.scheme not in ("http", "https") or not parts.host:
+        raise ConfigurationError(f"{url!r} is not the address of an API.", "Write one like http://host:8000.")
+    return httpx.HTTPTransport(verify=ssl.create_default_context() if parts.scheme == "https" else False)

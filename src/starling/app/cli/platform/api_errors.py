@@ -1,0 +1,69 @@
+"""Errors of calls to the HTTP API: those that it answers with, and that it does not answer."""
+
+import json
+import re
+from typing import Final
+
+from starling.core.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    DatabaseUnsuitableError,
+    ForbiddenError,
+    InvalidRequestError,
+    StarlingError,
+    UnauthorizedError,
+)
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_BODY = "body."  # the beginning of the places of faults in what was sent
+_SET_KEY = "Set STARLING_API_KEY to a key that is active there; `starling key create` makes one."
+_START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
+
+
+class ApiUnavailableError(StarlingError):
+    """The API at the address does not answer."""
+
+    code = "api_unavailable"
+
+    def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
+        reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
+        super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
+
+
+class NoPlatformError(StarlingError):
+    """Neither this machine nor the settings have a platform to ask."""
+
+    code = "api_unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "Start one with `starling up`, or give the address of one in STARLING_URL.")
+
+
+TEMPORARY: Final = (ApiUnavailableError, DatabaseUnavailableError)  # the latter: every 503 that a retry can help
+
+type TemporaryError = ApiUnavailableError | DatabaseUnavailableError
+
+
+def refusal(url: str, status: int, content: bytes) -> StarlingError:
+    """Return the error that an answer with an error status stands for."""
+    try:
+        problem = json.loads(content)
+        detail, remedy, code = str(problem["detail"]), str(problem.get("remedy", "")), problem.get("code")
+        if faults := [one for one in problem.get("errors", ()) if str(one.get("where")).startswith(_BODY)]:
+            detail = "; ".join(f"{one['where'].removeprefix(_BODY)}: {one['what']}" for one in faults)
+            remedy = "`--help` after the command describes its options."
+    except (ValueError, KeyError, TypeError, AttributeError):
+        detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
+    match status:
+        case 401 if code == UnauthorizedError.code:
+            return InvalidRequestError(detail, _SET_KEY)
+        case 503 if code == DatabaseUnsuitableError.code:
+            return DatabaseUnsuitableError(detail, remedy)
+        case 503:
+            return DatabaseUnavailableError(detail, remedy)
+        case 403:
+            return ForbiddenError(detail, remedy)
+        case 409:
+            return ConflictError(detail, remedy)
+        case _:
+            return InvalidRequestError(detail, remedy) if status < 500 else StarlingError(detail, remedy)
