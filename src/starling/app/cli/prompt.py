@@ -1,6 +1,7 @@
 """`starling prompt`: prompts in force, their texts, and what their sources have now."""
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
@@ -9,12 +10,12 @@ from starling.app.cli.options import Json
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_fields, print_line, print_list, print_result, progress
-from starling.app.cli.terminal.wordings import HASH_CHARS, place, source
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _PATH: Final = "/v1/prompts"
 _LANGFUSE: Final = "langfuse"  # the source, among the names of prompts in warnings
+_HASH_CHARS: Final = 12
 _ASKING: Final = "Asking the sources of prompts …"
 DIFFERENCES: Final = 10  # the exit code where there are some
 
@@ -29,7 +30,7 @@ def list_prompts(context: typer.Context, as_json: Json = False) -> None:
     """List the prompts in force: where each text is from, its hash, and since which epoch."""
 
     def cells(one: Document) -> tuple[str, ...]:
-        return one["name"], source(one), one["hash"][:HASH_CHARS], str(one["since"])
+        return one["name"], source(one), one["hash"][:_HASH_CHARS], str(one["since"])
 
     found = connection_of(context).api().get(_PATH)["prompts"]
     print_list(
@@ -120,3 +121,15 @@ def _is_unasked(found: Document) -> bool:
 def _print_warnings(found: Document) -> None:
     for prompt, why in found["warnings"].items():
         print_line(f"! prompt {prompt}: {why}", "yellow")
+
+
+def place(wording: Mapping[str, Any] | None) -> str:
+    """Return where a text is from and how its hash begins."""
+    return f"{source(wording)} ({wording['hash'][:_HASH_CHARS]})" if wording else "nothing"
+
+
+def source(wording: Mapping[str, Any]) -> str:
+    """Return where a text is from: the name and version that it has in Langfuse, or `local`."""
+    if wording["source"] == "local":
+        return "local"
+    return f"{wording['source']} {wording['remote_name']} v{wording['version']}"

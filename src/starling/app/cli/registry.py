@@ -11,9 +11,9 @@ from starling.app.cli.options import Json, Latest, Utc
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.settings_file import MCP_FILE, is_here
+from starling.app.cli.prompt import place
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_list, progress, write
-from starling.app.cli.terminal.wordings import place
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"

@@ -83,17 +83,13 @@ def run() -> None:
     try:
         app()
     except StarlingError as error:
-        sys.exit(_explained(error))
+        _log.debug("the command failed", exc_info=error)
+        typer.echo(f"Error: {error.message}", err=True)
+        if error.remedy:
+            typer.echo(indent(error.remedy, "  "), err=True)
+        sys.exit(_EXIT_CODES.get(error.code, FAILED))
     except Exception as error:  # noqa: BLE001 - the edge: one line for the user, the traceback for the log
         _log.debug("the command failed", exc_info=error)
         typer.echo(f"Error: {type(error).__name__} inside Starling: {error}", err=True)
         typer.echo("  LOG_LEVEL=DEBUG shows where; please report it.", err=True)
         sys.exit(FAILED)
-
-
-def _explained(error: StarlingError) -> int:
-    _log.debug("the command failed", exc_info=error)
-    typer.echo(f"Error: {error.message}", err=True)
-    if error.remedy:
-        typer.echo(indent(error.remedy, "  "), err=True)
-    return _EXIT_CODES.get(error.code, FAILED)

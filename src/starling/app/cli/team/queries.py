@@ -62,7 +62,7 @@ def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json:
 def show(
     context: typer.Context,
     team: Versioned,
-    graph: Annotated[bool, typer.Option("--graph", help="Print its graph as Mermaid, with --json as JSON.")] = False,
+    graph: Annotated[bool, typer.Option("--graph", help="Print its graph, members and servers, as JSON.")] = False,
     proof: Annotated[bool, typer.Option("--proof", help="Print the last proof of the version, case by case.")] = False,
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
@@ -73,8 +73,7 @@ def show(
     name, wanted = split_version(team)
     api = connection_of(context).api(tenant)
     if graph:
-        query = {"format": "json" if as_json else "mermaid", "version": wanted}
-        typer.echo(api.send("GET", team_path(name, "graph"), query=query).text.rstrip())
+        print_json(api.get(team_path(name, "graph"), version=wanted))
         return
     versions = api.get(team_path(name, "versions"))["versions"]
     if proof:

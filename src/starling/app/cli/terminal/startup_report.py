@@ -31,49 +31,37 @@ class Started:
 def report(started: Started, *, as_json: bool) -> None:
     """Print what runs and what to do next."""
     if as_json:
-        print_json(_document(started))
+        seconds = {part: round(seconds, 3) for part, seconds in started.seconds.items()}
+        known = {"version": started.version, "address": started.address, "models": dict(started.models)}
+        servers = [_document(item) for item in started.servers]
+        print_json({**known, "epoch": started.epoch, "servers": servers, "seconds": seconds})
         return
     print_line(f"Starling {started.version} listens on {started.address}", "bold")
     print_line(f"  model    {_models(started.models)}")
     print_line(f"  epoch    {started.epoch}")
-    for label, line in zip(_labels("servers"), _servers(started.servers), strict=False):
-        print_line(f"  {label:<8} {line}")
+    for number, line in enumerate(_servers(started.servers)):
+        print_line(f"  {'' if number else 'servers':<8} {line}")
     if started.seconds:
         parts = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in started.seconds.items())
         print_line(f"  start    {sum(started.seconds.values()):.1f} s: {parts}")
-    question = _question(started.servers)
+    tools = {tool.name for server in started.servers for tool in server.tools if server.state == "ready"}
+    question = next((question for tool, question in _QUESTIONS.items() if tool in tools), "")
     print_line("Try:" if question else "Ask something that your servers can answer:")
-    print_line(f"  starling ask {_url_option(started.address)}'{question or _ANY_QUESTION}'")
+    url = "" if started.address == _DEFAULT_ADDRESS else f"--url {started.address} "
+    print_line(f"  starling ask {url}'{question or _ANY_QUESTION}'")
     print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
     print_line(f'       -d \'{{"input": "{question or _ANY_QUESTION}", "thread_id": "t1"}}\'')
     print_line(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
 
 
-def _question(servers: Sequence[ServerListing]) -> str:
-    """Return a question that one of the tools can answer, empty where none is known to."""
-    tools = {tool.name for server in servers for tool in server.tools if server.state == "ready"}
-    return next((question for tool, question in _QUESTIONS.items() if tool in tools), "")
-
-
-def _document(started: Started) -> dict[str, object]:
-    servers = [
-        {"name": item.name, "state": item.state, "tools": len(item.tools), "error": item.error, "remedy": item.remedy}
-        for item in started.servers
-    ]
+def _document(item: ServerListing) -> dict[str, object]:
     return {
-        "version": started.version,
-        "address": started.address,
-        "models": dict(started.models),
-        "epoch": started.epoch,
-        "servers": servers,
-        "seconds": {part: round(seconds, 3) for part, seconds in started.seconds.items()},
+        "name": item.name,
+        "state": item.state,
+        "tools": len(item.tools),
+        "error": item.error,
+        "remedy": item.remedy,
     }
-
-
-def _labels(first: str) -> Iterator[str]:
-    yield first
-    while True:
-        yield ""
 
 
 def _models(models: Mapping[str, str]) -> str:
@@ -95,7 +83,3 @@ def _servers(servers: Sequence[ServerListing]) -> Iterator[str]:
         yield f"{server.name}: {server.state}, {len(server.tools)} tools"
         if server.error:
             yield f"  {server.error} {server.remedy}".rstrip()
-
-
-def _url_option(address: str) -> str:
-    return "" if address == _DEFAULT_ADDRESS else f"--url {address} "
