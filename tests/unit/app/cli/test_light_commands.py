@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ _HEAVY = {
 }
 _OF_THE_DATABASE = ("command_settings", "database_api", "server.changes", "server.effects", "server.file_effects")
 _OF_SERVICES = ("up", "serve", "worker", "doctor", "db", "key", "signals", "process_", "gc_tuning", "startup_report")
-_DONE = {"type": "done", "status": "succeeded", "reply": "Noon.", "usage": {}}
+_DONE: dict[str, Any] = {"type": "done", "status": "succeeded", "reply": "Noon.", "usage": {}}
 _RUN = {"run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "status": "succeeded", "thread_id": "t", "input": "Hi."}
-_ANSWERS = {
+_ANSWERS: dict[str, Any] = {
     "/health": {"status": "ok"},
     "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [{**_RUN, "created_at": "2026-11-20T11:12:01Z", "seconds": 1.0}], "next": None},
