@@ -20,8 +20,9 @@ _PARTS = ("imports", "database", "schema", "servers", "API")
 NAMES = (
     *("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms", "up.first_ready_ms"),
     *(f"up.first_ready_ms.{part}" for part in _PARTS),
-    *("up.first_answer_ms", "up.first_answer_ms_at_once"),
+    *("up.first_answer_ms", "up.first_answer_ms_at_once", "up.start_to_answer_ms"),
 )
+type _Times = tuple[float, str, float]  # a figure's value, unit and reference
 _LATER_SECONDS = 5.0  # from ready to the first request of somebody who reads what `up` printed
 
 _HELP = python("-c", "from starling.app.cli import main; main()", "--help")
@@ -49,7 +50,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         ours, bare = await asyncio.to_thread(_list_cpu, {"STARLING_DATA_DIR": str(place.data)})
     listing = Figure("cli.list_cpu_ms", ours, "ms", bare, "python -c 'import typer', processor time")
     ours, bare, parts = await _ready_times(place)
-    later, at_once = await _first_answer(place, _LATER_SECONDS), await _first_answer(place, 0)
+    later, (at_once, whole) = await _first_answer(place), await _start_to_answer(place)
     causes = [
         Figure(f"up.first_ready_ms.{part}", first_parts[part] * 1000, "ms", parts[part] * 1000, "a later start")
         for part in _PARTS
@@ -62,6 +63,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         *causes,
         Figure("up.first_answer_ms", *later, f"a later run; {_LATER_SECONDS:g} s after ready"),
         Figure("up.first_answer_ms_at_once", *at_once, "a later run; as soon as it is ready"),
+        Figure("up.start_to_answer_ms", *whole, "a bare FastAPI's start; from the start of the process"),
     ]
 
 
@@ -107,16 +109,34 @@ async def _ready_times(place: Place, repetitions: int = 5) -> tuple[float, float
     return median(ours), median(bare), {part: median(each[part] for each in parts) for part in _PARTS}
 
 
-async def _first_answer(place: Place, pause: float, repetitions: int = 3) -> tuple[float, str, float]:
-    """Return the median milliseconds of the first run of a start, their unit, and those of the runs after it."""
-    first: list[float] = []
-    later: list[float] = []
+async def _start_to_answer(place: Place, repetitions: int = 5) -> tuple[_Times, _Times]:
+    """Return the times of a run that is sent as soon as the platform is ready: its own, and from the start on.
+
+    The first is beside a later run, the second beside the start of a bare FastAPI in alternation; medians.
+    """
+    first, later, whole, bare = _lists(4)
     for _ in range(repetitions):
         async with up(place) as (platform, _):
-            await asyncio.sleep(pause)
+            first.append((await platform.run()).done)
+            whole.append((perf_counter() - platform.begun) * 1000)
+            later.append((await platform.run()).done)
+        bare.append(await _time_bare_server())
+    return (median(first), "ms", median(later)), (median(whole), "ms", median(bare))
+
+
+async def _first_answer(place: Place, repetitions: int = 3) -> _Times:
+    """Return the times of the first run of a start, some seconds after ready, and of the runs after it; medians."""
+    first, later = _lists(2)
+    for _ in range(repetitions):
+        async with up(place) as (platform, _):
+            await asyncio.sleep(_LATER_SECONDS)
             first.append((await platform.run()).done)
             later += [(await platform.run()).done for _ in range(repetitions)]
     return median(first), "ms", median(later)
+
+
+def _lists(count: int) -> list[list[float]]:
+    return [[] for _ in range(count)]
 
 
 async def _time(command: Sequence[str]) -> float:

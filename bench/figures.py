@@ -92,6 +92,7 @@ MARKS: Mapping[str, Mark] = {
     "cli.list_cpu_ms": _times_at_most(4),
     "up.ready_ms": _times_at_most(3),
     "up.first_answer_ms": _at_most_above(500),
+    "up.start_to_answer_ms": _times_at_most(5.5),
     "tracing.overhead_ratio": _at_most(1.05),
     "retrieval.stabletoolbench_811.recall_at_5_off": _at_least(0.82),
     "retrieval.stabletoolbench_811.recall_at_5": _at_least(0.83),

@@ -76,8 +76,15 @@ class Platform:
     """A running `starling up`."""
 
     def __init__(
-        self, url: str, pid: int, database: str, session: aiohttp.ClientSession, seconds: Mapping[str, float]
+        self,
+        url: str,
+        pid: int,
+        database: str,
+        session: aiohttp.ClientSession,
+        seconds: Mapping[str, float],
+        begun: float,
     ) -> None:
+        self.begun = begun  # when its process was started, by `perf_counter`
         self.database = database
         self.seconds = seconds  # that each part of its start took
         self.url = url
@@ -149,7 +156,7 @@ async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
             database = attach(place.data)
             assert database is not None
             seconds: Mapping[str, float] = orjson.loads(await line_of(process))["seconds"]
-            platform = Platform(url, process.pid, database, session, seconds)
+            platform = Platform(url, process.pid, database, session, seconds, begun)
             try:
                 yield platform, milliseconds
             finally:

@@ -28,7 +28,7 @@ def build_info() -> "BuildInfo":
 
 
 def checked_settings(context: typer.Context) -> "Settings":
-    """Return all settings, checked. Imports pydantic-settings and structlog."""
+    """Return all settings, checked. Imports pydantic-settings."""
     from starling.app.cli.platform.command_settings import settings_of
 
     return settings_of(context)

@@ -41,7 +41,7 @@ def lazy_group(commands: Mapping[str, Lazy]) -> type[TyperGroup]:
 
 
 def _load(name: str, lazy: Lazy) -> Any:
-    app: typer.Typer = _imported(lazy.module).app
+    app: typer.Typer = import_quietly(lazy.module).app
     loaded: Any = get_command(app)
     _join_lines(loaded)
     return loaded.commands.get(name, loaded) if isinstance(loaded, TyperGroup) else loaded
@@ -54,11 +54,13 @@ def _join_lines(command: Any) -> None:
         _join_lines(each)
 
 
-def _imported(module: str) -> Any:
+def import_quietly(module: str) -> Any:
     """Import a module without garbage collection, which would walk through the growing modules again and again."""
+    collects = gc.isenabled()
     gc.disable()
     try:
         return import_module(module)
     finally:
         gc.freeze()
-        gc.enable()
+        if collects:
+            gc.enable()

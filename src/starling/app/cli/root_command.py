@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli import deferred
-from starling.app.cli.lazy_commands import Lazy, lazy_group
+from starling.app.cli.lazy_commands import Lazy, import_quietly, lazy_group
 from starling.core.errors import StarlingError
 
 FAILED, USAGE, UNAVAILABLE, UNANSWERED = 1, 2, 3, 4
@@ -59,7 +58,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        build = deferred.build_info()
+        build = import_quietly("starling.app.telemetry.build_info").build_info()
         typer.echo(f"starling {build.version} (commit {build.commit})")
         raise typer.Exit
 

@@ -1,11 +1,12 @@
 """`starling up`: database, servers, worker and API in one process. The embedded database starts during the imports."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli import deferred
+from starling.app.cli.lazy_commands import import_quietly
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
 from starling.app.cli.process_setup import forbid_inspection, pause_collection
 from starling.app.cli.start_times import StartTimes
@@ -13,6 +14,8 @@ from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.container.configuration import check_configuration
 from starling.app.container.database import open_database
 from starling.app.http.listener import bind
+
+_SERVICES: Final = "starling.app.cli.up_services"  # FastAPI, SQLAlchemy, the gateway and the brain
 
 app = typer.Typer(add_completion=False)
 
@@ -47,7 +50,7 @@ def up(
     with (
         treat_sigterm_as_success(),
         bind(settings.host, settings.port, write_seconds=patience) as listener,
-        open_database(settings, meanwhile=times.importing(deferred.up_services)) as database,
+        open_database(settings, meanwhile=times.importing(partial(import_quietly, _SERVICES))) as database,
     ):
         times.end("database")
-        deferred.up_services().run_services(settings, database, listener, times, as_json=as_json)
+        import_quietly(_SERVICES).run_services(settings, database, listener, times, as_json=as_json)

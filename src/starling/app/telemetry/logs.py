@@ -5,9 +5,8 @@ from io import UnsupportedOperation
 from typing import IO, Final
 
 from rich.console import Console
-from rich.logging import RichHandler
 
-from starling.app.telemetry.log_format import log_formatter
+from starling.app.telemetry.log_format import LineFormatter, TerminalHandler
 from starling.app.telemetry.log_writer import LogWriter
 from starling.core.secrets.redaction import Redaction
 from starling.core.settings.schema import Settings
@@ -57,11 +56,11 @@ def _handler(settings: Settings, console: Console) -> logging.Handler:
     redaction = Redaction.of(settings)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
     if as_text and console.is_terminal:
-        handler: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%X")
-        handler.setFormatter(log_formatter("columns", redaction))
+        handler: logging.Handler = TerminalHandler(console)
+        handler.setFormatter(LineFormatter("columns", redaction))
     else:
         handler = logging.StreamHandler(_stream(console.file))
-        handler.setFormatter(log_formatter("text" if as_text else "json", redaction))
+        handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
     return handler
 
 

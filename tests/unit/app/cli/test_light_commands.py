@@ -17,7 +17,7 @@ from starling.app.access.port_file import RunningPlatform, published
 
 _HEAVY = {
     *("sqlalchemy", "psycopg", "procrastinate", "langgraph", "langchain", "langchain_core", "mcp", "fastmcp"),
-    *("pydantic_settings", "fastapi", "starlette", "uvicorn", "opentelemetry", "aiohttp", "structlog", "brain"),
+    *("pydantic_settings", "fastapi", "starlette", "uvicorn", "opentelemetry", "aiohttp", "brain"),
     *("mcp_gateway",),
 }
 _OF_THE_DATABASE = ("command_settings", "database_api", "server.changes", "server.effects", "server.file_effects")
