@@ -75,6 +75,7 @@ async def test_team_is_imported_activated_rolled_back_and_archived(api: LiveApi)
         ("writer", None, [], "ready"),
     ]
     assert (back["version"], back["epoch"]) == (1, done["epoch"] + 1)
+    assert [(one["created_by"], "creator" in one) for one in versions] == [("local", False)] * 2
     assert [(one["version"], one["state"], one["activated_by"]) for one in versions] == [
         (1, "active", "local"),
         (2, "superseded", "local"),

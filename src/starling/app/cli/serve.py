@@ -20,8 +20,7 @@ from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
-from starling.app.http.published_address import published_address
-from starling.app.http.uvicorn_server import serving
+from starling.app.http.uvicorn_server import published_address, serving
 from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
 

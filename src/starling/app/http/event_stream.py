@@ -139,13 +139,10 @@ def _chunks_of(events: Iterable[StoredEvent]) -> Iterable[bytes]:
     """Return the events as text: each chunk ends with the event that makes it `_CHUNK_BYTES` long."""
     chunk = b""
     for event in events:
-        chunk += _server_sent(event)
+        data = event.json or dumps(event.data)
+        chunk += b"id: %d\nevent: %b\ndata: %b\n\n" % (event.seq, event.type.encode(), data)
         if len(chunk) >= _CHUNK_BYTES:
             yield chunk
             chunk = b""
     if chunk:
         yield chunk
-
-
-def _server_sent(event: StoredEvent) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.seq, event.type.encode(), event.json or dumps(event.data))

@@ -1,17 +1,24 @@
-"""uvicorn, started and stopped inside a running event loop."""
+"""uvicorn, started and stopped inside a running event loop, and the port file that names its address."""
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from importlib.metadata import version
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
 
+from starling.app.access.port_file import RunningPlatform, local_address, published
 from starling.app.http.app_state import drain
 from starling.app.http.graceful_shutdown import GracefulShutdown
 from starling.app.http.http_protocol import LimitedHttpProtocol
+from starling.app.http.loopback_policy import is_loopback
+from starling.core.settings.client import database_name
+from starling.core.settings.schema import Settings
 
 _STOP_SECONDS = 5  # for requests to come to their end
 
@@ -69,3 +76,12 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
         await closing.cut_off()
         await task
         listener.close()
+
+
+def published_address(settings: Settings, address: str) -> AbstractContextManager[None]:
+    """Return the context during which commands on the data folder find this process at `address`."""
+    here = local_address(address)
+    url = settings.database_url.get_secret_value() if settings.database_url else ""
+    keyless = not settings.require_keys and is_loopback(urlsplit(here).hostname or "")
+    platform = RunningPlatform(here, version("starling-swarm"), os.getpid(), database_name(url), keyless)
+    return published(settings.data_dir, platform)
