@@ -47,7 +47,7 @@ class Journal:
             (
                 TokenUsage(**entry.data["usage"])
                 for entry in self._known.values()
-                if (entry.kind == "answer" and entry.path.startswith(f"{path}/"))
+                if entry.kind == "answer" and entry.path.startswith(f"{path}/")
             ),
             TokenUsage(),
         )
@@ -107,6 +107,7 @@ def storable_reply(reply: ModelReply) -> ModelReply:
 
 def dump_reply(reply: ModelReply) -> dict[str, Any]:
     """Return a reply as JSON."""
+    usage: dict[str, Any] = {"input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens}
     reasoning = {"reasoning": reply.reasoning, "reasoning_field": reply.reasoning_field} if reply.reasoning else {}
     return {
         "content": reply.content,
@@ -114,17 +115,12 @@ def dump_reply(reply: ModelReply) -> dict[str, Any]:
             {"id": call.id, "name": call.name, "arguments": call.arguments, "raw_arguments": call.raw_arguments}
             for call in reply.tool_calls
         ],
-        "usage": _dump_usage(reply.usage),
+        "usage": usage | {"estimated": True} if reply.usage.estimated else usage,
         "model": reply.model,
         "finish_reason": reply.finish_reason,
         "warnings": list(reply.warnings),
         **reasoning,
     }
-
-
-def _dump_usage(usage: TokenUsage) -> dict[str, Any]:
-    counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return counts | {"estimated": True} if usage.estimated else counts
 
 
 def load_reply(data: Mapping[str, Any]) -> ModelReply:

@@ -69,7 +69,9 @@ class Brain:
 
     def __init__(self, parts: Collaborators) -> None:
         self._parts = _traced(parts)
-        self._stars = _stars(self._parts)
+        shortlister = Shortlister(parts.agent_ranker, parts.limits.shortlist, parts.tracer)
+        supervisor = SupervisorNode(parts.limits, shortlister, self._parts.gateway, parts.tracer)
+        self._stars = StarRunner(supervisor, Qa(), partial(_pipeline, self._parts))
         self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
 
     def drain(self) -> None:
@@ -105,7 +107,8 @@ class Brain:
         return result
 
     async def _execute(self, run: Run, writer: RunWriter, active: ActiveRun) -> RunResult | None:
-        deadline = Deadline(self._parts.clock, _working_seconds(run.remaining_seconds))
+        reserved = min(_ANSWER_SHARE * run.remaining_seconds, _ANSWER_SECONDS)
+        deadline = Deadline(self._parts.clock, run.remaining_seconds - reserved)
         meter = Meter()
         state = initial_state(run.input)
         failure: Failure | None = None
@@ -138,7 +141,7 @@ class Brain:
         return await self._parts.finalizer.end(writer, state, meter, failure)
 
     def _describe(self, segment: Span, result: RunResult | None) -> None:
-        """Add what a claim came to, and the scores of the run if it has ended: its status, and why it failed."""
+        """Add the outcome of a claim, and the scores of the run if it has ended: its status, and why it failed."""
         if result is None:
             segment.set(lambda: {"starling.status": "waiting"})
             return
@@ -240,18 +243,13 @@ class Brain:
         return state, None
 
 
-def _stars(parts: Collaborators) -> StarRunner:
-    limits, tracer = parts.limits, parts.tracer
-    shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
-    supervisor = SupervisorNode(limits, shortlister, parts.gateway, tracer)
-    return StarRunner(supervisor, Qa(), partial(_pipeline, parts))
-
-
 def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
     tool_finder = ToolFinder(parts.agent_ranker, tracer)
     access = ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)
+    trial = TeamTrial(stars, parts.clock)
+    architect = ArchitectRuntime(parts.builder, parts.agent_ranker, trial, limits) if parts.builder else None
     return Pipeline(
         tool_runtime=NativeRuntime(access),
         text_runtime=TextRuntime(),
@@ -260,15 +258,9 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
         history_messages=limits.worker_context_messages,
         memory=parts.memory,
         team_runtime=TeamRuntime(stars, parts.clock),
-        architect_runtime=_architect(parts, stars),
+        architect_runtime=architect,
         crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )
-
-
-def _architect(parts: Collaborators, stars: StarRunner) -> ArchitectRuntime | None:
-    if parts.builder is None:
-        return None
-    return ArchitectRuntime(parts.builder, parts.agent_ranker, TeamTrial(stars, parts.clock), parts.limits)
 
 
 def _traced(parts: Collaborators) -> Collaborators:
@@ -276,11 +268,6 @@ def _traced(parts: Collaborators) -> Collaborators:
         return parts
     models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
     return replace(parts, models=models, gateway=gateway)
-
-
-def _working_seconds(seconds: float) -> float:
-    """Return how long models and tools may work; the rest of the run's time is for its answer."""
-    return seconds - min(_ANSWER_SHARE * seconds, _ANSWER_SECONDS)
 
 
 def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:

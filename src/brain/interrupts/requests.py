@@ -102,6 +102,9 @@ class Interrupts:
         return None
 
     def _ask(self, request: InterruptRequest) -> StoredInterrupt:
+        passed = self._clock.monotonic() - self._begun
+        # by the database's clock: this machine's may be wrong by days
+        expires_at = self._writer.run.claimed_at.astimezone(UTC) + timedelta(seconds=passed + self._seconds)
         item = StoredInterrupt(
             id=new_id(),
             run_id=self._writer.run.id,
@@ -115,7 +118,7 @@ class Interrupts:
             state="open",
             payload=None,
             created_at=None,
-            expires_at=self._expiry(),
+            expires_at=expires_at,
         )
         self._known[request.key] = item
         if not self._unwritten:
@@ -127,11 +130,6 @@ class Interrupts:
     def _taken(self) -> Clause:
         asked, self._unwritten = self._unwritten, []
         return insert_interrupts(self._writer.run.thread_id, self._writer.run.branch_id, asked)
-
-    def _expiry(self) -> datetime:
-        """Return when a request made now expires, by the database's clock: this machine's may be wrong by days."""
-        passed = self._clock.monotonic() - self._begun
-        return self._writer.run.claimed_at.astimezone(UTC) + timedelta(seconds=passed + self._seconds)
 
 
 @contextmanager
@@ -189,7 +187,15 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome 
     A call that was not approved once, refused or not answered, is not asked for again in the same run. Raises
     SuspendedError while there is no answer.
     """
-    request = _request(call, reason)
+    request = InterruptRequest(
+        kind="approval",
+        key=f"approval/{call.key}",
+        path=call.path,
+        reason=reason,
+        message=f"{call.agent or 'An agent'} wants to call {call.shown_name} with exactly these arguments.",
+        response_schema=_SCHEMA,
+        call=exact_call(call),
+    )
     refusal = None if interrupts.was_asked(request.key) else interrupts.refusal_of(request)
     outcome = refusal or interrupts.answer_to(request)
     if outcome.state == "resolved" and outcome.payload["approved"]:
@@ -207,19 +213,6 @@ def exact_call(call: ToolCall) -> ExactCall:
         task_id=call.path.rpartition("/")[2].partition(".")[0],
         path=call.path,
         call_id=call.id,
-    )
-
-
-def _request(call: ToolCall, reason: str) -> InterruptRequest:
-    agent = call.agent or "An agent"
-    return InterruptRequest(
-        kind="approval",
-        key=f"approval/{call.key}",
-        path=call.path,
-        reason=reason,
-        message=f"{agent} wants to call {call.shown_name} with exactly these arguments.",
-        response_schema=_SCHEMA,
-        call=exact_call(call),
     )
 
 

@@ -81,7 +81,8 @@ class RunTerminator:
         entries = () if blind else await self.reader.journal(key)
         reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
         calls = await LedgerReader(self.engine).calls(key)
-        meter, state = _used(entries, calls), _with_results(reached, entries)
+        meter, state = Meter(), _with_results(reached, entries)
+        count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
         left = await self.close(writer, why, status, failure.code if failure else status)
         state["reply"] = _reply(why, state, left, calls)
         return await self.ending.end(writer, state, meter, failure, status)
@@ -122,12 +123,6 @@ def _emit_results(
         writer.emit(_answer(call, why))
     for task in tasks:
         writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[], code=code))
-
-
-def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:
-    meter = Meter()
-    count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
-    return meter
 
 
 def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:

@@ -85,18 +85,14 @@ def pinned_agents(manifest: Manifest, tenant: str) -> dict[str, AgentPin]:
 
 def with_agent(manifest: Manifest, pin: AgentPin) -> Manifest:
     """Return the manifest with an agent in this version and no other."""
-    agents = {**manifest.agents, _key(pin.tenant, pin.name): pin}
+    agents = {**manifest.agents, f"{pin.tenant}/{pin.name}": pin}
     return manifest.model_copy(update={"agents": dict(sorted(agents.items()))})
 
 
 def without_agent(manifest: Manifest, tenant: str, name: str) -> Manifest:
     """Return the manifest without an agent."""
-    gone = _key(tenant, name)
+    gone = f"{tenant}/{name}"
     return manifest.model_copy(update={"agents": {key: pin for key, pin in manifest.agents.items() if key != gone}})
-
-
-def _key(tenant: str, name: str) -> str:
-    return f"{tenant}/{name}"
 
 
 _RESERVED: Final = frozenset({"architect", "supervisor", "qa"}) | {card.name for card in BUILTINS}

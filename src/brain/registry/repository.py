@@ -266,13 +266,6 @@ class AgentRepository:
                 for row in found
             }
 
-    async def configs(self, tenant: str, hashes: Collection[str]) -> Mapping[str, LLMAgentConfig]:
-        """Return configurations by hash."""
-        query = select(agents.c.hash, agents.c.config).where(agents.c.tenant == tenant, agents.c.hash.in_(hashes))
-        async with reading(self._engine) as connection:
-            found = await connection.execute(query)
-            return {row.hash: LLMAgentConfig.model_validate(row.config, extra="ignore") for row in found}
-
 
 class StarRepository:
     """Stars in Postgres. They are never changed or removed: epochs pin them."""

@@ -88,8 +88,8 @@ class Registry:
         if hidden := {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}:
             roster = Roster({name: card for name, card in roster.cards.items() if name not in hidden})
         if own := pinned_agents(manifest, tenant):
-            stored = await self._agents.configs(tenant, {pin.hash for pin in own.values()})
-            configs = {name: stored[pin.hash] for name, pin in own.items()}
+            stored = await self._agents.pinned(own.values())
+            configs = {name: stored[pin] for name, pin in own.items()}
             cards = {name: custom_card(config, roster.cards, configs) for name, config in configs.items()}
             roster = Roster({**cards, **roster.cards})
         if not (pins := pinned_teams(manifest, tenant)):

@@ -111,7 +111,8 @@ class SkillMemory:
             return Recall()
         with self.tracer.span("recall", SpanKind.RETRIEVER, lambda: {"input": task}) as span:
             try:
-                found = await self._recalled(tenant, card, task)
+                search = await self.search(tenant, _hashes(card), task)
+                skills = await self._skills(tenant, search.recalled)
             except DatabaseUnavailableError as error:
                 _log.warning("no skills were recalled: %s", error)
                 span.fail(str(error))
@@ -120,8 +121,8 @@ class SkillMemory:
                 _log.exception("no skills were recalled")
                 span.fail(type(error).__name__)
                 return Recall()
-            span.set(lambda: {"output": [{"id": skill.id, "task": skill.template} for skill in found.skills]})
-            return found
+            span.set(lambda: {"output": [{"id": skill.id, "task": skill.template} for skill in skills]})
+            return Recall([replace(skill, known=skill.id in search.known) for skill in skills], search.warning)
 
     async def search(self, tenant: str, tools: Mapping[str, str], task: str) -> SkillSearch:
         """Return how active skills compare with a task, of those that need only `tools`.
@@ -196,11 +197,6 @@ class SkillMemory:
         except Exception:  # noqa: BLE001 - the task has its result without a skill
             _log.exception("a skill was not stored")
         return Lesson(uses)
-
-    async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
-        found = await self.search(tenant, _hashes(card), task)
-        skills = await self._skills(tenant, found.recalled)
-        return Recall([replace(skill, known=skill.id in found.known) for skill in skills], found.warning)
 
     async def _skills(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
         """Return skills in the order of `ids`, those that were read before from memory: they never change."""

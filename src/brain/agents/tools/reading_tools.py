@@ -95,7 +95,9 @@ class _Reader:
             )
         record = self._record(request.artifact)
         if record is None:
-            return ToolOutcome(Observation.NOT_SENT, self._unknown(request.artifact), code="invalid_arguments")
+            known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
+            text = f"{request.artifact!r} names none of the artifacts here. They are: {known}."
+            return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")
         try:
             text = await (self._matches(record, request) if request.find else self._part(record, request))
         except NotFoundError as error:
@@ -109,10 +111,6 @@ class _Reader:
             return self.visible[name]
         fits = [record for key, record in self.visible.items() if key.startswith(name)]
         return fits[0] if len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX) else None
-
-    def _unknown(self, name: str) -> str:
-        known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
-        return f"{name!r} names none of the artifacts here. They are: {known}."
 
     async def _part(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         length, total = min(request.length or self.room, self.room), record["characters"]

@@ -17,7 +17,7 @@ from starling.core.events.run_events import ToolEvent, ToolLog, ToolProgress, To
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
-from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
+from starling.core.tool_calls import Effect, needs_a_person, state_after_answer
 from starling.core.tools import FIND_TOOLS, READ_RESOURCE, ToolGateway, ToolNotice, ToolOutcome
 
 _STEP_CHARS = 300
@@ -94,7 +94,9 @@ class ToolCallBatch:
         """
         own = [item.index for item in self.requested if item.repeats is None]
         made = dict(zip(own, await run_concurrently(map(self.use, own)), strict=True))
-        if unknown := [item.name for item in self.requested if self._given_up(item)]:
+        ledger = self.execution.context.ledger
+        calls = [call for item in self.requested if (call := item.effectful) is not None]
+        if unknown := [call.tool.full_name for call in calls if needs_a_person(ledger.state(call), call.tool.effect)]:
             raise OutcomeUnknownError(" and ".join(unknown))
         times, refused = repetitions(self.requested), [item.index for item in self.requested if item.refused]
         return [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
@@ -166,10 +168,6 @@ class ToolCallBatch:
             event = ToolLog(name=item.name, call_id=item.id, level=notice.level, logger=notice.logger, **shared)
         execution.context.recorder.emit(event)
 
-    def _given_up(self, item: RequestedCall) -> bool:
-        call = item.effectful
-        return call is not None and needs_a_person(self.execution.context.ledger.state(call), call.tool.effect)
-
     def _announce(self) -> None:
         context = self.execution.context
         self._announce_limits()
@@ -206,7 +204,9 @@ class ToolCallBatch:
     def _report(self, item: RequestedCall, outcome: ToolOutcome) -> None:
         """Record the result, unless the ledger has it, and emit its event in the same batch: so it is emitted once."""
         context, path = self.execution.context, self.execution.path
-        if not item.effectful:
+        call = item.effectful
+        state = context.ledger.state(call) if call else state_after_answer(outcome.observation, Effect.READ)
+        if call is None:
             context.journal.record(path, "tool", outcome.to_json(), self.position, item.index)
         context.recorder.emit(
             ToolResult(
@@ -214,7 +214,7 @@ class ToolCallBatch:
                 result=outcome.text,
                 call_id=item.id,
                 status=outcome.status,
-                state=self._state(item, outcome),
+                state=state,
                 artifact=outcome.artifact or None,
                 simulated=outcome.simulated or None,
             )
@@ -237,11 +237,6 @@ class ToolCallBatch:
                 },
             )
         )
-
-    def _state(self, item: RequestedCall, outcome: ToolOutcome) -> CallState:
-        if (call := item.effectful) is not None:
-            return self.execution.context.ledger.state(call)
-        return state_after_answer(outcome.observation, Effect.READ)
 
 
 def _use_of(

@@ -167,13 +167,11 @@ def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
 
 
 def _call_element(use: FinishedCall) -> Xml:
-    return element(
-        "call",
-        _call(use),
-        name=use.name,
-        status=use.outcome.status,
-        **({"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}),
-    )
+    """Return a call with the beginning of its result, and an attribute that says so where it was cut before."""
+    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
+    content = Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
+    note = {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
+    return element("call", content, name=use.name, status=use.outcome.status, **note)
 
 
 def _member_element(result: MemberResult) -> Xml:
@@ -181,8 +179,3 @@ def _member_element(result: MemberResult) -> Xml:
     asked = element("arguments", json.dumps({"task": result.task}, ensure_ascii=False))
     answered = element("result", result.outcome["output"][:_RESULT_CHARS])
     return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
-
-
-def _call(use: FinishedCall) -> Xml:
-    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
-    return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
