@@ -135,7 +135,7 @@ def _untried(team: TeamVersion, cases: Sequence[BuildCase], world: TeamWorld) ->
 
 
 def _proved(text: str, proof: ProofReport) -> BuildOutcome:
-    """Return the outcome of a build or of a proof: a failed proof is no success, though its version is stored."""
+    """Return the outcome of a build or of a proof: a failed proof is not a success, though its version is stored."""
     failed = proof.state == "failed"
     return BuildOutcome(text, done=not failed, code="proof_failed" if failed else "")
 

@@ -265,7 +265,7 @@ async def prove(
 async def _case(
     step: str, example: Example, criteria: Mapping[str, Criterion], star: StarSpec, run: BuildRun
 ) -> CaseReport:
-    """Return what a trial of one case came to, or what an earlier process recorded of it."""
+    """Return the report of a trial of one case, or what an earlier process recorded of it."""
     recorded = run.recorded(step)
     if recorded is not None:
         return CaseReport.model_validate(recorded)

@@ -1,4 +1,4 @@
-"""What a build came to, as a short plain text for a person: what there is now, what it showed, what to do next."""
+"""The outcome of a build as a short text for a person: its result, what the proof showed, what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -43,7 +43,7 @@ def built_text(
 
 def proof_text(published: PublishedVersion, proof: ProofReport, *, counts: bool = True) -> str:
     """Return the report of a proof of a version that was built or imported before."""
-    lines = [f"The proof of {_name(published)} came to: {proof.state}.", "", *_proof(proof)]
+    lines = [f"The proof of {_name(published)} ended as: {proof.state}.", "", *_proof(proof)]
     if not counts:
         return "\n".join([*lines, "", *_NOT_COUNTED])
     further = [] if published.state == "active" and proof.state == "proven" else ["", *_next(published, proof)]

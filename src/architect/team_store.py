@@ -66,7 +66,7 @@ class TeamStore(Protocol):
     ) -> tuple[PublishedVersion, bool]:
         """Store another proof of a version if it counts; return the version, and whether it does.
 
-        It does not where the version's last proof came to more, the spec's own examples are no reason for that, and
+        It does not where the version's last proof was better, the spec's own examples are no reason for that, and
         the caller is neither who made the version nor an admin.
         """
         ...

@@ -29,7 +29,7 @@ _UNKNOWN: Final = "The caller may not be asked: choose the most likely reading."
 
 @dataclass(frozen=True, slots=True)
 class Designed:
-    """What a designer came to in its `attempt`th design, 0 where it has made none.
+    """The result of a designer's `attempt`th design, 0 where it has made none.
 
     `spec` is None where the goal is too vague (`question` says what is unclear), where nothing is built because of
     `missing` parts, or where the last design can't be read as a spec. `findings` are those of the last design.
@@ -161,7 +161,7 @@ def _is_permitted(candidate: Candidate, only: Sequence[str]) -> bool:
 
 
 def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]:
-    """Return what the event of a design shows; of a document that is no spec, what was written."""
+    """Return what the event of a design shows; of a document that is not a spec, what was written."""
     if spec is None:
         members = [
             DesignedMember(

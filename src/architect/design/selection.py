@@ -132,7 +132,7 @@ def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> 
 
 
 def _without_vague_gaps(parts: Sequence[PartFit]) -> Sequence[PartFit]:
-    """Return the parts; those that tell about the caller are no gaps where another part is served."""
+    """Return the parts; those that tell about the caller are not gaps where another part is served."""
     if all(part.fit != "good" for part in parts):
         return parts
     return [

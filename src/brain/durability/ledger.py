@@ -209,7 +209,7 @@ class Ledger(CallRecord):
     async def conclude(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Settle a call that was stopped before it reached `dispatch`; return the outcome that the run goes on with.
 
-        What stopped it now is no proof that an earlier process had not sent it. Raises SuspendedError.
+        What stopped it now does not prove that an earlier process had not sent it. Raises SuspendedError.
         """
         return outcome if self._rows[_place(call)].settled else await self.settle(call, outcome, _no_tool)
 

@@ -231,7 +231,7 @@ class Brain:
         return reached
 
     async def _state_at_failure(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
-        """Return the state that the run had reached; running out of time with results is no failure."""
+        """Return the state that the run had reached; running out of time with results is not a failure."""
         state = await self._terminator.last_state(writer)
         await self._terminator.close(writer, failure.message, "failed", failure.code)
         if failure.code != DeadlineExceededError.code:

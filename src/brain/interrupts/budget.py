@@ -73,7 +73,7 @@ class Meter:
 class RunBudget:
     """What a run may still use; without `tokens` there is no limit on them.
 
-    What a call of a team may use is a part of the `whole`; nobody is asked for more of it.
+    What a call of a team may use is a part of the `whole`; a person is never asked for more of it.
     """
 
     deadline: Deadline

@@ -94,7 +94,7 @@ def _text_without_results(context: RunContext, state: GraphState) -> str:
 
 
 def _checked_text(context: RunContext, outcome: TaskOutcome) -> str:
-    """Return a text that was streamed as it was written; brackets in code are no citations."""
+    """Return a text that was streamed as it was written; brackets in code are not citations."""
     text = outcome["output"]
     checked = text if outcome["agent"] == _CODER else _without_unsourced(context, text, 1, ())
     if checked != text:

@@ -27,7 +27,7 @@ class Template:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse a text. Braces that are no variable are literal."""
+        """Parse a text. Braces that are not a variable are literal."""
         return cls(tuple(_VARIABLE.split(text)))
 
     @property

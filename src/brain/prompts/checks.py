@@ -38,7 +38,7 @@ def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
     if not instructions:
         yield "It has no instructions."
     if broken := [found for part in (instructions, data) for found in _broken(part)]:
-        yield f"This is no variable: {broken[0]} (a name stands between two braces: {{{{task}}}})."
+        yield f"This is not a variable: {broken[0]} (a name stands between two braces: {{{{task}}}})."
     yield from _faults_of_names(own, Template.of(instructions).names, Template.of(data).names)
     yield from _faults_of_instructions(own, instructions)
     yield from _faults_of_data(own, Prompt.of(joined(instructions, data), own.used), data)
@@ -86,7 +86,7 @@ def _faults_of_tags(own: Prompt, parts: Iterable[str]) -> Iterator[str]:
 def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
     """Yield what would let data leave its element, or stand in more than one."""
     if isinstance(found := _parsed(made, {}), str):
-        yield f"Its data part is no well-formed XML: {found}."
+        yield f"Its data part is not well-formed XML: {found}."
     _, own_data = divided(program_text(own.used.name))
     for name in own.user.names:
         yield from _faults_of_count(data, name)
@@ -125,7 +125,7 @@ def _variable(name: str) -> str:
 
 
 def _parsed(made: Prompt, values: Mapping[str, str]) -> ET.Element | str:
-    """Return the data part as it is filled with these values and other texts, or why that is no well-formed XML."""
+    """Return the data part as it is filled with these values and other texts, or why that is not well-formed XML."""
     texts = dict.fromkeys((*made.system.names, *made.user.names), "x")
     _, user = made.fill(**{**texts, **values})
     try:

@@ -99,21 +99,21 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="active", epoch=4),
             PROVEN,
-            "The proof of news@2 came to: proven.",
+            "The proof of news@2 ended as: proven.",
             "- two: passed. 1 call answered: 100% live.",
             id="active",
         ),
         pytest.param(
             published(),
             PROVEN,
-            "The proof of news@2 came to: proven.",
+            "The proof of news@2 ended as: proven.",
             "`starling team activate news@2` lets runs use it.",
             id="proven",
         ),
         pytest.param(
             published(approval="These tools may change something that can't be taken back: git.git_commit."),
             PROVEN,
-            "The proof of news@2 came to: proven.",
+            "The proof of news@2 ended as: proven.",
             "These tools may change something that can't be taken back: git.git_commit. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="proven-with-unsafe-tools",
@@ -121,7 +121,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="unproven", approval="It is not proven."),
             proof(case("one", "simulated"), case("two", "live"), state="unproven"),
-            "The proof of news@2 came to: unproven.",
+            "The proof of news@2 ended as: unproven.",
             "It is not proven. No server gave a result in one. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="simulated",
@@ -129,7 +129,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="unproven"),
             proof(case("one", "live"), state="unproven"),
-            "The proof of news@2 came to: unproven.",
+            "The proof of news@2 ended as: unproven.",
             "It is not proven. It was tried on fewer than 2 cases. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="one-case",
@@ -137,7 +137,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="active"),
             proof(case("one", dated="No date."), state="failed"),
-            "The proof of news@2 came to: failed.",
+            "The proof of news@2 ended as: failed.",
             "The proof failed. `starling team prove news@2` tries it again; `starling team export news@2` prints the "
             "spec, to be corrected and imported.",
             id="active-and-failed",

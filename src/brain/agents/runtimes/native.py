@@ -25,7 +25,7 @@ class NativeRuntime:
         """Make one attempt, of as many turns as the limit of iterations.
 
         Another turn follows where the model calls `continue` or `find_tools`, or where calls were left out because of
-        a limit. What `find_tools` returns is no result.
+        a limit. What `find_tools` returns is not a result.
         """
         if self.access.tool_finder is not None:
             await self.access.tool_finder.choose(execution)

@@ -188,7 +188,7 @@ class Pipeline:
 
 
 def _rejection(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> _Reason:
-    """Return why an attempt is no result: the errors of its calls rather than what the agent wrote about them."""
+    """Return why an attempt is not a result: the errors of its calls rather than what the agent wrote about them."""
     failed = execution.failed_calls
     text = " ".join(review.reasons)
     if produced.unable and execution.card.is_prompted:  # others say themselves why they are unable

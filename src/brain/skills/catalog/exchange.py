@@ -161,7 +161,7 @@ def _parsed(line: str, redact: Callable[[str], str]) -> SkillDocument:
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _values(value: Json) -> Iterator[Json]:

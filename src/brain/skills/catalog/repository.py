@@ -130,7 +130,7 @@ class SkillCatalog:
         return changing(self._engine)
 
     async def locked(self, connection: AsyncConnection, tenant: str, skill_id: str) -> StoredSkill:
-        """Return a skill that nobody else changes until the transaction ends. Raises NotFoundError."""
+        """Lock and return a skill until the transaction ends. Raises NotFoundError."""
         query = _selected(tenant, _ALL).where(skills.c.id == skill_id).with_for_update(of=skills)
         row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:

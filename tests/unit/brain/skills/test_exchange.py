@@ -62,7 +62,7 @@ def test_wrong_document_is_refused_with_its_line_and_field(changed: dict[str, An
         ("[", "line 1: is not JSON"),
         ("[" * 100_000, "line 1: is not JSON"),
         ("[]", "line 1: must be an object"),
-        (json.dumps(SKILL).replace('"hash"', "NaN"), "line 1: is not JSON: NaN is no number"),
+        (json.dumps(SKILL).replace('"hash"', "NaN"), "line 1: is not JSON: NaN is not a number"),
         ("\n\n", "The document has 0 skills."),
     ],
 )
