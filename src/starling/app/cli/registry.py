@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli import deferred
 from starling.app.cli.options import Json, Latest, Utc
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.settings_file import MCP_FILE, is_here
@@ -109,7 +109,7 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
         write(diagnostics(), "There is no mcpServers file here (--mcp-config): servers stay as they are.\n")
         with progress("Asking the sources of prompts …"):
             return connection.api().post(f"{_PATH}/{what}", seconds=_LISTING_SECONDS)
-    servers = deferred.read_servers(file)
+    servers = late_imports.read_servers(file)
     with progress("Listing new and changed servers …"):
         return connection.api().post(f"{_PATH}/{what}", servers, seconds=_LISTING_SECONDS, relist=str(relist).lower())
 

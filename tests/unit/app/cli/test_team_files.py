@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from starling.app.cli import deferred
+from starling.app.cli.platform import late_imports
 from starling.core.teams.spec import SCHEMA_ID, TeamSpec
 from tests.support.team_specs import member, team_spec
 
@@ -16,15 +16,15 @@ def test_exported_spec_is_read_as_the_same_spec(tmp_path: Path, instructions: st
     team = team_spec(member(server="git"), instructions=instructions)
     file = tmp_path / "news.yaml"
 
-    file.write_text(deferred.shortest_team(team.model_dump(mode="json")), "utf-8")
-    read, findings = deferred.read_team(file)
+    file.write_text(late_imports.shortest_team(team.model_dump(mode="json")), "utf-8")
+    read, findings = late_imports.read_team(file)
 
     assert not findings
     assert TeamSpec.model_validate(read).hash == team.hash
 
 
 def test_printed_schema_is_the_published_one() -> None:
-    assert deferred.team_schema()["$id"] == SCHEMA_ID
+    assert late_imports.team_schema()["$id"] == SCHEMA_ID
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_printed_schema_is_the_published_one() -> None:
 def test_file_has_one_case_or_a_list_of_them(tmp_path: Path, text: str, inputs: list[str]) -> None:
     (tmp_path / "cases").write_text(text)
 
-    cases, findings = deferred.read_cases(tmp_path / "cases")
+    cases, findings = late_imports.read_cases(tmp_path / "cases")
 
     assert (findings, [case["input"] for case in cases]) == ((), inputs)
 
@@ -59,7 +59,7 @@ def test_file_has_one_case_or_a_list_of_them(tmp_path: Path, text: str, inputs: 
 def test_fault_of_a_case_is_named_with_its_place(tmp_path: Path, text: str, path: str, said: str) -> None:
     (tmp_path / "cases.yaml").write_text(text)
 
-    cases, findings = deferred.read_cases(tmp_path / "cases.yaml")
+    cases, findings = late_imports.read_cases(tmp_path / "cases.yaml")
 
     assert cases == ()
     assert (path, said) in [(one["path"], one["remedy"][: len(said)]) for one in findings]

@@ -10,7 +10,7 @@ import typer
 
 from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
-from starling.app.cli import deferred
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Api, Relocate, same_address
 from starling.app.cli.platform.api_errors import NoPlatformError
 from starling.app.cli.platform.reconnection import DEFAULT_TIMES
@@ -50,7 +50,7 @@ class Connection:
         That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
         else the same routes over the database.
         """
-        return self._running(tenant, lasting=lasting) or deferred.database_api(self.context, tenant)
+        return self._running(tenant, lasting=lasting) or late_imports.database_api(self.context, tenant)
 
     def conversation(self, url: str | None = None) -> Api:
         """Return a lasting API for requests to agents.
@@ -145,7 +145,7 @@ def connection_of(context: typer.Context) -> Connection:
     """Return how the command reaches the platform. Raises ConfigurationError."""
     settings = read_client_settings(read_settings_file(context.find_root().obj))
     if settings is None or settings.log_level not in ("", *_LEVELS):
-        checked = deferred.checked_settings(context)  # raises ConfigurationError with the place that is wrong
+        checked = late_imports.checked_settings(context)  # raises ConfigurationError with the place that is wrong
         secrets = (checked.api_key, checked.database_url)
         key, database = (secret.get_secret_value() if secret else "" for secret in secrets)
         settings = ClientSettings(

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from starling.app.cli import deferred
 from starling.app.cli.ask import input_text
 from starling.app.cli.options import JsonEvents, No, Yes
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
@@ -131,7 +131,7 @@ def _read(files: Sequence[Path] | None) -> Sequence[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for file in files or ():
         with unreadable(file):
-            cases, findings = deferred.read_cases(file)
+            cases, findings = late_imports.read_cases(file)
         if findings:
             raise InvalidRequestError(f"{file} has no cases that can be tried.", "\n".join(map(finding_line, findings)))
         found += cases

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli import deferred
 from starling.app.cli.options import Json, Tenant, Yes
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.team.arguments import (
@@ -124,7 +124,7 @@ def archive(
 def _read(file: Path) -> tuple[Document, Sequence[Document]]:
     """Return a spec as written, or what is wrong with its form. Raises InvalidRequestError for an unreadable file."""
     with unreadable(file):
-        return deferred.read_team(file)
+        return late_imports.read_team(file)
 
 
 def _print_activated(done: Document, tenant: str) -> None:

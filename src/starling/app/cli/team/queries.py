@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from starling.app.cli import deferred
 from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.team.arguments import (
@@ -100,7 +100,7 @@ def export_team(
     if as_json:
         print_json(spec)
     else:
-        typer.echo(deferred.shortest_team(spec), nl=False)
+        typer.echo(late_imports.shortest_team(spec), nl=False)
 
 
 @app.command()
@@ -133,7 +133,7 @@ def diff(
 @app.command()
 def schema(_: Json = False) -> None:
     """Print the JSON schema of team specs."""
-    print_json(deferred.team_schema())
+    print_json(late_imports.team_schema())
 
 
 def _print_team(team: Document, versions: Sequence[Document]) -> None:
@@ -169,7 +169,7 @@ def _print_version(version: Document) -> None:
         if value := version.get(field):
             print_line(f"{field.replace('_', ' ')}: {' '.join(value.split())}")
     print_line("")
-    print_line(deferred.shortest_team(version["spec"]).rstrip())
+    print_line(late_imports.shortest_team(version["spec"]).rstrip())
 
 
 def _works_with(member: Document) -> str:

@@ -1,40 +1,24 @@
-"""The imports that light commands defer: they ask a running platform and need none of this to do so."""
+"""The imports of commands that most calls do without: the database, for a command without a platform, and files.
+
+A command that asks a running platform needs none of this.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-if TYPE_CHECKING:
-    from starling.app.cli.platform.api import Api
-    from starling.app.telemetry.build_info import BuildInfo
-    from starling.core.settings.schema import Settings
 
-
-def up_services():
-    """Return the module of what `starling up` runs. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
-    from starling.app.cli import up_services
-
-    return up_services
-
-
-def build_info() -> "BuildInfo":
-    """Return the version and the commit of Starling. Imports importlib.metadata and subprocess; may run git."""
-    from starling.app.telemetry.build_info import build_info
-
-    return build_info()
-
-
-def checked_settings(context: typer.Context) -> "Settings":
+def checked_settings(context: typer.Context):
     """Return all settings, checked. Imports pydantic-settings."""
     from starling.app.cli.platform.command_settings import settings_of
 
     return settings_of(context)
 
 
-def database_api(context: typer.Context, tenant: str) -> "Api":
+def database_api(context: typer.Context, tenant: str):
     """Return the API for a tenant over the database. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
     from starling.app.cli.platform.database_api import DatabaseApi
 
