@@ -103,9 +103,7 @@ def review(task: str, made: Sequence[Call], output: str | None = None, agent: st
     return Verdict.model_validate_json(reply.content)
 
 
-def compose_answer(
-    results: Sequence[str], degraded: Sequence[tuple[str, str]] = (), assumptions: Sequence[str] = ()
-) -> str:
+def compose_answer(results: Sequence[str], degraded: Sequence[tuple[str, str]] = ()) -> str:
     messages = prompt("qa").fill(
         user_request="x",
         session_history="",
@@ -114,6 +112,6 @@ def compose_answer(
             for at, text in enumerate(results, start=1)
         ),
         degraded=lines(element("part", part, reason=reason) for part, reason in degraded),
-        assumptions=lines(element("assumption", text) for text in assumptions),
+        assumptions="",
     )
     return answer(ModelRequest(ModelRole.REASONING, messages)).content

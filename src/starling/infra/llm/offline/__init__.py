@@ -1,5 +1,1 @@
-"""`offline:rules`: a rule-based model that demonstrates the platform without API key and network.
-
-It calls a tool only if every word of a task is accounted for. `supervisor` splits a request, `matching` chooses calls,
-`skills` repeats those of a skill, `results` has review and answer, `designer` makes teams; the others read texts.
-"""
+"""`offline:rules`: rules in place of a model, so that the platform can be tried without API key and network."""

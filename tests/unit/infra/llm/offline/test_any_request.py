@@ -94,7 +94,7 @@ def test_any_request_gets_an_answer_of_the_requested_form(tag: str, inner: str, 
 def test_any_text_in_the_real_prompts_gets_an_answer(text: str, data: object) -> None:
     decide(text)
     review(text, [("t", {"a": [data]}, text, "succeeded")])
-    assert compose_answer([text], [(text, text)], [text])
+    assert compose_answer([text], [(text, text)])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from brain.agents.tools.reading_tools import READ_ARTIFACT_SPEC
-from brain.prompts import element
 from starling.core.llm import Message, ToolSpec
 from tests.support.offline_requests import DATA, calls, select_calls, tools_of
 
@@ -21,7 +20,7 @@ CALLS: list[tuple[str, str, str, Mapping[str, object]]] = [
         "convert_time",
         {"source_timezone": "UTC", "time": "09:30", "target_timezone": "America/Lima"},
     ),
-    ("git", "list the last three commits of /r", "git_log", {"repo_path": "/r", "max_count": 3}),
+    ("git", "list the last 3 commits of /r", "git_log", {"repo_path": "/r", "max_count": 3}),
     ("git", "what is the status of /r?", "git_status", {"repo_path": "/r"}),
     ("git", "show the remote branches of /r", "git_branch", {"repo_path": "/r", "branch_type": "remote"}),
     ("git", 'show the revision "HEAD" of /r', "git_show", {"repo_path": "/r", "revision": "HEAD"}),
@@ -126,50 +125,6 @@ def test_order_whose_verb_is_a_noun_of_a_reading_tool_calls_nothing(name: str) -
     reply = select_calls([ToolSpec(name, "Get whether a charge was made.", schema)], "Charge 'bob'.")
 
     assert reply.tool_calls == ()
-
-
-def skill(template: str, tool: str, **arguments: object) -> Message:
-    """A recalled skill, as the prompt of an agent has it."""
-    calls = json.dumps([{"tool": f"desk.{tool}", "arguments": arguments}])
-    return Message("user", f'<skill id="1">{element("similar_task", template)}{element("calls", calls)}</skill>')
-
-
-def slot(name: str, example: object) -> Mapping[str, object]:
-    return {"slot": name, "from": "task", "example": example}
-
-
-LOOK = skill("Look at the {thing}.", "glance", thing=slot("thing", "left disk"), depth=2)
-TIME = skill("Clock of {zone}", "glance", thing=slot("zone", "America/Lima"))
-PAIR = skill("Put {thing} near {place}", "glance", thing=slot("thing", "tea"), place=slot("place", "door"))
-
-
-@pytest.mark.parametrize(
-    ("recalled", "task", "arguments"),
-    [
-        (LOOK, "Please look at the right disk!", {"thing": "right disk", "depth": 2}),
-        (TIME, "clock of Cairo", {"thing": "Africa/Cairo"}),
-        (PAIR, "Put milk near window", {"thing": "milk", "place": "window"}),
-        (skill("From {a} to {a}", "glance", thing=slot("a", "tea")), "From milk to milk", {"thing": "milk"}),
-        (skill("From {a} to {a}", "glance", thing=slot("a", "tea")), "From milk to tea", None),
-        (LOOK, "Look at the right disk not today", None),
-        (LOOK, "Look at the left disk and the right disk", None),
-        (LOOK, "Look at the /left", None),
-        (LOOK, "Look for the right disk", None),
-        (TIME, "clock of the tower", None),
-        (PAIR, "Put milk near window near door", None),
-        (skill("Look at {thing}", "glance", thing={"slot": "thing", "from": "task"}), "Look at tea", None),
-        (skill("Look at {thing}", "glance", thing=["x"]), "Look at tea", None),
-        (skill("Look at {thing}", "unknown", thing=slot("thing", "tea")), "Look at milk", None),
-    ],
-)
-def test_recalled_skill_is_called_with_the_values_that_stand_in_its_slots(
-    recalled: Message, task: str, arguments: Mapping[str, object] | None
-) -> None:
-    tool = ToolSpec("glance", "Reads.", {"type": "object", "properties": {"thing": {"type": "string"}}})
-
-    reply = select_calls([tool], task, more=[recalled])
-
-    assert calls(reply) == ([] if arguments is None else [("glance", arguments)])
 
 
 def test_two_tools_that_change_the_same_are_not_chosen_between() -> None:

@@ -1,15 +1,17 @@
-"""Words of a text and their stems, and values in it: quoted text, paths, times, time zones and numbers."""
+"""What texts hold: words and their stems, values (quoted text, paths, times, time zones, numbers), XML and JSON."""
 
+import html
+import json
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 from zoneinfo import available_timezones
 
 type Kind = Literal["text", "path", "time", "zone", "number"]
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_CONTRACTIONS = {"t": "not", "ll": "will", "d": "would"}
 _ENDINGS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("zes", "z"))
 POLITE = re.compile(
     r"\W*(?:(?:and|then|also|but|so|please|kindly)\b[\s,]*)*"
@@ -23,12 +25,11 @@ _VALUE = re.compile(
     | (?P<time>\b\d{1,2}:\d\d\b)
     | (?P<zone>\b[A-Z][A-Za-z_]+(?:/[A-Z][\w+-]+){1,2}\b|\b(?:UTC|GMT)\b)
     | (?P<path>(?<![\w/])(?:~|\.{1,2})?/[^\s"'<>|,;]*|(?<![\w/.-])[\w-]+(?:[./][\w-]+)*\.[A-Za-z]\w{0,4}\b)
-    | (?P<number>(?<![\w.])-?\d+(?:\.\d+)?(?!\w)|(?i:\b(?:one|two|three|four|five|six|seven|eight|nine|ten)\b))
+    | (?P<number>(?<![\w.])-?\d+(?:\.\d+)?(?!\w))
     | (?i:\b(?:in|to|from|for|of|and|or)\s+|,\s*)(?P<place>[^\W\d_]+(?:[ -][^\W\d_]+){0,2})
     """,
     re.VERBOSE,
 )
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
 _READ_CHARS, _MOST_VALUES = 20_000, 100
 
@@ -93,14 +94,12 @@ RESTRICTING = _stemmed(
 
 @lru_cache(maxsize=1_024)
 def words_of(text: str) -> tuple[Word, ...]:
-    """Return the words that not every request may contain; camelCase, snake_case and contractions are split."""
+    """Return the words that not every request may contain; camelCase and snake_case are split."""
     found: list[Word] = []
     for match in _WORD.finditer(text, len(text) - len(POLITE.sub("", text, count=1))):
-        base, _, short = match[0].replace("’", "'").partition("'")
-        base = base.removesuffix("n") if short == "t" else base
-        pieces = [*_CAMEL.split(base), _CONTRACTIONS.get(short.casefold(), "")]
-        found += [Word(match[0], stem(piece), match.start()) for piece in pieces if piece and stem(piece) not in _FREE]
-    return tuple(found)
+        base = re.sub(r"['’]s$", "", match[0])  # other contractions, such as “isn't”, are words of their own
+        found += [Word(match[0], stem(piece), match.start()) for piece in _CAMEL.split(base)]
+    return tuple(word for word in found if word.stem not in _FREE)
 
 
 @lru_cache(maxsize=4_096)
@@ -123,11 +122,9 @@ def opening(text: str) -> str:
 @cache
 def zones() -> dict[str, str]:
     """Return time zones by their names, and by city those of the form Area/City."""
-    names = sorted(available_timezones())
-    cities = [name for name in names if name.count("/") == 1 and name.partition("/")[0] in _AREAS]
-    return {name.partition("/")[2].replace("_", " ").casefold(): name for name in cities} | {
-        name: name for name in names
-    }
+    cities = [name for name in sorted(available_timezones()) if name.count("/") == 1 and name.split("/")[0] in _AREAS]
+    by_city = {name.partition("/")[2].replace("_", " ").casefold(): name for name in cities}
+    return by_city | {name: name for name in available_timezones()}
 
 
 @lru_cache(maxsize=512)
@@ -150,8 +147,7 @@ def _value(match: re.Match[str]) -> Value:
     elif kind == "path":
         raw = value = raw.rstrip(".,:?!)") or raw
     elif kind == "number":
-        word = raw.casefold()
-        value = _NUMBERS.index(word) if word in _NUMBERS else float(raw) if "." in raw else int(raw)
+        value = float(raw) if "." in raw else int(raw)
     elif kind == "time":
         value = raw.rjust(5, "0")
     elif kind != "zone" or raw not in zones():
@@ -181,3 +177,48 @@ def implied(text: str) -> frozenset[str]:
     """Return the stems of what the paths in a text name: a file or a directory."""
     names = [str(value.value).rpartition("/")[2] for value in values_of(text) if value.kind == "path"]
     return stems(" ".join("file" if "." in name else "directory" for name in names))
+
+
+class Element(NamedTuple):
+    """An XML element: attributes and inner text, which is escaped in `raw`."""
+
+    attributes: dict[str, str]
+    raw: str
+
+    @property
+    def text(self) -> str:
+        return html.unescape(self.raw).strip()
+
+    def get(self, name: str) -> str:
+        return self.attributes.get(name, "")
+
+    def children(self, tag: str) -> list["Element"]:
+        """Return the elements with a tag. Data in prompts is escaped and can't contain elements."""
+        found = re.finditer(rf"<{tag}((?:\s[^<>]*)?)>(.*?)</{tag}>", self.raw, re.DOTALL)
+        pairs = [(re.findall(r"""([\w:.-]+)=("[^"]*"|'[^']*')""", match[1]), match[2]) for match in found]
+        return [Element({key: html.unescape(text[1:-1]) for key, text in given}, raw) for given, raw in pairs]
+
+    def child(self, tag: str) -> "Element":
+        """Return the last element with a tag, or an empty one."""
+        return next(iter(self.children(tag)[::-1]), Element({}, ""))
+
+
+def parse_json(text: str) -> Any:
+    """Return the JSON object or array in a text, else None."""
+    try:
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def leaves(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the scalars of a JSON value in order, each with the keys that lead to it."""
+    stack: list[tuple[str, Any]] = [("", value)]
+    while stack:
+        path, item = stack.pop()
+        if isinstance(item, dict | list):
+            items = cast("dict[str, Any] | list[Any]", item)
+            pairs = list(items.items()) if isinstance(items, dict) else [("", inner) for inner in items]
+            stack += [(f"{path} {key}".strip(), inner) for key, inner in reversed(pairs)]
+        else:
+            yield path, item
