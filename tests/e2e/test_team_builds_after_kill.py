@@ -21,7 +21,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.registry_lock import LOCK_REGISTRY
+from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import EffectRecorder
 from tests.support.local_access import AS_ADMIN, TOKEN

@@ -22,8 +22,8 @@ from starling.core.clock import Clock
 from starling.core.events.run_events import Citation, Degradation, Done, Failure
 from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.feedback import STATUS_UNSENT
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
-from starling.infra.postgres.runs.unsent_scores import STATUS_UNSENT
 from starling.infra.postgres.runs.writer import RunWriter
 
 

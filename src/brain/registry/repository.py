@@ -18,10 +18,9 @@ from starling.core.principal import SHARED
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import changing, reading
-from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.runs.listing import EpochRange
 from starling.infra.postgres.tables import agents, epochs, prompts, runs, stars
-from starling.infra.postgres.tool_definitions import pinned_definitions
+from starling.infra.postgres.tool_definitions import LOCK_REGISTRY, pinned_definitions
 
 CHANNEL: Final = "starling_registry"
 

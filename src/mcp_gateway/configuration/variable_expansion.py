@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
-from starling.core.secrets.encodings import passwords_of
-from starling.core.secrets.known import KnownSecrets
+from starling.core.secrets.known import KnownSecrets, passwords_of
 from starling.core.secrets.redaction import is_secret_name
 
 _SHORTEST_SECRET = 6

@@ -19,7 +19,7 @@ from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable
-from starling.core.json_schemas.references import reference_fault
+from starling.core.json_schemas.subschemas import reference_fault
 from starling.core.settings.schema import Limits
 
 MAX_PAGES: Final = 100

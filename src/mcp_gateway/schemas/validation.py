@@ -8,8 +8,7 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from starling.core.json import Json
 from starling.core.json_schemas.compiled import CompiledSchema, UncheckableError, compiled, fault_of, is_unresolved
-from starling.core.json_schemas.references import UNRESOLVED, at_pointer
-from starling.core.json_schemas.subschemas import Schema
+from starling.core.json_schemas.subschemas import UNRESOLVED, Schema, at_pointer
 
 _MOST: Final = 4_096
 _SHOWN: Final = 5

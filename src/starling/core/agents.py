@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.json import digest, storable_text
-from starling.core.name_patterns import AGENT_NAME
+from starling.core.validation_errors import AGENT_NAME
 
 SPECIALIST_PREFIX: Final = "mcp_agent_"
 

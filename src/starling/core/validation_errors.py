@@ -1,4 +1,4 @@
-"""Texts of pydantic's validation errors, the same for files, settings, requests and the command line."""
+"""Texts of pydantic's validation errors and patterns of names, the same for files, settings, requests and commands."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,20 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from starling.core.name_patterns import IN_WORDS
+AGENT_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,47}$"
+MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
+TOOL_NAME: Final = r"^[^.\s]+\.\S+$"
+PRINTABLE_NAME: Final = r"^[^\x00-\x1f\x7f]+$"
+
+_NAME: Final = "must be at most {} lower-case letters, digits{} and {}, and begin with a letter or a digit"
+IN_WORDS: Final[Mapping[str, str]] = {
+    AGENT_NAME: _NAME.format(48, ", _", "-"),
+    MEMBER_NAME: _NAME.format(32, "", "_"),
+    TOOL_NAME: "must be the full name of a tool, `server.tool`",
+    PRINTABLE_NAME: "must not have control characters",
+}
+"""What is wrong with a text that doesn't match a pattern."""
+
 
 _TEXTS: Final[Mapping[str, str]] = {
     "missing": "is missing",

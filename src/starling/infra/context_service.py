@@ -9,7 +9,7 @@ import aiohttp
 from yarl import URL
 
 from starling.core.errors import ConfigurationError
-from starling.infra.postgres.outbox import AuditEvent
+from starling.infra.postgres.audit import AuditEvent
 
 _SECONDS: Final = 5.0
 _PERMANENT_REFUSALS: Final = (400, 413, 422)

@@ -20,9 +20,8 @@ from starling.app.services import Services
 from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.kill_switches import Target
-from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events
 from tests.support import http_server

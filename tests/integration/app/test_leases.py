@@ -16,8 +16,7 @@ from starling.app.worker.worker import RunHandlers, Worker, running_worker
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
-from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
-from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.queue import run_jobs
 from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for

@@ -12,8 +12,7 @@ from starling.core.errors import RunUnwritableError
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunRepository
-from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
-from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.queue.run_queue import open_queue
 from tests.support.run_factories import new_run
 

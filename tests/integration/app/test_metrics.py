@@ -13,7 +13,7 @@ from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
 from starling.core.runs import RunStatus
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.llm.factory import open_models
-from starling.infra.postgres.runs.queue_depth import Backlog
+from starling.infra.postgres.runs.leases import Backlog
 from tests.support.model_script import Answer, Body
 from tests.support.model_server import ModelServer
 

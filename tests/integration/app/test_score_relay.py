@@ -15,8 +15,7 @@ from starling.app.telemetry.score_relay import ScoreRelay
 from starling.core.ids import trace_id_of
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.feedback import FeedbackRepository
-from starling.infra.postgres.runs.unsent_scores import UnsentScoreRepository
+from starling.infra.postgres.runs.feedback import FeedbackRepository, UnsentScoreRepository
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient
 from tests.support.otlp_collector import BAD_REQUEST, REJECTED_SCORES, Collector

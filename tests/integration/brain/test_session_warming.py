@@ -4,7 +4,7 @@ from starling.app.worker.session_warming import warm_recent_servers
 from starling.core.tools import NO_HALTS
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
-from starling.infra.postgres.runs.recent_calls import CalledServer, RecentCalls
+from starling.infra.postgres.runs.call_claims import CalledServer, RecentCalls
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict

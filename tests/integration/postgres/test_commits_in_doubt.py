@@ -15,11 +15,10 @@ from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
-from starling.infra.postgres.runs.acceptance import Connection, NewRun, RunKey, RunRepository
+from starling.infra.postgres.runs.acceptance import Connection, IdempotencyKey, NewRun, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.documents import RunDocumentRepository
-from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader

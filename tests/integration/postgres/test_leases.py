@@ -11,8 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.run_status import RunStatus
 from starling.core.runs import RunConfig, RunLimits
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
-from starling.infra.postgres.runs.queue_depth import Backlog, backlog
+from starling.infra.postgres.runs.leases import Backlog, LeaseRenewer, backlog
 from tests.support.admission_harness import AdmissionHarness
 from tests.support.run_factories import claimed, new_run
 

@@ -60,18 +60,15 @@ from starling.core.teams.building import BuildRequest
 from starling.core.teams.findings import TeamInvalidError
 from starling.core.teams.proofs import ProofReport
 from starling.core.teams.spec import TeamSpec
-from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
-from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.retention import Retention, Selection
-from starling.infra.postgres.runs.acceptance import Claim, OpenClarificationError, RunKey, RunRepository
+from starling.infra.postgres.runs.acceptance import Claim, IdempotencyKey, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
-from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
-from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 from starling.infra.postgres.skill_vectors import OutdatedSkill, open_skill_vectors

@@ -13,10 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import BacklogFullError
 from starling.infra.postgres.runs import acceptance as runs
-from starling.infra.postgres.runs.acceptance import OpenClarificationError
+from starling.infra.postgres.runs.acceptance import IdempotencyKey, OpenClarificationError
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
-from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter

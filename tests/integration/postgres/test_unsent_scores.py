@@ -12,9 +12,8 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.retention import Retention, Selection
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.feedback import FeedbackRepository
+from starling.infra.postgres.runs.feedback import STATUS_UNSENT, FeedbackRepository, UnsentScoreRepository, UnsentScores
 from starling.infra.postgres.runs.leases import Leases
-from starling.infra.postgres.runs.unsent_scores import STATUS_UNSENT, UnsentScoreRepository, UnsentScores
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.run_factories import claimed, defer_nothing, new_run
 

@@ -4,8 +4,7 @@ import pytest
 
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra.postgres.engine import connected
-from starling.infra.postgres.schema import check, upgrade
-from starling.infra.postgres.version_requirements import check_versions
+from starling.infra.postgres.schema import check, check_versions, upgrade
 
 
 async def test_the_embedded_server_is_new_enough(database_url: str) -> None:

@@ -27,8 +27,8 @@ from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import open_models
-from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
-from starling.infra.postgres.runs.unsent_scores import UnsentScoreRepository
+from starling.infra.postgres.runs.feedback import UnsentScoreRepository
+from starling.infra.postgres.runs.leases import LeaseRenewer
 from starling.infra.tracing.destination import langfuse_of
 from starling.infra.tracing.factory import open_tracer
 

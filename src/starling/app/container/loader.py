@@ -16,7 +16,7 @@ from starling.app.container.servers import Servers
 from starling.app.storage import Storage
 from starling.app.worker.session_warming import warm_recent_servers
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.runs.recent_calls import RecentCalls
+from starling.infra.postgres.runs.call_claims import RecentCalls
 
 
 async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> Connections:

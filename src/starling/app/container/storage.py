@@ -23,7 +23,7 @@ from starling.infra.postgres.kill_switches import SwitchRepository
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
-from starling.infra.postgres.runs.queue_depth import backlog
+from starling.infra.postgres.runs.leases import backlog
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.write_check import WriteCheck
 from starling.infra.prompts.factory import local_prompts, remote_prompts

@@ -7,9 +7,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs.acceptance import AcceptedRun, RunRequest
-from starling.core.name_patterns import PRINTABLE_NAME
 from starling.core.run_document.document import RunInterrupt
 from starling.core.runs import RunConfig, RunStatus
+from starling.core.validation_errors import PRINTABLE_NAME
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt, public_interrupt
 

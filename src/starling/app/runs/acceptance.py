@@ -15,10 +15,15 @@ from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings.schema import Limits
 from starling.core.teams.building import BuildRequest
-from starling.infra.postgres.runs.acceptance import NewRun, OpenClarificationError, RunKey, RunRepository
+from starling.infra.postgres.runs.acceptance import (
+    IdempotencyKey,
+    NewRun,
+    OpenClarificationError,
+    RunKey,
+    RunRepository,
+)
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.busy_thread_policy import Policy
-from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 

@@ -12,7 +12,7 @@ from starling.app.telemetry.build_info import build_info
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus
-from starling.infra.postgres.runs.queue_depth import Backlog
+from starling.infra.postgres.runs.leases import Backlog
 
 _FRESH_SECONDS: Final = 5.0
 _UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal)

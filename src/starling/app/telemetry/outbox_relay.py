@@ -10,8 +10,8 @@ from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.context_service import ContextService, open_context_service
+from starling.infra.postgres.audit import Outbox
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.outbox import Outbox
 
 _AT_ONCE = 20
 _LEASE_SECONDS = 120.0  # more than a batch can take

@@ -12,8 +12,7 @@ from starling.core.clock import Clock, Deadline, SystemClock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.notifications import NotificationHub
-from starling.infra.postgres.runs.feedback import FEEDBACK_CHANNEL
-from starling.infra.postgres.runs.unsent_scores import DELIVERY_DAYS, UnsentScoreRepository, UnsentScores
+from starling.infra.postgres.runs.feedback import DELIVERY_DAYS, FEEDBACK_CHANNEL, UnsentScoreRepository, UnsentScores
 from starling.infra.tracing.destination import langfuse_of
 from starling.infra.tracing.scores import Score, ScoreClient, ScoreError, ScoresRefusedError
 

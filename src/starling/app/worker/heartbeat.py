@@ -12,7 +12,7 @@ from starling.app.telemetry.log_context import run_log_context
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import Run
-from starling.infra.postgres.runs.lease_renewal import LeaseKey, LeaseRenewer, RenewalResult
+from starling.infra.postgres.runs.leases import LeaseKey, LeaseRenewer, RenewalResult
 
 _RENEWALS_PER_LEASE = 3  # while renewals succeed
 _TRUSTED_SHARE = 5 / 6  # of a lease; the rest is the time to stop a run before another worker may claim it

@@ -4,7 +4,7 @@ import logging
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.tools import Halts, ToolGateway
-from starling.infra.postgres.runs.recent_calls import CalledServer, RecentCalls
+from starling.infra.postgres.runs.call_claims import CalledServer, RecentCalls
 
 _MOST = 4
 _log = logging.getLogger(__name__)

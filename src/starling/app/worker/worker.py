@@ -20,8 +20,7 @@ from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
-from starling.infra.postgres.runs.lease_renewal import LeaseKey
-from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.leases import LeaseKey, Leases
 from starling.infra.queue.run_queue import RunQueue
 
 _SWEEP_SECONDS = 5.0

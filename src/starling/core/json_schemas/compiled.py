@@ -15,8 +15,7 @@ import orjson
 
 from starling.core.json import canonical
 from starling.core.json_schemas.evaluation_bound import EvaluationBound, UnboundedSchemaError
-from starling.core.json_schemas.references import UNRESOLVED, Targets
-from starling.core.json_schemas.subschemas import REFERENCES, Schema, all_of, replaced
+from starling.core.json_schemas.subschemas import REFERENCES, UNRESOLVED, Schema, Targets, all_of, replaced
 
 _PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=2**18, dfa_size_limit=2**20)  # bytes: up to 1 ms a pattern
 _MOST_PATTERNS: Final = 50  # of one schema; further ones are left to the server

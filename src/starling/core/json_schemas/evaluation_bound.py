@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from starling.core.json_schemas.references import UNRESOLVED, Targets
-from starling.core.json_schemas.subschemas import REFERENCES, Schema, of_children, of_same_value
+from starling.core.json_schemas.subschemas import REFERENCES, UNRESOLVED, Schema, Targets, of_children, of_same_value
 
 _MOST_PARTS: Final = 3_000
 _MOST_STEPS: Final = 200_000  # for all levels of a value together

@@ -1,7 +1,8 @@
-"""The parts of a JSON schema that are schemas themselves, by what they apply to."""
+"""Parts of a JSON schema that are schemas themselves, and what references inside the same document point at."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -61,3 +62,74 @@ def _parts(schema: Schema, keywords: Sequence[str]) -> Iterator[Schema]:
 
 def _schemas(values: Any) -> Iterator[Schema]:
     return (cast("Schema", value) for value in values if isinstance(value, Mapping))
+
+
+UNRESOLVED: Final = "refers to something that can't be resolved"
+
+_META_SCHEMAS: Final = ("http://json-schema.org/", "https://json-schema.org/")  # known to the validator, and small
+_ANYTHING: Final[Schema] = {}
+_SHOWN_CHARS: Final = 100
+
+
+class Targets:
+    """The targets of references inside one document."""
+
+    def __init__(self, root: Schema) -> None:
+        self._named: dict[str, Schema] = {"": root}
+        stack = [root]
+        while stack:
+            part = stack.pop()
+            self._named |= dict.fromkeys(_names(part), part)
+            stack += all_of(part)
+
+    def get(self, reference: object) -> Schema | None:
+        """Return what a reference points at, None for anything outside of the document."""
+        if not isinstance(reference, str):
+            return None
+        if reference.startswith(_META_SCHEMAS):
+            return _ANYTHING
+        document, _, fragment = reference.partition("#")
+        base = self._named.get(document)
+        if base is not None and fragment.startswith("/"):
+            return at_pointer(base, fragment)
+        return self._named.get(f"#{fragment}") if fragment else base
+
+
+def reference_fault(schema: Schema) -> str:
+    """Return which reference of a schema leaves the document, or leads to itself; empty if none does."""
+    targets, stack = Targets(schema), [schema]
+    while stack:
+        part = stack.pop()
+        stack += all_of(part)
+        seen: list[Schema] = []
+        while isinstance(reference := part.get("$ref"), str):
+            if any(part is one for one in seen):
+                return f"refers to itself without end: {reference[:_SHOWN_CHARS]}"
+            seen.append(part)
+            target = targets.get(reference)
+            if target is None and not reference.startswith("#"):
+                return f"refers to another document: {reference[:_SHOWN_CHARS]}"
+            part = target or _ANYTHING
+    return ""
+
+
+def at_pointer(base: Schema, pointer: str) -> Schema | None:
+    """Return what a JSON pointer points at; None for nothing, or what is no object. `true` and `false` count as {}."""
+    found: Any = base
+    for token in pointer.split("/")[1:]:
+        name = unquote(token).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            items = cast("list[object]", found)
+            found = items[int(name)] if name.isdecimal() and int(name) < len(items) else None
+        else:
+            found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
+    return _ANYTHING if isinstance(found, bool) else cast("Schema", found) if isinstance(found, Mapping) else None
+
+
+def _names(part: Schema) -> Iterator[str]:
+    for keyword in ("$id", "id"):
+        if isinstance(name := part.get(keyword), str):
+            yield name.removesuffix("#") if not name.startswith("#") else name
+    for keyword in ("$anchor", "$dynamicAnchor"):
+        if isinstance(name := part.get(keyword), str):
+            yield f"#{name}"

@@ -1,7 +1,8 @@
 """JSON documents that models write: between prose, in fences, in the syntax of other languages, or without their end.
 
 Nothing is made up: what was repaired counts only if it fits the schema, and of a document whose end is missing only
-the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them.
+the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them, and in
+`MUST_AGREE` those in which nothing else in the answer may contradict it.
 """
 
 import ast
@@ -16,8 +17,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from starling.core.json import storable
-from starling.core.model_output.contradictions import agreed_members, has_two_values, is_contradicted
 
+_VALUE: Final = r"""[\s"'*_”]*+[:=][\s"'*_“]*+(\w++)"""  # of a member, after its name
 _UNREAD = 8  # braces of an answer that begin no object, before the rest is not looked at
 _REPAIR_CHARS = 200_000
 _SHOWN_ERRORS = 8
@@ -51,7 +52,7 @@ def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
     replaced.
     """
     reading = _first_document(text, kind)
-    if reading.document is not None and agreed_members(kind) and _is_contradicted(reading.document, text):
+    if reading.document is not None and _agreed_members(kind) and _is_contradicted(reading.document, text):
         return DocumentReading(None, ["document: the answer has several that contradict each other"])
     return reading
 
@@ -67,18 +68,58 @@ def _first_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D
     return DocumentReading(document, () if document is not None else errors or wrong or [_without_object(text)])
 
 
+def _agreed_members(kind: type[BaseModel]) -> Sequence[str]:
+    """Return the members in which all documents of this type in one answer have to be equal."""
+    return getattr(kind, "MUST_AGREE", ())
+
+
 def _is_contradicted(found: BaseModel, text: str) -> bool:
-    """Whether another document of this text, an object that is none, or the text around them contradicts `found`."""
-    others, around, after = list[dict[str, Any]](), "", 0
+    """Whether another document of this text, one that is nearly a document, or the text around contradicts `found`."""
+    around, after = "", 0
     for written in _objects(text):
         own = text[written.start : written.end]
-        around, after = f"{around}{text[after : written.start]}\n", written.end
         document, _ = _first_fit(written.readings, type(found))
-        if document is None:
-            others.extend(written.readings)
-        elif has_two_values(own, document) or not _agree(found, document):
+        if document is None:  # a part of the text around, unless a value alone makes it no document
+            if any(len(value.keys() & type(found).model_fields) > 1 for value in written.readings):
+                return True
+            continue
+        around, after = f"{around}{text[after : written.start]}\n", written.end
+        members = _agreed_members(type(found))
+        if _has_two_values(own, document) or any(getattr(found, it) != getattr(document, it) for it in members):
             return True
-    return is_contradicted(found, others, around + text[after:])
+    return any(_names_other_value(found, name, around + text[after:]) for name in _agreed_members(type(found)))
+
+
+def _has_two_values(text: str, found: BaseModel) -> bool:
+    """Whether the text of a document has a member twice, with values that contradict each other."""
+    names = [name for name in _agreed_members(type(found)) if text.count(name) > 1]
+    repeated = False
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        value = dict(pairs)
+        repeated = repeated or any(key in names and value[key] != own for key, own in pairs)
+        return value
+
+    if not names:
+        return False
+    try:
+        json.loads(text, object_pairs_hook=object_of)
+    except (ValueError, RecursionError):  # it was read in another syntax
+        return any(_names_other_value(found, name, text) for name in names)
+    return repeated
+
+
+def _names_other_value(found: BaseModel, name: str, text: str) -> bool:
+    """Whether a text says another value for a member, by its name or that of the document, in words or as JSON."""
+    for value in re.findall(rf"\b(?:{name}|{type(found).__name__}){_VALUE}", text, re.IGNORECASE):
+        try:
+            other = getattr(type(found).model_validate({name: value}), name)
+        except ValidationError:
+            continue
+        if other != getattr(found, name):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +215,6 @@ def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> tuple[D | None, 
             return document, ()
         first = first or [f"the object has none of the members {', '.join(kind.model_fields)}"]
     return None, first
-
-
-def _agree(first: BaseModel, second: BaseModel) -> bool:
-    return all(getattr(first, name) == getattr(second, name) for name in agreed_members(type(first)))
 
 
 def _wrapped(value: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,9 +6,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from starling.core.agents import AgentName
 from starling.core.json import Json, as_read, digest, storable, storable_text
-from starling.core.name_patterns import AGENT_NAME, MEMBER_NAME, TOOL_NAME
 from starling.core.principal import Grant
+from starling.core.teams.stars import MemberApproval, ReviewPolicy
 from starling.core.tool_calls import MemberApproval, ReviewPolicy
+from starling.core.validation_errors import AGENT_NAME, MEMBER_NAME, TOOL_NAME
 
 SCHEMA_ID: Final = "urn:starling:team-spec:1"
 

@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Principal
+from starling.infra.postgres.audit import SOURCE
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.outbox import SOURCE
 from starling.infra.postgres.tables import audit, audit_events
 
 LOCAL: Final = "local"

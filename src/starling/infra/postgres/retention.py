@@ -29,8 +29,8 @@ from sqlalchemy import (
 
 from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
+from starling.infra.postgres.audit import DELIVERY_DAYS
 from starling.infra.postgres.engine import Engine, translated
-from starling.infra.postgres.outbox import DELIVERY_DAYS
 from starling.infra.postgres.tables import (
     artifacts,
     audit,

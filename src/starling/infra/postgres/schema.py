@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.infra.postgres.engine import ConnectionLimits, connected, driver, first_line, open_engine, translated
-from starling.infra.postgres.version_requirements import check_versions
+from starling.infra.postgres.schema import check_versions
 
 COMPATIBLE_FROM: Final = "0018"
 """Versions of Starling whose newest revision is this or later can use a database at our newest one. A revision that

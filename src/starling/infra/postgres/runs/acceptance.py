@@ -23,13 +23,13 @@ from starling.core.errors import (
 from starling.core.events.run_events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
+from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
-from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.registry_lock import LOCK_REGISTRY
+from starling.infra.postgres.runs.acceptance import IdempotencyKey, IdempotencyRecord, is_stored, reserve
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
-from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, is_stored, reserve
+from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 from starling.infra.postgres.write_check import WriteCheck
 
 type Connection = AsyncConnection[Any]

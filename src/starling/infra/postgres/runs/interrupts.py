@@ -19,8 +19,14 @@ from starling.core.teams.build_origin import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
-from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
-from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
+from starling.infra.postgres.runs.acceptance import (
+    RETRY_SECONDS,
+    Connection,
+    IdempotencyKey,
+    RunKey,
+    RunRepository,
+    reserve,
+)
 from starling.infra.postgres.runs.writer import Clause
 
 BATCH_LIMIT = 500  # interrupts or runs handled at once

@@ -19,9 +19,9 @@ from starling.core.json import Json
 from starling.core.runs import Run, RunResult, Step
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.infra.fast_json import storable_json, storable_with_json
+from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.engine import encoded, execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
-from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 
