@@ -20,8 +20,7 @@ from starling.infra.postgres.embedded.binaries import binaries_for, find_binarie
 from starling.infra.postgres.embedded.cluster import locate
 from starling.infra.postgres.embedded.os_user import root_home, service_account
 from starling.infra.postgres.embedded.postmaster import free_port, spawn, wait_ready
-from starling.infra.postgres.embedded.restart_loop import restarting
-from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
+from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach, restarting
 from tests.integration.postgres.conftest import owner_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")

@@ -25,7 +25,7 @@ from starling.app.http.uvicorn_server import published_address, serving
 from starling.core.background_tasks import in_background, stopped_at_end
 from starling.core.settings.schema import Settings
 from starling.infra.llm.model_selection import names_by_role
-from starling.infra.postgres.embedded.restart_loop import restarting
+from starling.infra.postgres.embedded.server import restarting
 
 _STOP_SECONDS = 12.0  # longer than a worker takes to hand back its runs
 

@@ -7,7 +7,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starling.core.agents import AgentName
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
-from starling.core.teams.stars import MemberApproval, ReviewPolicy
 from starling.core.tool_calls import MemberApproval, ReviewPolicy
 from starling.core.validation_errors import AGENT_NAME, MEMBER_NAME, TOOL_NAME
 

@@ -1,13 +1,163 @@
 """The `ModelClient`: the models of each role in order, with retries, fallbacks and one time limit for all of them."""
 
+import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 
-from starling.core.clock import Clock
-from starling.core.errors import ModelError
+from starling.core.clock import Clock, Deadline
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout, ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
-from starling.infra.llm.chat_model import ChatModel, ReplyStream
-from starling.infra.llm.fallback import Backoff, Candidate, FallbackChain, ModelHealth, jittered_backoff
+from starling.infra.llm.chat_model import ChatModel, ReplyStream, report_failed_attempt
+
+_RETRIES = 2
+_DEGRADED_SECONDS = 60.0
+_SHARE = 2 / 3  # of the remaining time, for each model but the last
+_MAX_RETRY_WAIT_SECONDS = 5.0  # while another model is available
+
+type Backoff = Callable[[int], float]
+"""Returns the seconds to wait before retry number 1, 2, …"""
+
+
+def jittered_backoff(retry: int) -> float:
+    """Return a random wait of up to 0.2 s, 0.4 s and so on, so that clients do not all retry at once."""
+    return random.uniform(0.0, 0.1 * 2**retry)  # noqa: S311 - not for cryptography
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model to try; `downgraded` if it is the router's model in place of a stronger one."""
+
+    model: ChatModel
+    downgraded: bool = False
+
+
+class ModelHealth:
+    """Models that recently timed out or could not be reached."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._degraded_until: dict[str, float] = {}
+
+    def degrade(self, model: str) -> None:
+        """Skip `model` for 60 s if another model is available."""
+        self._degraded_until[model] = self._clock.monotonic() + _DEGRADED_SECONDS
+
+    def restore(self, model: str) -> None:
+        """Stop skipping `model`."""
+        self._degraded_until.pop(model, None)
+
+    def is_degraded(self, model: str) -> bool:
+        """Return whether `model` is to be skipped."""
+        until = self._degraded_until.get(model)
+        return until is not None and self._clock.monotonic() < until
+
+
+class FallbackChain:
+    """Selects the model of each attempt and decides after a failure whether to retry, fall back or give up.
+
+    Each model but the last gets two thirds of the remaining time, including its retries.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        request: ModelRequest,
+        health: ModelHealth,
+        clock: Clock,
+        backoff: Backoff,
+    ) -> None:
+        self._request = request
+        self._health = health
+        self._clock = clock
+        self._backoff = backoff
+        self._deadline = Deadline(clock, request.timeout)
+        self._warnings: dict[str, None] = {}  # in order, without duplicates
+        self._remaining = self._without_degraded(candidates)
+        self._select(self._remaining.pop(0))
+
+    @property
+    def model(self) -> ChatModel:
+        """The model of the current attempt."""
+        return self._candidate.model
+
+    def request(self) -> ModelRequest:
+        """Return the request with the time limit of the current attempt."""
+        return replace(self._request, timeout=self._window.remaining())
+
+    def with_warnings(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with the warnings of the attempts before it."""
+        self._health.restore(self.model.name)
+        return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
+
+    async def recover(self, error: ModelError) -> None:
+        """Prepare the next attempt after `error`, with a wait if needed; raise `error` if there is none.
+
+        The failed attempt is reported before the wait. An invalid response is an answer, not a failed attempt.
+        """
+        if isinstance(error, LLMInvalidResponse):
+            raise error
+        pause = self._pause(error)
+        retries = _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause)
+        announced = _announced_wait(error, pause) if retries else ""
+        self._warn(announced or error.message)
+        report_failed_attempt(self._request, error, announced)
+        if retries:
+            self._retries += 1
+            await asyncio.sleep(pause)
+            return
+        if isinstance(error, LLMConnectionError | LLMTimeout):
+            self._health.degrade(self.model.name)
+        if not self._select_next():
+            raise error
+
+    def _warn(self, text: str) -> None:
+        self._warnings[text] = None
+
+    def _pause(self, error: ModelError) -> float:
+        asked = error.retry_after if isinstance(error, LLMServerError) else None
+        return self._backoff(self._retries + 1) if asked is None else asked
+
+    def _can_wait(self, seconds: float) -> bool:
+        left = self._window.remaining()
+        return seconds < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
+
+    def _select_next(self) -> bool:
+        if not self._remaining or self._deadline.passed:
+            return False
+        self._select(self._remaining.pop(0))
+        return True
+
+    def _select(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self._retries = 0
+        left = self._deadline.remaining()
+        self._window = Deadline(self._clock, left * _SHARE if self._remaining else left)
+        if candidate.downgraded:
+            self._warn(f"{candidate.model.name} is used instead of the model of role {self._request.role}.")
+
+    def _without_degraded(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        healthy = [candidate for candidate in candidates if not self._health.is_degraded(candidate.model.name)]
+        if not healthy or len(healthy) == len(candidates):
+            return list(candidates)
+        for candidate in candidates:
+            if candidate not in healthy:
+                self._warn(f"Model {candidate.model.name} is skipped for a while because it did not answer recently.")
+        return healthy
+
+
+def _announced_wait(error: ModelError, seconds: float) -> str:
+    """Return the warning for the user before a wait that the endpoint asked for; empty for any other wait."""
+    if not isinstance(error, LLMServerError) or error.retry_after is None:
+        return ""
+    state = "is rate limited" if error.status == 429 else f"answered {error.status}"
+    return f"Model {error.model} {state}, again in {seconds:.3g} s."
+
+
+def _is_retryable(error: ModelError) -> bool:
+    return isinstance(error, LLMConnectionError) or (isinstance(error, LLMServerError) and error.retryable)
+
 
 type ResolveModel = Callable[[str], ChatModel]
 """Returns the model of a name; results are cached."""

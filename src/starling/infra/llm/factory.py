@@ -14,7 +14,7 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError, LLMServerError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.chat_model import ChatModel, ReplyStream
+from starling.infra.llm.chat_model import ChatModel, EstimatedUsage, ReplyStream
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_checks import OFFLINE_PROVIDER, check, langchain_model, responses_model
@@ -29,7 +29,6 @@ from starling.infra.llm.model_selection import (
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
-from starling.infra.llm.usage_estimate import EstimatedUsage
 
 _log = logging.getLogger(__name__)
 

@@ -8,14 +8,13 @@ from yarl import URL
 
 from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
-from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
+from starling.infra.llm.chat_completions import RequestWriter, StreamedAnswer, error_text, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, EndpointFeatures, used_features
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
 from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.request_forms import answer_of_schema_tool
-from starling.infra.llm.stream_parser import StreamedAnswer
 
 _BODY_LIMIT = 16 * 1024 * 1024
 _ERROR_BODY_LIMIT = 64 * 1024

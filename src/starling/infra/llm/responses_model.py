@@ -12,7 +12,7 @@ from starling.core.llm import ModelReply, ResponseSchema
 from starling.infra.llm.langchain_model import LangChainModel
 from starling.infra.llm.lenient_json import as_object
 from starling.infra.llm.model_selection import Endpoint, ModelName
-from starling.infra.llm.strict_schema import strict_form
+from starling.infra.llm.request_forms import strict_form
 
 _NO_KEY = "none"  # without one the package would take that of OPENAI_API_KEY
 _FAULTS = {"rate_limit_exceeded": 429, "server_error": 500}  # of an answer that fails after its HTTP status was sent

@@ -1,7 +1,7 @@
-"""The definitions of tools, by the hashes that servers and epochs pin."""
+"""What the repositories of the registry share: its lock, and the definitions of tools by the hashes of their pins."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,3 +25,7 @@ async def pinned_definitions(
     values = {"tenant": SHARED, "servers": [*servers], "names": [*names], "hashes": [*hashes]}
     found = await connection.execute(_PINNED, values)
     return {(row.server, row.name): row.definition for row in found}
+
+
+LOCK_REGISTRY: Final = "SELECT pg_advisory_xact_lock(hashtext('starling.epochs'))"
+"""Holds the lock until its transaction ends. It is taken before any row is locked."""

@@ -2,10 +2,51 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
 
-from starling.core.prompts import Offers, PromptSource
+from starling.core.prompts import LONGEST_PROMPT, PROMPT_NAMES, OfferedPrompt, Offers, PromptSource, RefusedPrompt
 from starling.core.settings.schema import Settings
-from starling.infra.prompts.folder import PromptFolder
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFolder:
+    """A folder of prompts; None where there is none."""
+
+    path: Path | None
+
+    async def offers(self) -> Offers:
+        """Return the texts of the folder. A file that can't be read, or that no prompt is named like, is refused."""
+        if self.path is None:
+            return {}
+        return await asyncio.to_thread(_read, self.path)
+
+
+def _read(folder: Path) -> Offers:
+    if not folder.is_dir():
+        return {"folder": RefusedPrompt(f"{folder} is no folder.")}
+    return dict(map(_offer, sorted(folder.glob("*.md"))))
+
+
+def _offer(file: Path) -> tuple[str, OfferedPrompt | RefusedPrompt]:
+    """Return the offer of a file under the name of its prompt; under its own name where it belongs to none."""
+    if file.stem not in PROMPT_NAMES:
+        return file.name, RefusedPrompt(f"{file} belongs to no prompt: there are {', '.join(PROMPT_NAMES)}.")
+    try:
+        return file.stem, _text(file)
+    except OSError as error:
+        return file.stem, RefusedPrompt(f"{file} can't be read: {error.strerror}.")
+    except UnicodeDecodeError as error:
+        return file.stem, RefusedPrompt(f"{file} is not UTF-8: {error.reason} at byte {error.start}.")
+
+
+def _text(file: Path) -> OfferedPrompt | RefusedPrompt:
+    status = file.stat()
+    if not S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
+        return RefusedPrompt(f"{file} is no regular file.")
+    if status.st_size > 4 * LONGEST_PROMPT:
+        return RefusedPrompt(f"{file} is longer than {LONGEST_PROMPT:,} characters.")
+    return OfferedPrompt(file.read_text(encoding="utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import httpx
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 
 from starling.core.clock import Clock, Deadline, SystemClock
-from starling.infra.tracing.batches import BatchThread
-from starling.infra.tracing.delivery import PAUSE, attempts
+from starling.infra.tracing.delivery import PAUSE, BatchThread, attempts
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient, ScoreSender
 from starling.infra.tracing.span_encoding import export_request

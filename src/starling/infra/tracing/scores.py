@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple, cast
 import httpx
 from tenacity.wait import wait_base
 
-from starling.infra.tracing.batches import BatchThread
 from starling.infra.tracing.content import content_text
-from starling.infra.tracing.delivery import PAUSE, attempts
+from starling.infra.tracing.delivery import PAUSE, BatchThread, attempts
 from starling.infra.tracing.destination import Destination
 
 _QUEUE_SIZE: Final = 2_048

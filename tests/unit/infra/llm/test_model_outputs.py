@@ -21,11 +21,10 @@ from starling.core.llm import (
 )
 from starling.core.model_output.json_document import read_document
 from starling.core.model_output.names import aliases
-from starling.infra.llm.chat_completions import read_reply
+from starling.infra.llm.chat_completions import StreamedAnswer, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.output_reader import OutputReader
-from starling.infra.llm.stream_parser import StreamedAnswer
 
 FOLDER = Path(__file__).parents[3] / "data/model_outputs"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in (FOLDER / "outputs.jsonl").read_text("utf-8").splitlines()]

@@ -21,9 +21,9 @@ from starling.core.llm import (
     TextDelta,
     TokenUsage,
 )
+from starling.infra.llm.chat_completions import StreamedAnswer
 from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
-from starling.infra.llm.stream_parser import StreamedAnswer
 from tests.support.model_script import Answer, Rule, Script
 from tests.support.model_server import ModelServer
 

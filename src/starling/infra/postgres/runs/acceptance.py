@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from psycopg import AsyncConnection
 from psycopg.errors import UniqueViolation
@@ -26,11 +26,55 @@ from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
-from starling.infra.postgres.runs.acceptance import IdempotencyKey, IdempotencyRecord, is_stored, reserve
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 from starling.infra.postgres.write_check import WriteCheck
+
+# An existing key is only read, but its row is locked: the second of two requests waits for the first.
+_RESERVE: Final = """
+INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
+VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
+ON CONFLICT (tenant, key) DO UPDATE SET key = excluded.key
+RETURNING run_id::text, request_hash"""
+
+
+_IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The key that the caller sent, and the digest of the request."""
+
+    text: str
+    request_hash: str
+
+    def record_for(self, run_id: str) -> "IdempotencyRecord":
+        """Return the record that `reserve` returns if the key belongs to that run and the same request."""
+        return IdempotencyRecord(run_id, self.request_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyRecord:
+    """The run that a key belongs to, and the digest of the request that created it."""
+
+    run_id: str
+    request_hash: str
+
+
+async def reserve(connection: AsyncConnection[Any], tenant: str, key: IdempotencyKey, run_id: str) -> IdempotencyRecord:
+    """Store a key for a run in the connection's transaction, unless it is taken; return the stored record."""
+    values = {"tenant": tenant, "key": key.text, "request_hash": key.request_hash, "run_id": run_id}
+    row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
+    assert row is not None
+    return IdempotencyRecord(*row)
+
+
+async def is_stored(engine: AsyncEngine, tenant: str, key: str) -> bool:
+    """Return whether a key was stored by an earlier request of the tenant."""
+    with translated():
+        return await execute_autocommit(engine, _IS_STORED, {"tenant": tenant, "key": key}) is not None
+
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]

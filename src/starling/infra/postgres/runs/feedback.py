@@ -1,15 +1,19 @@
-"""Feedback on runs: the latest of each principal."""
+"""Feedback on runs, and the scores of runs that Langfuse has not got yet."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sqlalchemy import select, text
+from sqlalchemy import TextClause, select, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.run_document.document import Feedback
+from starling.core.tracing import USER_FEEDBACK, TraceScore, outcome_scores
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.writer import Clause
 from starling.infra.postgres.tables import feedback
 
 FEEDBACK_CHANNEL: Final = "starling_feedback"
@@ -52,3 +56,136 @@ class FeedbackRepository:
         with translated():
             async with self._engine.connect() as connection:
                 return [Feedback(*row) for row in await connection.execute(query)]
+
+
+DELIVERY_DAYS: Final = 7  # older scores are not sent
+_LEASE_SECONDS: Final = 60
+
+type Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentScores:
+    """The scores of one row that were not sent, which `place` identifies. Expired ones are too old to be sent."""
+
+    kind: str
+    place: Values
+    run_id: str
+    trace_id: str
+    scores: Sequence[TraceScore]
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The statements for one kind of row; `place` names the columns that identify one."""
+
+    take: TextClause
+    sent: TextClause
+    given_up: TextClause
+    place: Sequence[str]
+    scores: Callable[[Values], Sequence[TraceScore]]
+
+
+def _feedback(row: Values) -> Sequence[TraceScore]:
+    """Return the score, with the moment of the principal's first feedback so that each version replaces the former."""
+    return [TraceScore(USER_FEEDBACK, row["score"], row["comment"], row["created_at"], row["principal"])]
+
+
+def _outcome(row: Values) -> Sequence[TraceScore]:
+    found = outcome_scores(row["status"], row["code"], row["reply"])
+    return [TraceScore(name, value, comment, row["ended_at"]) for name, value, comment in found]
+
+
+_TAKE_FEEDBACK = text("""
+WITH taken AS (
+    UPDATE feedback SET due_at = now() + make_interval(secs => :lease)
+    WHERE (tenant, run_id, principal) IN (
+        SELECT tenant, run_id, principal FROM feedback
+        WHERE sent_at IS NULL AND due_at <= now()
+        ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    RETURNING *)
+SELECT taken.tenant, taken.run_id::text, taken.principal, taken.score, taken.comment, taken.created_at,
+    taken.updated_at, runs.trace_id, taken.updated_at < now() - make_interval(days => :days) AS expired
+FROM taken JOIN runs ON runs.tenant = taken.tenant AND runs.id = taken.run_id""")
+_SENT_FEEDBACK = text("""
+UPDATE feedback SET sent_at = now()
+WHERE tenant = :tenant AND run_id = :run_id AND principal = :principal AND updated_at = :updated_at""")
+_GIVE_UP_FEEDBACK = text("""
+UPDATE feedback SET due_at = 'infinity'
+WHERE tenant = :tenant AND run_id = :run_id AND principal = :principal AND updated_at = :updated_at""")
+
+_TAKE_STATUS = text("""
+WITH taken AS (
+    UPDATE unsent_status_scores SET due_at = now() + make_interval(secs => :lease)
+    WHERE (tenant, run_id) IN (
+        SELECT tenant, run_id FROM unsent_status_scores WHERE due_at <= now()
+        ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    RETURNING *)
+SELECT taken.tenant, taken.run_id::text, runs.status, runs.result ->> 'code' AS code,
+    runs.result ->> 'reply' AS reply, runs.ended_at, runs.trace_id,
+    runs.ended_at < now() - make_interval(days => :days) AS expired
+FROM taken JOIN runs ON runs.tenant = taken.tenant AND runs.id = taken.run_id""")
+_DELETE_STATUS = text("DELETE FROM unsent_status_scores WHERE tenant = :tenant AND run_id = :run_id")
+
+_KINDS: Final = {
+    "feedback": _Kind(
+        _TAKE_FEEDBACK,
+        _SENT_FEEDBACK,
+        _GIVE_UP_FEEDBACK,
+        ("tenant", "run_id", "principal", "updated_at"),
+        _feedback,
+    ),
+    "status": _Kind(_TAKE_STATUS, _DELETE_STATUS, _DELETE_STATUS, ("tenant", "run_id"), _outcome),
+}
+
+# A process that only ends runs doesn't know whether a worker sends scores. Where none does, nobody takes the rows, so
+# each new one replaces expired ones: there are never more than the last days make.
+STATUS_UNSENT: Final = Clause(
+    f"""
+unsent AS (INSERT INTO unsent_status_scores (tenant, run_id) SELECT tenant, id FROM fenced),
+expired AS (
+    DELETE FROM unsent_status_scores WHERE (tenant, run_id) IN (
+        SELECT tenant, run_id FROM unsent_status_scores WHERE due_at < now() - interval '{DELIVERY_DAYS} days'
+        ORDER BY due_at LIMIT 2 FOR UPDATE SKIP LOCKED))""",  # noqa: S608 - our own text
+    {},
+)
+"""The clause that leaves the status of an ending run to be sent, in the transaction that ends it."""
+
+
+class UnsentScoreRepository:
+    """Unsent scores in Postgres. Each public method is one transaction."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def take(self, limit: int) -> Sequence[UnsentScores]:
+        """Return rows that are due, at most `limit` of each kind; other callers don't get them for a minute."""
+        values = {"limit": limit, "lease": _LEASE_SECONDS, "days": DELIVERY_DAYS}
+        found: list[UnsentScores] = []
+        with translated():
+            async with self._engine.begin() as connection:
+                for name, kind in _KINDS.items():
+                    rows = (await connection.execute(kind.take, values)).mappings()
+                    found += [_unsent(name, {**row}) for row in rows]
+        return found
+
+    async def settle(self, sent: Sequence[UnsentScores], given_up: Sequence[UnsentScores]) -> None:
+        """Mark rows as sent or as given up, except feedback that was replaced since it was taken."""
+        with translated():
+            async with self._engine.begin() as connection:
+                for name, kind in _KINDS.items():
+                    for statement, settled in ((kind.sent, sent), (kind.given_up, given_up)):
+                        if places := _sorted(one.place for one in settled if one.kind == name):
+                            await connection.execute(statement, places)
+
+
+def _unsent(name: str, row: Values) -> UnsentScores:
+    kind = _KINDS[name]
+    place = {column: row[column] for column in kind.place}
+    return UnsentScores(name, place, row["run_id"], row["trace_id"], kind.scores(row), row["expired"])
+
+
+def _sorted(places: Iterable[Values]) -> list[Values]:
+    """Return places in the one order in which all processes lock rows."""
+    return sorted(places, key=lambda place: [str(value) for value in place.values()])

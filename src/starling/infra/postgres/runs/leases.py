@@ -1,15 +1,28 @@
-"""Ownership of runs: claiming under a lease and a fence, handing back, and sweeping runs without a valid lease."""
+"""Leases: claiming runs, renewing the claims, taking over what was lost, and how many runs wait."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
+import psycopg
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant, Scope
-from starling.core.runs import Run, RunConfig
+from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
-from starling.infra.postgres.engine import execute_autocommit, transaction, translated
+from starling.infra.postgres.engine import (
+    ConnectionLimits,
+    Engine,
+    address_of,
+    arguments_of,
+    execute_autocommit,
+    transaction,
+    translated,
+)
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
+from starling.infra.postgres.tables import runs
+from starling.infra.postgres.timeouts import BoundedThreadConnection
 
 type Admit = Callable[[Connection, str], Awaitable[None]]
 """Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
@@ -225,3 +238,105 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool
     columns["build"] = BuildRequest.model_validate(build, extra="ignore") if build else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)
+
+
+# A locked row is being written to; it is skipped until the next renewal, so that it does not delay the others.
+_RENEW = """
+WITH held AS (
+    SELECT * FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)),
+free AS (
+    SELECT runs.tenant, runs.id FROM runs JOIN held USING (tenant, id, fence) WHERE status = 'running'
+    FOR NO KEY UPDATE OF runs SKIP LOCKED),
+renewed AS (
+    UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s) FROM free
+    WHERE runs.tenant = free.tenant AND runs.id = free.id
+    RETURNING runs.id)
+SELECT runs.id::text, fence, status = 'running' AND renewed.id IS NULL, cancel_requested
+FROM runs JOIN held USING (tenant, id, fence) LEFT JOIN renewed ON renewed.id = runs.id"""
+
+
+type LeaseKey = tuple[str, int]
+"""The id of a run and the fence under which it was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalResult:
+    """The result of a renewal: leases still held, those of them skipped as locked, and those of runs to cancel."""
+
+    held: frozenset[LeaseKey]
+    locked: frozenset[LeaseKey]
+    cancelled: frozenset[LeaseKey]
+
+
+class LeaseRenewer:
+    """Renews leases. Connects on first use and after each failure; no wait lasts longer than a lease."""
+
+    def __init__(self, url: str, *, lease_seconds: float) -> None:
+        self._url = url
+        self._lease_seconds = lease_seconds
+        statement_seconds = max(1.0, lease_seconds / 6)
+        self._limits = ConnectionLimits(
+            connect_seconds=2, statement_seconds=statement_seconds, network_seconds=statement_seconds / 2
+        )
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def renew(self, runs: Sequence[Run]) -> RenewalResult:
+        """Renew the leases of these runs by the database's clock. Raises DatabaseUnavailableError."""
+        values = {
+            "tenants": [run.tenant for run in runs],
+            "ids": [run.id for run in runs],
+            "fences": [run.fence for run in runs],
+            "lease": self._lease_seconds,
+        }
+        try:
+            with translated():
+                rows = self._connected().execute(_RENEW, values).fetchall()
+        except BaseException:
+            self._close()
+            raise
+        return RenewalResult(
+            held=frozenset((run_id, fence) for run_id, fence, _, _ in rows),
+            locked=frozenset((run_id, fence) for run_id, fence, locked, _ in rows if locked),
+            cancelled=frozenset((run_id, fence) for run_id, fence, _, cancelled in rows if cancelled),
+        )
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            arguments = arguments_of(self._url, self._limits)
+            connection = BoundedThreadConnection.connect(address_of(self._url), autocommit=True, **arguments)
+            connection.answer_seconds = self._limits.answer_seconds
+            self._connection = connection
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The number of unfinished runs by status, and the seconds that the first queued run has waited for a worker.
+
+    A run that waits for an earlier one of its thread, or for its tenant's limit, doesn't wait for a worker yet.
+    """
+
+    unfinished: Mapping[RunStatus, int]
+    oldest_seconds: float
+
+
+async def backlog(engine: Engine) -> Backlog:
+    """Count the unfinished runs. Raises DatabaseUnavailableError."""
+    seconds = func.extract("epoch", func.max(func.now() - runs.c.admitted_at))
+    query = select(runs.c.status, func.count(), seconds).where(runs.c.ended_at.is_(None)).group_by(runs.c.status)
+    with translated():
+        async with engine.connect() as connection:
+            found = {RunStatus(row[0]): (row[1], float(row[2] or 0)) for row in await connection.execute(query)}
+    _, oldest = found.get(RunStatus.QUEUED, (0, 0.0))
+    return Backlog({status: count for status, (count, _) in found.items()}, oldest)

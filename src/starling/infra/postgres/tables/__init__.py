@@ -4,10 +4,7 @@ A module holds the tables of one subject. What a tenant defines (servers, agents
 has to be imported here: migrations see only what this package imports.
 """
 
-from starling.infra.postgres.tables.access import keys, switches
-from starling.infra.postgres.tables.audit_log import audit, audit_events
-from starling.infra.postgres.tables.columns import metadata
-from starling.infra.postgres.tables.conversations import branches, states, threads
+from starling.infra.postgres.tables.access import audit, audit_events, keys, metadata, switches
 from starling.infra.postgres.tables.registry import (
     agents,
     configs,
@@ -21,6 +18,8 @@ from starling.infra.postgres.tables.registry import (
     workflows,
 )
 from starling.infra.postgres.tables.run_records import (
+    artifacts,
+    branches,
     call_claims,
     events,
     feedback,
@@ -28,12 +27,14 @@ from starling.infra.postgres.tables.run_records import (
     interrupts,
     journal,
     ledger,
+    run_artifacts,
     runs,
+    states,
     steps,
+    threads,
     unsent_status_scores,
 )
 from starling.infra.postgres.tables.skill_memory import embeddings, skills
-from starling.infra.postgres.tables.tool_results import artifacts, run_artifacts
 
 __all__ = [
     "agents",

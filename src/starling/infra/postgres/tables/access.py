@@ -1,9 +1,56 @@
-"""Who may do what: API keys and kill switches."""
+"""Columns that tables share, and the tables of keys, kill switches and the audit trail."""
 
-from sqlalchemy import Column, LargeBinary, Table, Text
+from sqlalchemy import Column, DateTime, Index, LargeBinary, MetaData, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
-from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+    }
+)
+
+
+def tenant_column() -> Column[str]:
+    """Return the first column of each primary key."""
+    return Column("tenant", Text, primary_key=True)
+
+
+def moment_column(name: str, *, nullable: bool = False) -> Column[object]:
+    """Return a point in time with its zone: by default that of the insert, NULL where `nullable`."""
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=None if nullable else text("now()"))
+
+
+audit = Table(
+    "audit",
+    metadata,
+    tenant_column(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("actor", Text, nullable=False),  # a key's id, or local
+    Column("origin", Text, nullable=False),  # a client's address, or one of cli, start, file
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("detail", JSONB, nullable=False),
+    moment_column("created_at"),
+)
+
+audit_events = Table(
+    "audit_events",
+    metadata,
+    tenant_column(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("correlation_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("payload", JSONB, nullable=False),
+    moment_column("created_at"),
+    moment_column("due_at"),  # when it is to be delivered to the context service
+    moment_column("delivered_at", nullable=True),
+    Index("audit_events_due", "due_at", postgresql_where=text("delivered_at IS NULL")),
+)
+
 
 switches = Table(  # kill switches
     "switches",

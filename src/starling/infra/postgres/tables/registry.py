@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
-from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+from starling.infra.postgres.tables.access import metadata, moment_column, tenant_column
 
 servers = Table(
     "servers",

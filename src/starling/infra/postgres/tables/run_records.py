@@ -8,14 +8,15 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     SmallInteger,
     Table,
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
-from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+from starling.infra.postgres.tables.access import metadata, moment_column, tenant_column
 
 runs = Table(
     "runs",
@@ -217,4 +218,77 @@ unsent_status_scores = Table(  # a row for each ended run whose status is to be 
     Column("run_id", UUID(as_uuid=False), primary_key=True),
     moment_column("due_at"),  # when it may be sent (again)
     Index("unsent_status_scores_due", "due_at"),
+)
+
+
+artifacts = Table(  # tool results that are too long for a model
+    "artifacts",
+    metadata,
+    tenant_column(),
+    Column("hash", Text, primary_key=True),  # SHA-256 of the content in UTF-8
+    Column("bytes", BigInteger, nullable=False),  # of the content in UTF-8, for the quota
+    Column("characters", Integer, nullable=False),
+    Column("content", Text, nullable=False),
+    moment_column("created_at"),
+)
+
+run_artifacts = Table(  # references to contents; a content without references is deleted
+    "run_artifacts",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("call_id", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False),  # of the tool, in full
+    Column("media_type", Text, nullable=False),
+    moment_column("created_at"),
+    ForeignKeyConstraint(["tenant", "hash"], ["artifacts.tenant", "artifacts.hash"]),
+    Index("run_artifacts_content", "tenant", "hash"),
+)
+
+
+threads = Table(
+    "threads",
+    metadata,
+    tenant_column(),
+    Column("id", Text, primary_key=True),
+    Column("branch", Text, nullable=False, server_default="main"),
+    moment_column("created_at"),
+)
+
+branches = Table(
+    "branches",
+    metadata,
+    tenant_column(),
+    Column("thread_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("parent", Text),  # the branch this one was forked from; reserved for forks of threads, always NULL so far
+    Column("fork_position", BigInteger),
+    Column("tip", BigInteger, nullable=False, server_default="0"),  # the position of the newest state
+    Column("arrivals", BigInteger, nullable=False, server_default="0"),  # runs accepted so far
+    Column("clarifications", SmallInteger, nullable=False, server_default="0"),
+    Column("last_agent", Text),
+    Column("last_agents", ARRAY(Text)),  # those of the last turn's tasks
+    moment_column("created_at"),
+    ForeignKeyConstraint(["tenant", "thread_id"], ["threads.tenant", "threads.id"], ondelete="CASCADE"),
+)
+
+states = Table(
+    "states",
+    metadata,
+    tenant_column(),
+    Column("thread_id", Text, primary_key=True),
+    Column("branch_id", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("run_id", UUID(as_uuid=False)),
+    Column("v", SmallInteger, nullable=False),
+    Column("t", Text, nullable=False),
+    Column("ts", Double, nullable=False),  # seconds since the epoch, as in the envelope
+    Column("data", LargeBinary, nullable=False),  # JSON in UTF-8, zlib over it where compressed
+    Column("compressed", Boolean, nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "thread_id", "branch_id"],
+        ["branches.tenant", "branches.thread_id", "branches.id"],
+        ondelete="CASCADE",
+    ),
 )

@@ -4,7 +4,7 @@ from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import Column, Index, Integer, LargeBinary, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR, UUID
 
-from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+from starling.infra.postgres.tables.access import metadata, moment_column, tenant_column
 
 embeddings = Table(  # vectors of texts that come again, such as descriptions of tools
     "embeddings",

@@ -8,7 +8,7 @@ import pytest
 from brain.planning.decision import DECISION, OPEN_DECISION, VERDICT
 from starling.core.json import Json, canonical
 from starling.core.llm import ResponseSchema
-from starling.infra.llm.strict_schema import strict_form
+from starling.infra.llm.request_forms import strict_form
 
 
 def closed(**properties: Json) -> dict[str, Json]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starling.core.prompts import OfferedPrompt, RefusedPrompt
-from starling.infra.prompts.folder import PromptFolder
+from starling.infra.prompts.factory import PromptFolder
 
 
 async def reason(folder: Path, name: str) -> str:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from starling.infra.tracing.batches import BatchThread
+from starling.infra.tracing.delivery import BatchThread
 
 
 def test_all_items_are_sent_in_order_in_batches_before_it_closes() -> None:

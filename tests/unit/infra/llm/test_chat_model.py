@@ -15,9 +15,8 @@ from starling.core.llm import (
     TokenUsage,
     ToolSpec,
 )
-from starling.infra.llm.chat_model import ReplyStream
+from starling.infra.llm.chat_model import EstimatedUsage, ReplyStream
 from starling.infra.llm.endpoint_capabilities import Dialect
-from starling.infra.llm.usage_estimate import EstimatedUsage
 
 HELLO = ModelRequest(ModelRole.ROUTER, (Message("user", "x" * 400),))
 TOOLS = ModelRequest(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from starling.infra.queue.fetch_pace import FetchPace
+from starling.infra.queue.run_jobs import FetchPace
 
 
 @pytest.mark.parametrize(
