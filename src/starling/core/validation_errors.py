@@ -3,8 +3,11 @@
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
+
+from starling.core.errors import ConfigurationError
 
 AGENT_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
@@ -69,3 +72,15 @@ def fault_list(error: ValidationError) -> str:
 def location_path(location: tuple[int | str, ...]) -> str:
     """Return the location of a pydantic error as a path, such as `tools.0`."""
     return ".".join(map(str, location))
+
+
+def http_address(setting: str, url: str, example: str) -> str:
+    """Return an address without a slash at its end. Raises ConfigurationError unless it is one of HTTP(S)."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(f"{setting} is not an http(s) address.", f"Write for example {example}.")
+    return url.rstrip("/")

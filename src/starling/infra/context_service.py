@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from starling.core.errors import ConfigurationError
+from starling.core.validation_errors import http_address
 from starling.infra.postgres.audit import AuditEvent
 
 _SECONDS: Final = 5.0
@@ -20,7 +20,7 @@ class ContextService:
     """Sends audit events to `<url>/events`. Delivery is at least once; `Idempotency-Key` identifies repetitions."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self._url = _checked(url) / "events"
+        self._url = URL(http_address("CONTEXT_SERVICE_URL", url, "http://localhost:8001")) / "events"
         self._session = session
 
     async def deliver(self, event: AuditEvent) -> str:
@@ -41,16 +41,6 @@ def _failure(status: int, event: AuditEvent) -> str:
         _log.warning("the context service refused audit event %s with HTTP %d", event.id, status)
         return ""
     return "" if 200 <= status < 300 else f"it answered with HTTP {status}"
-
-
-def _checked(url: str) -> URL:
-    try:
-        parsed = URL(url)
-    except ValueError:
-        parsed = URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError("CONTEXT_SERVICE_URL is not an http(s) address.", "Example: http://localhost:8001.")
-    return parsed
 
 
 @asynccontextmanager

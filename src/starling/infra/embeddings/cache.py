@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -44,22 +45,29 @@ class PostgresCachingEmbedder(CachingEmbedder):
 
     async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
         hashes = {text: digest(text) for text in texts}
-        known = await self._known(tenant, list(hashes.values()))
-        return {text: known[key] for text, key in hashes.items() if key in known}
+        found: Mapping[str, bytes] = {}
+        with _logged("stored vectors can't be read: %s"):
+            found = await self._repository.get(tenant, self.name, list(hashes.values()))
+        return {text: _unpacked(found[key]) for text, key in hashes.items() if key in found}
 
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         known = dict(await self.kept(tenant, texts))
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         if missing:
             made = dict(zip(missing, await self._embedder.embed(missing), strict=True))
-            await self._keep(tenant, {digest(text): vector for text, vector in made.items()})
+            with _logged("vectors can't be stored: %s"):
+                packed = {digest(text): _packed(vector) for text, vector in made.items()}
+                await self._repository.put(tenant, self.name, packed)
             known |= made
         return [known[text] for text in texts]
 
     async def former(self, texts: Mapping[str, Sequence[str]]) -> CachingEmbedder | None:
         """Return the embedder of the newest other model that has vectors of all texts and can still be built."""
         keys = [(tenant, digest(text)) for tenant, wanted in texts.items() for text in wanted]
-        for model in await self._other_models(keys):
+        models: Sequence[str] = ()
+        with _logged("stored vectors can't be read: %s"):
+            models = await self._repository.other_models(self.name, keys)
+        for model in models:
             try:
                 embedder = await asyncio.to_thread(self._build, model)
             except ConfigurationError as error:
@@ -69,26 +77,14 @@ class PostgresCachingEmbedder(CachingEmbedder):
                 return PostgresCachingEmbedder(embedder, self._repository, self._build)
         return None
 
-    async def _other_models(self, keys: Sequence[tuple[str, str]]) -> Sequence[str]:
-        try:
-            return await self._repository.other_models(self.name, keys)
-        except DatabaseUnavailableError as error:
-            _log.warning("stored vectors can't be read: %s", error)
-            return []
 
-    async def _known(self, tenant: str, hashes: Sequence[str]) -> dict[str, Vector]:
-        try:
-            found = await self._repository.get(tenant, self.name, hashes)
-        except DatabaseUnavailableError as error:
-            _log.warning("stored vectors can't be read: %s", error)
-            return {}
-        return {key: _unpacked(data) for key, data in found.items()}
-
-    async def _keep(self, tenant: str, vectors: dict[str, Vector]) -> None:
-        try:
-            await self._repository.put(tenant, self.name, {key: _packed(vector) for key, vector in vectors.items()})
-        except DatabaseUnavailableError as error:
-            _log.warning("vectors can't be stored: %s", error)
+@contextmanager
+def _logged(warning: str) -> Generator[None]:
+    """Log a warning while Postgres is away, and do without it."""
+    try:
+        yield
+    except DatabaseUnavailableError as error:
+        _log.warning(warning, error)
 
 
 def _packed(vector: Vector) -> bytes:

@@ -1,7 +1,6 @@
-"""The interface of the model adapters, functions that they share, and a wrapper that estimates token counts."""
+"""The interface of the model adapters, and functions that they share."""
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -63,31 +62,8 @@ def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
 _BYTES_PER_TOKEN: Final = 4  # of UTF-8 text: about right for English and code, and for scripts of three bytes a sign
 
 
-class EstimatedUsage:
-    """Passes requests to `inner` and estimates the tokens of answers whose usage the endpoint did not report."""
-
-    def __init__(self, inner: ChatModel) -> None:
-        self.name = inner.name
-        self._inner = inner
-
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return self._inner.lacking
-
-    async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the complete answer within `request.timeout` seconds."""
-        return _with_usage(await self._inner.respond(request), request)
-
-    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
-        """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
-        async with aclosing(self._inner.stream_respond(request)) as items:
-            async for item in items:
-                yield _with_usage(item, request) if isinstance(item, ModelReply) else item
-
-
-def _with_usage(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    """Return the reply with an estimate of each count that is zero although there is text."""
+def with_usage(reply: ModelReply, request: ModelRequest) -> ModelReply:
+    """Return the reply with an estimate of each count that the endpoint did not report although there is text."""
     sent, written = reply.usage.input_tokens, reply.usage.output_tokens
     if sent and written:
         return reply

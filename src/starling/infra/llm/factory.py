@@ -14,7 +14,7 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError, LLMServerError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.chat_model import ChatModel, EstimatedUsage, ReplyStream
+from starling.infra.llm.chat_model import ChatModel, ReplyStream
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_checks import OFFLINE_PROVIDER, check, langchain_model, responses_model
@@ -98,7 +98,7 @@ class _ModelFactory:
         if name not in self._built:
             adapter = self.adapter(name)
             is_offline = name.provider == OFFLINE_PROVIDER
-            self._built[name] = adapter if is_offline else OutputReader(EstimatedUsage(adapter))
+            self._built[name] = adapter if is_offline else OutputReader(adapter)
         return self._built[name]
 
     def resolve(self, text: str) -> ChatModel:

@@ -14,6 +14,7 @@ from yarl import URL
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
+from starling.core.validation_errors import http_address
 from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Dialect, Feature
 from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
 
@@ -75,13 +76,13 @@ def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
     ollama = settings.ollama_base_url.rstrip("/").removesuffix("/v1")
     known = {
         "openai": Endpoint(
-            _checked_url("OPENAI_BASE_URL", settings.openai_base_url), _key("OPENAI_API_KEY", settings.openai_api_key)
+            _address("OPENAI_BASE_URL", settings.openai_base_url), _key("OPENAI_API_KEY", settings.openai_api_key)
         ),
-        "ollama": Endpoint(_checked_url("OLLAMA_BASE_URL", f"{ollama}/v1")),
+        "ollama": Endpoint(_address("OLLAMA_BASE_URL", f"{ollama}/v1")),
     }
     for name, provider in settings.providers.items():
         key = _key(f"providers.{name}.api_key", provider.api_key)
-        url = _checked_url(f"providers.{name}.base_url", provider.base_url)
+        url = _address(f"providers.{name}.base_url", provider.base_url)
         lacks = frozenset[Feature]().union(*(NAMED_FEATURES[feature] for feature in provider.lacks))
         known[name.lower()] = Endpoint(url, key, provider.api, lacks)
     return known
@@ -143,8 +144,12 @@ async def _pulled_models(base_url: str) -> frozenset[str] | None:
 
 def _fetch(url: str) -> bytes:
     """Return what an address answers, by the standard library: a start has no other use for aiohttp."""
-    with urlopen(url, timeout=_CONNECT_SECONDS) as response:  # noqa: S310 - `_checked_url` admits http and https only
+    with urlopen(url, timeout=_CONNECT_SECONDS) as response:  # noqa: S310 - `endpoints` admits http and https only
         return response.read()
+
+
+def _address(setting: str, url: str) -> str:
+    return http_address(setting, url, "http://localhost:11434/v1")
 
 
 def _key(setting: str, secret: SecretStr | None) -> str:
@@ -154,15 +159,3 @@ def _key(setting: str, secret: SecretStr | None) -> str:
             f"{setting} contains characters that are not allowed in an API key.", "Copy the key again."
         )
     return key
-
-
-def _checked_url(setting: str, url: str) -> str:
-    try:
-        parsed = URL(url)
-    except ValueError:
-        parsed = URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(
-            f"{setting} is not an http(s) address.", "Write for example http://localhost:11434/v1."
-        )
-    return url.rstrip("/")

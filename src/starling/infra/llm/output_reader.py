@@ -7,7 +7,7 @@ from starling.core.llm import Message, ModelReply, ModelRequest, TextDelta
 from starling.core.model_output.reasoning import Piece, ReasoningSplitter, SplitAnswer, split_reasoning
 from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call, readable_calls
-from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply
+from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply, with_usage
 from starling.infra.llm.endpoint_capabilities import Dialect
 
 
@@ -39,7 +39,7 @@ class _StreamedText:
 
 
 class OutputReader:
-    """One model whose replies hold no reasoning in their text, and no tool call that was written as text.
+    """One model whose replies hold no reasoning in their text, no tool call that was written as text, and a usage.
 
     The model's name and, from then on, its latest complete answer in words say whether text begins inside of reasoning,
     which the chat template began and no server split off. If so, streams are held back until its end, and an answer
@@ -104,6 +104,7 @@ class OutputReader:
             self._begins_inside = self._begins_inside and not (split.reasoning or in_words)
 
     def _read(self, reply: ModelReply, request: ModelRequest, begins_inside: bool) -> ModelReply:
+        reply = with_usage(reply, request)
         split = split_reasoning(reply.content, begins_inside=begins_inside, cut=_is_cut(reply))
         self._learn(reply, request, split)
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)

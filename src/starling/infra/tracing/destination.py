@@ -4,10 +4,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from yarl import URL
-
-from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
+from starling.core.validation_errors import http_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ def destination_of(settings: Settings) -> Destination | None:
         return _langfuse(settings, settings.langfuse_public_key, settings.langfuse_secret_key.get_secret_value())
     if settings.otlp_endpoint:
         given = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
-        endpoint = _checked("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint, "http://localhost:4318")
+        endpoint = http_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint, "http://localhost:4318")
         return Destination(f"{endpoint}/v1/traces", _headers(given))
     return None
 
@@ -40,20 +38,10 @@ def langfuse_of(settings: Settings) -> Destination | None:
 
 
 def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
-    address = _checked("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
+    address = http_address("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
     basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
     headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
     return Destination(f"{address}/api/public/otel/v1/traces", headers, address)
-
-
-def _checked(setting: str, url: str, example: str) -> str:
-    try:
-        parsed = URL(url)
-    except ValueError:
-        parsed = URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(f"{setting} is not an http(s) address.", f"Example: {example}.")
-    return url.rstrip("/")
 
 
 def _headers(text: str) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Usage of endpoints that report none, or a part of it."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
 
 from starling.core.llm import (
@@ -11,12 +9,10 @@ from starling.core.llm import (
     ModelRole,
     ModelToolCall,
     ResponseSchema,
-    TextDelta,
     TokenUsage,
     ToolSpec,
 )
-from starling.infra.llm.chat_model import EstimatedUsage, ReplyStream
-from starling.infra.llm.endpoint_capabilities import Dialect
+from starling.infra.llm.chat_model import with_usage
 
 HELLO = ModelRequest(ModelRole.ROUTER, (Message("user", "x" * 400),))
 TOOLS = ModelRequest(
@@ -26,28 +22,6 @@ TOOLS = ModelRequest(
     response=ResponseSchema("answer", {"type": "object"}),
 )
 CALLS = ModelReply("", tool_calls=(ModelToolCall("1", "look", {"at": "x" * 38}),), reasoning="x" * 40)
-
-
-class Endpoint:
-    """A model that gives one answer."""
-
-    name = "scripted:small"
-    lacking: Dialect = frozenset()
-
-    def __init__(self, reply: ModelReply) -> None:
-        self._reply = reply
-
-    async def respond(self, request: ModelRequest) -> ModelReply:
-        del request
-        return self._reply
-
-    async def stream_respond(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
-        yield TextDelta(self._reply.content)
-        yield await self.respond(request)
-
-
-async def last_of(stream: ReplyStream) -> TextDelta | ModelReply:
-    return [item async for item in stream][-1]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +37,7 @@ async def last_of(stream: ReplyStream) -> TextDelta | ModelReply:
         pytest.param(TOOLS, CALLS, TokenUsage(171, 23, estimated=True), id="tools and calls"),
     ],
 )
-async def test_usage_that_an_endpoint_does_not_report_is_estimated(
+def test_usage_that_an_endpoint_does_not_report_is_estimated(
     request_: ModelRequest, reply: ModelReply, usage: TokenUsage
 ) -> None:
-    model = EstimatedUsage(Endpoint(reply))
-
-    whole, streamed = await model.respond(request_), await last_of(model.stream_respond(request_))
-
-    assert isinstance(streamed, ModelReply)
-    assert whole.usage == streamed.usage == usage
+    assert with_usage(reply, request_).usage == usage
