@@ -23,7 +23,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
-from starling.infra.postgres.retention import RetentionReport, Selection
+from starling.infra.postgres.retention import PruneSelection, RetentionReport
 from tests.chaos.client_history import ClientHistory
 from tests.chaos.cluster import CLIENT_SCOPES, LEASE_SECONDS, Cluster, TenantKey
 from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS, KeyProbe, SwitchedOff, TimingGuarantees
@@ -93,7 +93,7 @@ class Administrator:
         async def pruned() -> RetentionReport:
             age = max(self.guarantees.prune_age, time() - self.history.oldest_pending + _PRUNE_SECONDS)
             async with open_storage(settings, find_database(settings)) as storage:
-                return await storage.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)
+                return await storage.retention.prune(PruneSelection(timedelta(seconds=age)), _ACTOR)
 
         return (await _patiently(pruned)).total
 

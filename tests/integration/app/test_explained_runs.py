@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.explanation.repository import ExplanationRepository, MostRows
 from starling.app.runs.explanations import RunExplanations
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.tables import runs
 from tests.support.stored_runs import blocked_for, events_of, stored_run
 
@@ -55,7 +55,7 @@ async def test_pruned_run_is_explained_by_what_is_kept(engine: AsyncEngine, expl
     key = await stored_run(engine, events_of(2))
     before = await explanations.explain(key)
 
-    await Retention(engine).prune(Selection(timedelta(0)))
+    await Retention(engine).prune(PruneSelection(timedelta(0)))
 
     after = await explanations.explain(key)
     assert (before.pruned, [one.what for one in after.pruned]) == (

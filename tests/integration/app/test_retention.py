@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.infra.postgres.audit import Actor, latest
-from starling.infra.postgres.retention import Selection
+from starling.infra.postgres.retention import PruneSelection
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, decision, open_platform
 
@@ -28,7 +28,7 @@ async def test_pruning_is_audited(platform: Platform, database_url: str) -> None
     settings = platform.settings.model_copy(update={"database_url": SecretStr(database_url)})
 
     async with open_storage(settings, find_database(settings)) as storage:
-        forgotten = await storage.retention.prune(Selection(timedelta(microseconds=1)), Actor.local("cli"))
+        forgotten = await storage.retention.prune(PruneSelection(timedelta(microseconds=1)), Actor.local("cli"))
 
     actor = Actor.local("cli")
     (entry,) = await latest(platform.services.storage.engine, actor.tenant, limit=1)

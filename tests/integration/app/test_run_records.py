@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.runs import records
 from starling.app.runs.records import RunRecords
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.listing import RunFilter, RunListing
@@ -75,7 +75,7 @@ async def test_only_a_run_whose_rows_were_deleted_is_marked_as_pruned(
     which = RunFilter(id=key.id)
 
     before = await exported.page(key.tenant, limit=1, which=which)
-    await Retention(engine).prune(Selection(timedelta(0)))
+    await Retention(engine).prune(PruneSelection(timedelta(0)))
     after = await exported.page(key.tenant, limit=1, which=which)
 
     assert [(page.records[0]["pruned"], page.next) for page in (before, after)] == [(False, None), (True, None)]

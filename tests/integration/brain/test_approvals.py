@@ -13,7 +13,7 @@ from starling.core.events.run_events import ExactCall
 from starling.core.runs import RunStatus
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader
@@ -281,7 +281,7 @@ async def test_run_that_waited_for_a_year_continues_after_old_data_was_pruned(
             aged = f"UPDATE {table} SET created_at = created_at - interval '1 year'"  # noqa: S608
             await connection.execute(aged.encode())
 
-    pruned = await Retention(platform.services.storage.engine).prune(Selection(timedelta(days=30), audit=True))
+    pruned = await Retention(platform.services.storage.engine).prune(PruneSelection(timedelta(days=30), audit=True))
     await platform.services.storage.epochs.close_unheld()
     await say(platform, key, question, YES)
     stream = await platform.finish(key)

@@ -17,11 +17,11 @@ from starling.core.errors import NotFoundError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import FIRST_CONTENT, PostgresArtifacts, Quota, delete_unreferenced_contents
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from tests.support.admission_harness import AdmissionHarness
 from tests.support.run_factories import wait_for_lock_waiter
 
-OLD = Selection(timedelta(days=30))
+OLD = PruneSelection(timedelta(days=30))
 QUOTA = Quota(10_000, 25_000)
 LONG = "λ" * 4_000  # 8,000 bytes
 HOLD_DELETION = (  # whoever deletes a content waits at an advisory lock first
@@ -211,7 +211,7 @@ async def test_pruning_a_tenant_keeps_artifacts_of_other_tenants(
     for tenant in ("ours", "theirs"):
         await kept(services, LONG, origin(await run_of(engine, days=60, tenant=tenant), tenant=tenant))
 
-    forgotten = await Retention(engine).prune(Selection(timedelta(days=30), tenant="ours"))
+    forgotten = await Retention(engine).prune(PruneSelection(timedelta(days=30), tenant="ours"))
 
     assert forgotten.rows["artifacts"] == await count(engine, "artifacts") == 1
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.call_claims import CallClaims, CallPlace
 from starling.infra.postgres.tables import ledger
@@ -121,6 +121,6 @@ async def test_claims_of_old_runs_are_pruned(engine: AsyncEngine, admission: Adm
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE call_claims SET created_at = now() - interval '60 days'"))
 
-    report = await Retention(engine).prune(Selection(timedelta(days=30)))
+    report = await Retention(engine).prune(PruneSelection(timedelta(days=30)))
 
     assert report.rows["call_claims"] == 1

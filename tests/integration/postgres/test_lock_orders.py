@@ -64,7 +64,7 @@ from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import Claim, IdempotencyKey, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
@@ -208,7 +208,7 @@ class Crowd:
         await self.interrupts.expire()
 
     async def prune(self) -> None:
-        await self.retention.prune(Selection(timedelta(milliseconds=50)))
+        await self.retention.prune(PruneSelection(timedelta(milliseconds=50)))
 
     async def deliver(self) -> None:
         told = await self.outbox.take(10, lease_seconds=0.01)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.events.run_events import Done, Failure, Usage, Warn
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import FinalStatus, RunResult, Step
-from starling.infra.postgres.retention import Retention, RetentionReport, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention, RetentionReport
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.documents import RunDocumentRepository
@@ -24,7 +24,7 @@ from tests.support.admission_harness import CAP, AdmissionHarness
 from tests.support.run_factories import claimed
 
 MONTH = timedelta(days=30)
-OLD = Selection(MONTH)
+OLD = PruneSelection(MONTH)
 SEEDS = range(3)
 _threads = count()
 
@@ -74,7 +74,7 @@ class Archive:
         """Return what a reader is told of a run that has ended."""
         return [event async for event in RunReader(self.engine, Broadcast()).follow(key, after=after)]
 
-    async def prune(self, which: Selection = OLD) -> RetentionReport:
+    async def prune(self, which: PruneSelection = OLD) -> RetentionReport:
         return await Retention(self.engine, runs_at_once=2, rows_at_once=2).prune(which)
 
     async def add_call(self, key: RunKey, state: str) -> None:
@@ -195,7 +195,7 @@ async def test_feedback_is_deleted_with_its_run_only(archive: Archive) -> None:
 async def test_pruning_a_tenant_keeps_runs_of_other_tenants(archive: Archive) -> None:
     ours, theirs = await archive.old(tenant="ours"), await archive.old(tenant="theirs")
 
-    forgotten = await archive.prune(Selection(MONTH, tenant="ours"))
+    forgotten = await archive.prune(PruneSelection(MONTH, tenant="ours"))
 
     assert (forgotten.runs, forgotten.ended) == (1, 1)
     assert len(await archive.read(ours)) == 2
@@ -221,7 +221,7 @@ async def test_undelivered_audit_events_are_kept_for_their_delivery_time(archive
     await archive.execute("UPDATE audit_events SET created_at = created_at - interval '2 days'")
     await archive.execute("UPDATE audit_events SET delivered_at = now() WHERE event_type = 'run_started'")
 
-    forgotten = await archive.prune(Selection(timedelta(days=1)))
+    forgotten = await archive.prune(PruneSelection(timedelta(days=1)))
 
     assert forgotten.rows["audit_events"] == await archive.rows("audit_events") == 3
 
@@ -231,7 +231,7 @@ async def test_audit_trail_is_pruned_on_request_only(archive: Archive) -> None:
         VALUES ('*', gen_random_uuid(), 'local', 'cli', 'key.create', 'k', '{}', now() - interval '60 days')""")
 
     assert (await archive.prune()).rows == {}
-    assert (await archive.prune(Selection(MONTH, audit=True))).rows == {"audit": 1}
+    assert (await archive.prune(PruneSelection(MONTH, audit=True))).rows == {"audit": 1}
 
 
 async def test_locked_run_is_left_for_the_next_pruning(archive: Archive) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.events.run_events import Done
 from starling.core.runs import RunResult
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.feedback import STATUS_UNSENT, FeedbackRepository, UnsentScoreRepository, UnsentScores
@@ -92,7 +92,7 @@ async def test_nothing_is_left_of_a_settled_status(
 async def test_status_of_a_pruned_run_is_still_sent(
     unsent: UnsentScoreRepository, ended: RunKey, engine: AsyncEngine
 ) -> None:
-    await Retention(engine).prune(Selection(timedelta(0)))
+    await Retention(engine).prune(PruneSelection(timedelta(0)))
 
     [found] = await unsent.take(10)
 

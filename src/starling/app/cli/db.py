@@ -14,7 +14,7 @@ from starling.app.container.storage import open_storage
 from starling.app.runs.retention import STATEMENT_SECONDS
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.retention import RetentionReport, Selection
+from starling.infra.postgres.retention import PruneSelection, RetentionReport
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -44,7 +44,7 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
-    which = Selection(parse_duration(older_than), tenant, audit)
+    which = PruneSelection(parse_duration(older_than), tenant, audit)
     with progress("Looking …" if dry_run else "Removing …"):
         forgotten = run_until_stopped(_prune(settings_of(context), which, dry_run=dry_run))
     before = moment(forgotten.before)
@@ -73,6 +73,6 @@ def prune(
         print_line(f"{forgotten.unsettled} calls are kept: it is not known yet whether they were made.")
 
 
-async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> RetentionReport:
+async def _prune(settings: Settings, which: PruneSelection, *, dry_run: bool) -> RetentionReport:
     async with open_storage(settings, find_database(settings), statement_seconds=STATEMENT_SECONDS) as storage:
         return await storage.retention.prune(which, Actor.local("cli"), dry_run=dry_run)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, translated
-from starling.infra.postgres.retention import Retention, RetentionReport, Selection
+from starling.infra.postgres.retention import PruneSelection, Retention, RetentionReport
 
 STATEMENT_SECONDS = 600  # counting the old rows of a large database is one statement; deletions are small
 
@@ -17,7 +17,7 @@ class RetentionService:
     engine: Engine
     repository: Retention
 
-    async def prune(self, which: Selection, actor: Actor, *, dry_run: bool = False) -> RetentionReport:
+    async def prune(self, which: PruneSelection, actor: Actor, *, dry_run: bool = False) -> RetentionReport:
         """Delete the selected rows, or with `dry_run` only count them. Raises DatabaseUnavailableError."""
         if dry_run:
             return await self.repository.preview(which)

@@ -26,7 +26,7 @@ def jittered_backoff(retry: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FallbackCandidate:
     """A model to try; `downgraded` if it is the router's model in place of a stronger one."""
 
     model: ChatModel
@@ -62,7 +62,7 @@ class FallbackChain:
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[FallbackCandidate],
         request: ModelRequest,
         health: ModelHealth,
         clock: Clock,
@@ -129,7 +129,7 @@ class FallbackChain:
         self._select(self._remaining.pop(0))
         return True
 
-    def _select(self, candidate: Candidate) -> None:
+    def _select(self, candidate: FallbackCandidate) -> None:
         self._candidate = candidate
         self._retries = 0
         left = self._deadline.remaining()
@@ -137,7 +137,7 @@ class FallbackChain:
         if candidate.downgraded:
             self._warn(f"{candidate.model.name} is used instead of the model of role {self._request.role}.")
 
-    def _without_degraded(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _without_degraded(self, candidates: Sequence[FallbackCandidate]) -> list[FallbackCandidate]:
         healthy = [candidate for candidate in candidates if not self._health.is_degraded(candidate.model.name)]
         if not healthy or len(healthy) == len(candidates):
             return list(candidates)
@@ -219,16 +219,19 @@ class FallbackModelClient:
     def _fallback_chain(self, request: ModelRequest) -> FallbackChain:
         return FallbackChain(self._candidates_for(request), request, self._health, self._clock, self._backoff)
 
-    def _candidates_for(self, request: ModelRequest) -> Sequence[Candidate]:
+    def _candidates_for(self, request: ModelRequest) -> Sequence[FallbackCandidate]:
         fallbacks = self._candidates[request.role]
         if request.model is None:
             return fallbacks
         named = self._resolve_model(request.model)
-        return (Candidate(named), *(other for other in fallbacks if other.model.name != named.name))
+        return (FallbackCandidate(named), *(other for other in fallbacks if other.model.name != named.name))
 
 
-def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[Candidate, ...]:
+def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[FallbackCandidate, ...]:
     own = chains[role]
     names = {model.name for model in own}
     router_models = [model for model in chains[ModelRole.ROUTER] if model.name not in names]
-    return (*(Candidate(model) for model in own), *(Candidate(model, downgraded=True) for model in router_models))
+    return (
+        *(FallbackCandidate(model) for model in own),
+        *(FallbackCandidate(model, downgraded=True) for model in router_models),
+    )

@@ -103,9 +103,9 @@ class EndpointFeatures:
         """Features that requests do without now, or that the last answer was given without."""
         return self._lacks | self._left_out() | self._last_without
 
-    def attempt(self, without: Dialect = frozenset()) -> "Attempt":
+    def attempt(self, without: Dialect = frozenset()) -> "FeatureAttempt":
         """Return the features to begin a request with."""
-        return Attempt(self._dialect - self._left_out() - without, self)
+        return FeatureAttempt(self._dialect - self._left_out() - without, self)
 
     def accepted(self, refused: Mapping[Feature, bool]) -> None:
         """Remember what an answer was given without; True for features that the next requests leave out, too."""
@@ -119,7 +119,7 @@ class EndpointFeatures:
 
 
 @dataclass(slots=True)
-class Attempt:
+class FeatureAttempt:
     """The features of one request, fewer with each refusal."""
 
     dialect: Dialect

@@ -34,10 +34,10 @@ from starling.infra.fast_json import dumps
 from starling.infra.llm.chat_completions import arguments_text
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
 from starling.infra.llm.endpoint_capabilities import (
-    Attempt,
     Dialect,
     EndpointFeatures,
     Feature,
+    FeatureAttempt,
     schema_form,
     used_features,
 )
@@ -165,7 +165,7 @@ class LangChainModel:
             return await self._structured(request, request.response, dialect)
         return self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
 
-    def _reduce(self, attempt: Attempt, request: ModelRequest, error: Exception) -> bool:
+    def _reduce(self, attempt: FeatureAttempt, request: ModelRequest, error: Exception) -> bool:
         """Leave out what `error` is about, and report it; False if it is not about a feature."""
         used = used_features(attempt.dialect, request, stream=False)
         if isinstance(error, NotImplementedError):  # of a package for models without the feature

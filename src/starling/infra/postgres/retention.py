@@ -58,7 +58,7 @@ _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PruneSelection:
     """What to delete: rows older than `age`, of one tenant or of all; the audit trail only if `audit`."""
 
     age: timedelta
@@ -95,7 +95,7 @@ class _OldRows:
     """Queries for the rows that are older than `before`."""
 
     before: datetime
-    which: Selection
+    which: PruneSelection
 
     def runs(self) -> Select[str, str, int]:
         """Select the runs that have rows to delete, with the number up to which their events are deleted.
@@ -191,7 +191,7 @@ class Retention:
         self._runs_at_once = runs_at_once
         self._rows_at_once = rows_at_once
 
-    async def preview(self, which: Selection) -> RetentionReport:
+    async def preview(self, which: PruneSelection) -> RetentionReport:
         """Return what `prune` would delete. Raises DatabaseUnavailableError."""
         old = await self._old_rows(which)
         some = old.runs().cte("old")
@@ -205,7 +205,7 @@ class Retention:
         found = Counter({name: (await self._row(query))["count"] for name, query in queries.items()})
         return await self._report(old, found)
 
-    async def prune(self, which: Selection) -> RetentionReport:
+    async def prune(self, which: PruneSelection) -> RetentionReport:
         """Delete old rows and return the report. Raises DatabaseUnavailableError; earlier batches stay deleted."""
         old = await self._old_rows(which)
         found = await self._prune_runs(old)
@@ -248,7 +248,7 @@ class Retention:
             total += count
         return total
 
-    async def _old_rows(self, which: Selection) -> _OldRows:
+    async def _old_rows(self, which: PruneSelection) -> _OldRows:
         moment = await self._row(select((func.now() - which.age).label("before")))
         return _OldRows(moment["before"], which)
 
