@@ -42,10 +42,6 @@ def _checks(data: Data) -> Iterator[Line]:
         yield f"  {': '.join(filter(None, (one['path'], one['reason'])))} {one['remedy']}", "yellow"
 
 
-def _proof(data: Data) -> Iterator[Line]:
-    return _case(data["case"], data, data)
-
-
 def _published(data: Data) -> Iterator[Line]:
     since = f" from epoch {data['epoch']} on" if data.get("epoch") is not None else ""
     state = f"active{since}" if data["state"] == "active" else f"stored: {data['state']}"
@@ -55,7 +51,7 @@ def _published(data: Data) -> Iterator[Line]:
 _LINES: Final[Mapping[str, Callable[[Data], Iterator[Line]]]] = {
     "design": _design,
     "checks": _checks,
-    "proof": _proof,
+    "proof": lambda data: _case(data["case"], data, data),
     "published": _published,
 }
 BUILD_EVENTS: Final = frozenset(_LINES)

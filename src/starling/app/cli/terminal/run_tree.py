@@ -29,7 +29,6 @@ from starling.core.run_document.document import (
     ModelCall,
     Notice,
     RunDocument,
-    RunInterrupt,
     TaskAttempt,
     TaskRecord,
 )
@@ -92,8 +91,12 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
     if tree := [*tree_lines(document, form)]:
         yield "Tasks", "bold"
         yield from tree
-    asked = [item for item in document.interrupts if item.state == "open"]
-    yield from _part("Waits for", (line for item in asked for line in _question(item, run)))
+    waits: list[str] = []
+    for item in document.interrupts:
+        if item.state == "open":
+            _, *others = interrupt_lines(item.kind, {one.name: getattr(item, one.name) for one in fields(item)}, run)
+            waits += [f"{item.kind} {item.id}: {item.message}", *others]
+    yield from _part("Waits for", waits)
     judged = (f"{one.score:g} by {one.by}{one.comment and ': '}{one.comment}" for one in document.feedback)
     yield from _part("Feedback", (one_line(text, _TEXT_CHARS) for text in judged))
     yield from ((one.text, "yellow") for one in document.pruned)
@@ -119,12 +122,6 @@ def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
         if not number:
             yield title, "bold"
         yield f"  {text}", None
-
-
-def _question(item: RunInterrupt, run: str) -> Iterator[str]:
-    _, *others = interrupt_lines(item.kind, {one.name: getattr(item, one.name) for one in fields(item)}, run)
-    yield f"{item.kind} {item.id}: {item.message}"
-    yield from others
 
 
 def _star_of(call: ModelCall) -> str:
