@@ -37,7 +37,10 @@ def artifacts(
     elif as_json:
         print_json(found)
     elif found:
-        print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), [_cells(item) for item in found])
+        rows = [
+            (*(one[name] for name in ("id", "call_id", "name", "media_type")), f"{one['bytes']:,}") for one in found
+        ]
+        print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), rows)
     else:
         print_line("The run has no artifacts: no result was too long, or `starling db prune` removed them.")
 
@@ -63,7 +66,3 @@ def _print(artifact: str, answer: Response, *, as_json: bool) -> None:
     else:
         results().file.write(text)
         results().file.flush()
-
-
-def _cells(item: Document) -> tuple[str, ...]:
-    return item["id"], item["call_id"], item["name"], item["media_type"], f"{item['bytes']:,}"

@@ -60,16 +60,14 @@ class Conversation:
                 self.display.feed(event.seq, event.type, event.data)
         if event.type == "done":
             self.status = str(event.data["status"])
-        if event.type in INTERRUPT_EVENTS and (self.answers is not None or self.bounded) and self._is_open(event):
-            self._answer(event)
+        if event.type in INTERRUPT_EVENTS and (self.answers is not None or self.bounded):
+            unanswered = {item["id"] for item in open_interrupts(self.api, self.run_id)}
+            if event.data["id"] in unanswered:
+                self._answer(event)
 
     def behind(self, run_id: str, status: str) -> None:
         """Show the run that has to end before this one begins."""
         self.display.behind(run_id, status)
-
-    def _is_open(self, event: StreamedEvent) -> bool:
-        """Return whether nobody has answered an interrupt yet."""
-        return event.data["id"] in {item["id"] for item in open_interrupts(self.api, self.run_id)}
 
     def _answer(self, event: StreamedEvent) -> None:
         answers, interrupt = self.answers, event.data["id"]
@@ -87,15 +85,11 @@ class Conversation:
                 if isinstance(answers, Prompts):
                     continue
             else:
-                self._show_fixed(answers)
+                if isinstance(answers, FixedAnswers) and not self.as_json:
+                    print_line("Answered by --yes." if answers.approve else "Answered by --no.")
             return
-        if self._leaves:
+        if self.bounded and not isinstance(answers, Prompts):
             raise self._unanswered(event, f"Run {self.run_id} waits for an answer. {event.data['message']}")
-
-    @property
-    def _leaves(self) -> bool:
-        """Whether the command ends where it has no answer: nobody sits at it."""
-        return self.bounded and not isinstance(self.answers, Prompts)
 
     def _unanswered(self, event: StreamedEvent, reason: str) -> "UnansweredError":
         run = run_reference(self.run_id, self.tenant)
@@ -103,10 +97,6 @@ class Conversation:
         who = "Only a key with the scope `admin` decides: " if call.get("name") == ACTIVATE_TEAM else ""
         how = f"{who}{answer_line(event.type, event.data, run)}"
         return UnansweredError(reason, f"{how}\n`starling run tail {run}` follows the run.")
-
-    def _show_fixed(self, answers: Prompts | FixedAnswers) -> None:
-        if isinstance(answers, FixedAnswers) and not self.as_json:
-            print_line("Answered by --yes." if answers.approve else "Answered by --no.")
 
 
 def conversation(api: Api, display: RunDisplay, fixed: FixedAnswers | None, **more: Any) -> Conversation:

@@ -42,17 +42,13 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
         print_json(found)
     elif found:
         columns, rows = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc)
-        shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or _has_room()]
+        has_room = not results().is_terminal or results().width >= _WIDTH_WITH_THREADS
+        shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or has_room]
         print_table([columns[index] for index in shown], [[row[index] for index in shown] for row in rows])
     elif status or thread or prompt:
         print_line("There are no such runs.")
     else:
         print_line(f"The tenant {tenant} has no runs yet. `starling ask` makes one; `--tenant` names another tenant.")
-
-
-def _has_room() -> bool:
-    """Return whether the terminal, if there is one, has room for threads beside requests."""
-    return not results().is_terminal or results().width >= _WIDTH_WITH_THREADS
 
 
 def _rows(found: Sequence[Document], *, full: bool, utc: bool) -> Sequence[tuple[str, ...]]:
