@@ -10,7 +10,7 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class CallApproval:
     """Has a call approved, with exactly its arguments, before it is made. Without a run to ask in, it isn't made.
 
     `default` holds for servers whose configuration has no policy.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.approval import Approval
+from mcp_gateway.path.approval import CallApproval
 from mcp_gateway.path.attempts import CallBounds, Retry, Timeout
 from mcp_gateway.path.authorization import Authorization, KillSwitch
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
@@ -72,7 +72,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     path = RecordedCall(Reconciliation(directory, question), path)
     path = Deduplication(directory, ports.stored.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
-    path = TrialCalls(simulation, Approval(directory, path, approval))
+    path = TrialCalls(simulation, CallApproval(directory, path, approval))
     path = SchemaCheck(directory, validators, path)
     path = LinkedResources(_reading(ports, bounds, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))
@@ -84,4 +84,4 @@ def _reading(ports: PathPorts, bounds: CallBounds, approval: ApprovalPolicy) -> 
     path = Timeout(bounds, Retry(ports.directory, ports.breakers, path))
     path = SecretResults(ports.directory, path)
     path = SizeLimit(bounds.limits.tool_result_chars, ports.stored.artifacts, path)
-    return Approval(ports.directory, path, approval)
+    return CallApproval(ports.directory, path, approval)

@@ -171,14 +171,10 @@ class LiveReview:
                     return
                 if await self._repository.change((), [after], known):
                     self._again[name] = monotonic() + _STORE_AGAIN_SECONDS
-                    _log.warning(
-                        "MCP server %s offers other tools than were approved: %s", name, _shown(row, after.row)
-                    )
+                    changed = {tool: pin for tool, pin in after.row.pins.items() if row.pins.get(tool) != pin}
+                    told = (f"{tool} is {pin.state}. {pin.reason}".strip() for tool, pin in sorted(changed.items()))
+                    shown = "; ".join(told) or "none"
+                    _log.warning("MCP server %s offers other tools than were approved: %s", name, shown)
                     return
         except DatabaseUnavailableError as error:
             _log.warning("what MCP server %s offers now can't be stored: %s", name, error)
-
-
-def _shown(row: ServerRow, after: ServerRow) -> str:
-    changed = {tool: pin for tool, pin in after.pins.items() if row.pins.get(tool) != pin}
-    return "; ".join(f"{tool} is {pin.state}. {pin.reason}".strip() for tool, pin in sorted(changed.items())) or "none"

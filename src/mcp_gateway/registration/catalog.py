@@ -53,7 +53,7 @@ type ListServer = Callable[[str, ServerConfig], Awaitable[Listed]]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ServerProbe:
     """The tools of a server now, and the difference to the stored ones."""
 
     seconds: float
@@ -202,13 +202,13 @@ class Catalog:
         await self._repository.change([name], (), forget=True)
         return await self._refresh()
 
-    async def try_out(self, name: str) -> Trial:
+    async def try_out(self, name: str) -> ServerProbe:
         """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
         row = await self._row(name)
         begun = perf_counter()
         listed = await self._list(name, server_of(row.config))
         pins = definition_hashes(listed.tools)
-        return Trial(
+        return ServerProbe(
             seconds=perf_counter() - begun,
             tools=tuple(sorted(pins)),
             new=tuple(sorted(pins.keys() - row.tools.keys())),

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from confusable_homoglyphs.confusables import confusables_data
@@ -33,7 +33,8 @@ def name_fault(name: object) -> str:
     if len(name) > MAX_CHARS:
         return f"its name has {len(name)} characters; the longest may have {MAX_CHARS}"
     alias = alias_of(name)
-    if refused := sorted({one for one in alias if not _is_allowed(one)}):
+    unusual = {one for one in alias if not one.isalnum() and one not in _ALLOWED_MARKS}
+    if refused := sorted(one for one in unusual if unicodedata.category(one) not in ("Mn", "Mc")):
         escaped = (one if one.isascii() and one.isprintable() else f"U+{ord(one):04X}" for one in refused)
         return f"its name has characters that are refused: {', '.join(escaped)}"
     if not any(one.isalnum() for one in alias):
@@ -79,23 +80,13 @@ def shown(name: object) -> str:
     return ascii(storable_text(str(name)[:_SHOWN_CHARS]))
 
 
-def _is_allowed(character: str) -> bool:
-    return character.isalnum() or character in _ALLOWED_MARKS or unicodedata.category(character) in ("Mn", "Mc")
-
-
 def _glyphs(name: str) -> str:
     """Return what a name looks like: letters of other scripts as the Latin ones that they can't be told from."""
     plain = unicodedata.normalize("NFKC", name)
-    return "".join(_latin(plain)).translate(_LOOK_ALIKES).casefold()
+    return "".join(map(_latin, plain)).translate(_LOOK_ALIKES).casefold()
 
 
-def _latin(name: str) -> Iterable[str]:
-    if name.isascii():
-        return name
-    return map(_latin_of, name)
-
-
-def _latin_of(character: str) -> str:
+def _latin(character: str) -> str:
     if character.isascii():
         return character
     found = (one["c"] for one in confusables_data.get(character, ()))

@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 import anyio.lowlevel
@@ -36,7 +36,10 @@ class InboxClient(httpx.AsyncClient):
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         await request.aread()  # one that follows a redirect is made of a stream
-        asked = _message_of(request)
+        asked: JSONRPCMessage | None = None
+        if request.method == "POST":
+            with suppress(ValidationError):
+                asked = JSONRPCMessage.model_validate_json(request.content)
         if asked is not None:
             self._inbox.pending.sent(asked)
         number = asked.root.id if asked is not None and isinstance(asked.root, JSONRPCRequest) else None
@@ -202,15 +205,6 @@ async def _bounded(response: httpx.Response) -> AsyncGenerator[bytes]:
                     return
     except UnreadableError as error:
         raise httpx.DecodingError(str(error)) from None
-
-
-def _message_of(request: httpx.Request) -> JSONRPCMessage | None:
-    if request.method != "POST":
-        return None
-    try:
-        return JSONRPCMessage.model_validate_json(request.content)
-    except ValidationError:
-        return None
 
 
 def _value(line: bytes) -> bytes:

@@ -15,7 +15,7 @@ from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServ
 from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.approved_tools import rolled_back, stored_row, with_approved
-from mcp_gateway.registration.catalog import Trial
+from mcp_gateway.registration.catalog import ServerProbe
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
@@ -212,7 +212,7 @@ class RegistryService:
             await gateway.catalog.remove(name)
         return await self._applied(publisher.activation)
 
-    async def probe(self, name: str) -> Trial:
+    async def probe(self, name: str) -> ServerProbe:
         """Start and list a known server, changing nothing. Raises NotFoundError, ServerUnavailableError."""
         async with self.gateway(self.servers(None)) as gateway:
             return await gateway.catalog.try_out(name)

@@ -5,7 +5,7 @@ server's own language may understand, are left to the server.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -82,17 +82,6 @@ class CompiledSchema:
         except ValueError as error:
             raise UncheckableError(_line(error)) from None
         return None
-
-    def part(self, part: Schema) -> Callable[[object], bool]:
-        """Return the check of a further schema whose references point into this one. Values have to be small."""
-        inner = {"$defs": {"whole": _below(self.checked)}, **_below(part)}
-        try:
-            validator = dialect_of(self.document)(
-                inner, validate_formats=False, pattern_options=_PATTERNS, offline=True
-            )
-        except (ValueError, jsonschema_rs.ReferencingError):
-            return lambda value: False
-        return validator.is_valid
 
     def _usable_for(self, value: object) -> tuple[jsonschema_rs.Validator, int]:
         if self._validator is None or self._bound is None:
@@ -203,18 +192,6 @@ def _is_linear(pattern: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _below(value: object) -> Any:
-    """Return a schema with its references to the whole document pointed at `#/$defs/whole`."""
-    if isinstance(value, list):
-        return [_below(item) for item in cast("list[object]", value)]
-    if not isinstance(value, Mapping):
-        return value
-    found = {key: _below(item) for key, item in cast("Schema", value).items()}
-    if isinstance(reference := found.get("$ref"), str) and (reference == "#" or reference.startswith("#/")):
-        found["$ref"] = f"#/$defs/whole{reference[1:]}"
-    return found
 
 
 def _combines(document: Schema) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.approval import Approval
+from mcp_gateway.path.approval import CallApproval
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline, SystemClock
 from starling.core.tool_calls import Effect, Observation
@@ -51,7 +51,7 @@ def call(name: str) -> ToolCall:
     return ToolCall("1", "run", "t1", tool, {})
 
 
-async def made(path: Approval, name: str, person: Person | None) -> ToolOutcome:
+async def made(path: CallApproval, name: str, person: Person | None) -> ToolOutcome:
     return await path(call(name), Deadline(SystemClock(), 1), cast("CallRecord | None", person))
 
 
@@ -68,7 +68,7 @@ async def made(path: Approval, name: str, person: Person | None) -> ToolOutcome:
 )
 async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]) -> None:
     options = {"tools": {"look": {"effect": "read"}}} | options
-    path = Approval(shop(options), Inner())
+    path = CallApproval(shop(options), Inner())
     people = {name: Person(None) for name in ("order", "put", "look")}
 
     for name, person in people.items():
@@ -89,7 +89,7 @@ async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]
 )
 async def test_setting_holds_for_servers_and_tools_without_a_policy(options: dict[str, Any], asking: set[str]) -> None:
     tools = {"look": {"effect": "read"}} | options.get("tools", {})
-    person, path = Person(None), Approval(shop(options | {"tools": tools}), Inner(), "unsafe")
+    person, path = Person(None), CallApproval(shop(options | {"tools": tools}), Inner(), "unsafe")
 
     for name in ("order", "put", "look"):
         await made(path, name, person)
@@ -101,7 +101,7 @@ async def test_setting_holds_for_servers_and_tools_without_a_policy(options: dic
 async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reached: list[str]) -> None:
     inner = Inner()
 
-    outcome = await made(Approval(shop({"approval": "always"}), inner), "order", Person(says))
+    outcome = await made(CallApproval(shop({"approval": "always"}), inner), "order", Person(says))
 
     assert inner.reached == reached
     assert outcome.code == ("not_approved" if says else "")
@@ -110,6 +110,6 @@ async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reac
 async def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
     inner = Inner()
 
-    outcome = await made(Approval(shop({"approval": "unsafe"}), inner), "order", None)
+    outcome = await made(CallApproval(shop({"approval": "unsafe"}), inner), "order", None)
 
     assert (inner.reached, outcome.code) == ([], "not_approved")

@@ -7,7 +7,7 @@ import typer
 
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
-from mcp_gateway.registration.catalog import Trial
+from mcp_gateway.registration.catalog import ServerProbe
 from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
 from starling.app.cli.options import Json, Server, Yes
@@ -116,7 +116,7 @@ async def _remove(settings: Settings, name: str) -> int:
         return (await services.registry.remove(name, Actor.local("cli"))).epoch
 
 
-async def _try_out(settings: Settings, name: str) -> Trial:
+async def _try_out(settings: Settings, name: str) -> ServerProbe:
     async with open_services(settings, find_database(settings)) as services:
         return await services.registry.probe(name)
 
