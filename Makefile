@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test soak chaos check format lock bench environment base servers
+.PHONY: help demo quick test soak chaos check format lock bench reference environment base servers
 bin := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # every test process would compile the code and rewrite the asserts anew
 
@@ -56,5 +56,8 @@ format: environment ## lays the code out and corrects what can be corrected
 lock: ## locks what pyproject.toml asks for; scripts/lock --upgrade takes the newest of everything
 	scripts/lock
 
-bench: environment ## measures one request; results in bench/results.jsonl
+bench: environment ## measures all figures in half an hour; results in bench/results.jsonl
 	@$(bin)/python -m bench.run
+
+reference: environment ## writes docs/reference from the code
+	@$(bin)/python scripts/reference.py

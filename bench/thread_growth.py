@@ -13,6 +13,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.platform_process import up
 from bench.table_sizes import checkpoint_bytes, thread_sizes
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.model_script import Answer
@@ -32,7 +33,7 @@ from tests.support.platform import (
 THREAD_NAMES = ("thread.bytes_200_turns", "thread.rows_200_turns")
 CHECKPOINT_NAMES = ("run.checkpoint_bytes",)
 TURNS = 100  # twice
-TASKS = 50
+TASKS = Limits().tasks_per_plan
 _ANSWER = "the answer"
 _THREAD = "a long conversation"
 
