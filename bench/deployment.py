@@ -28,6 +28,7 @@ LISTENERS, NOTIFICATIONS = 50, 1_000
 NAMES = (
     *("deploy.runs_per_second_1_worker", "deploy.runs_per_second_2_workers", "deploy.runs_per_second_4_workers"),
     *("runs.two_worker_speedup", "deploy.runs_per_second_full_worker"),
+    *("deploy.runs_per_second_2_full_workers", "deploy.runs_per_second_4_full_workers"),
     *("deploy.worker_cpu_ms_per_run", "deploy.api_cpu_ms_per_run", "deploy.postgres_cpu_ms_per_run"),
     *("deploy.wal_kb_per_run", "deploy.stored_kb_per_run", "deploy.write_transactions_per_run"),
     *("deploy.transactions_per_run", "deploy.notifications_per_run"),
@@ -38,17 +39,18 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The load by workers, a worker with all its slots, and what costs something without any run."""
+    """The load by workers, with few slots and with all that a worker has by default, and what costs something without any run."""
 
     by_workers: Mapping[int, LoadReport]
-    full: LoadReport
+    full: Mapping[int, LoadReport]
     idle: DatabaseUse  # per second and process
     notify_us: float
 
 
 async def measure(setup: BenchSetup) -> list[Figure]:
-    """Measure 1, 2 and 4 workers with few slots, then one with as many as it has by default."""
+    """Measure 1, 2 and 4 workers with few slots, then with as many as they have by default."""
     by_workers: dict[int, LoadReport] = {}
+    full: dict[int, LoadReport] = {}
     async with own_platform(setup, "deploy", CALLERS, SLOTS) as (fleet, target):
         await setup.model.delay(DELAY_MS)
         for workers in WORKERS:
@@ -57,8 +59,10 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         idle = await _idle(setup, target)
         notify_us = await _notify_cost(target)
     async with own_platform(setup, "full", FULL_CALLERS, FULL_SLOTS) as (fleet, target):
-        await fleet.grow(1)
-        full = await _loaded(setup, target, 1, FULL_CALLERS)
+        await setup.model.delay(DELAY_MS)
+        for workers in WORKERS:
+            await fleet.grow(workers)
+            full[workers] = await _loaded(setup, target, workers, FULL_CALLERS)
     await setup.model.delay(0)
     measured = Measured(by_workers, full, idle, notify_us)
     return [*_throughput(measured), *_costs(measured), *_standing_costs(measured)]
@@ -124,17 +128,27 @@ def _throughput(measured: Measured) -> Sequence[Figure]:
         Figure("runs.two_worker_speedup", two / one, "", 1.0, against),
         Figure(
             "deploy.runs_per_second_full_worker",
-            measured.full.runs_per_second,
+            measured.full[1].runs_per_second,
             "/s",
             model_alone[FULL_SLOTS],
             f"if only models took time, with {FULL_SLOTS} slots",
+        ),
+        *(
+            Figure(
+                f"deploy.runs_per_second_{workers}_full_workers",
+                measured.full[workers].runs_per_second,
+                "/s",
+                measured.full[1].runs_per_second,
+                f"one worker; each has {FULL_SLOTS} slots, and all share the cores of this machine",
+            )
+            for workers in WORKERS[1:]
         ),
     ]
 
 
 def _costs(measured: Measured) -> Sequence[Figure]:
     """The costs of a run, with four workers next to one."""
-    one, four, full = measured.by_workers[1], measured.by_workers[max(WORKERS)], measured.full
+    one, four, full = measured.by_workers[1], measured.by_workers[max(WORKERS)], measured.full[1]
     with_one, with_four = _per_run(one), _per_run(four)
 
     def figure(name: str, value: float, unit: str, reference: float) -> Figure:
