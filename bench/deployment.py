@@ -59,7 +59,6 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         idle = await _idle(setup, target)
         notify_us = await _notify_cost(target)
     async with own_platform(setup, "full", FULL_CALLERS, FULL_SLOTS) as (fleet, target):
-        await setup.model.delay(DELAY_MS)
         for workers in WORKERS:
             await fleet.grow(workers)
             full[workers] = await _loaded(setup, target, workers, FULL_CALLERS)
