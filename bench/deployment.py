@@ -39,7 +39,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The load by workers, with few slots and with all that a worker has by default, and what costs something without any run."""
+    """The load by workers, with few slots and with all that a worker has by default, and what costs without any run."""
 
     by_workers: Mapping[int, LoadReport]
     full: Mapping[int, LoadReport]

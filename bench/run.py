@@ -47,7 +47,7 @@ _RESULTS = HERE / "results.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Measures some figures, all at once. It is stopped after `seconds`: several times what it takes on two quiet cores."""
+    """Measures some figures, all at once. It is stopped after `seconds`, several times what it takes on quiet cores."""
 
     names: tuple[str, ...]
     measure: Callable[[BenchSetup], Awaitable[Sequence[Figure]]]

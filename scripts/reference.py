@@ -15,11 +15,13 @@ from typer.main import get_command
 
 from starling.app.cli.root_command import app as command_line
 from starling.app.http.api_routes import ROUTERS
-from starling.app.http.openapi import describe_problems
+from starling.app.http.openapi import describe
+from starling.app.http.routes import health
 from starling.core.events.stream import ANY_EVENT
 from starling.core.settings.schema import Limits, Settings
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
+_LIMITS: Final = "Members of `limits`. A request may ask for lower limits of its run, never for higher ones."
 _WRITTEN: Final = "This page is written by `make reference` from the code."
 
 
@@ -32,20 +34,32 @@ def main() -> None:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page."""
-    for name, lines in (("settings", _settings()), ("commands", _commands()), ("routes", _routes()), ("events", _events())):
+    for name, lines in (
+        ("settings", _settings()),
+        ("commands", _commands()),
+        ("routes", _routes()),
+        ("events", _events()),
+    ):
         yield name, "\n".join([*lines, ""])
 
 
 def _settings() -> Iterator[str]:
     yield from ("# Settings", "", _WRITTEN, "")
-    yield "Set environment variables, or names in `starling.yaml`; variables override the file. In the environment, values with several"
-    yield "members (`STARLING_PROVIDERS`, `STARLING_PROMPT_NAMES`, `STARLING_LIMITS`) are JSON. An unknown name is an error."
+    yield "Set environment variables, or names in `starling.yaml`; variables override the file. In the environment,"
+    yield "values with several members (`STARLING_PROVIDERS`, `STARLING_PROMPT_NAMES`, `STARLING_LIMITS`) are JSON. An"
+    yield "unknown name is an error."
     yield from ("", "| variable | in `starling.yaml` | default | meaning |", "| --- | --- | --- | --- |")
     for name, field in Settings.model_fields.items():
         choices: Any = getattr(field.validation_alias, "choices", [])
         variables = ", ".join(f"`{one}`" for one in choices if one.isupper())
         yield f"| {variables} | `{name}` | {_default(field)} | {field.description} |"
-    yield from ("", "## Limits", "", "Members of `limits`. A request may ask for lower limits of its run, never for higher ones.", "")
+    yield from (
+        "",
+        "## Limits",
+        "",
+        "Members of `limits`. A request may ask for lower limits of its run, never for higher ones.",
+        "",
+    )
     yield from ("| limit | default | meaning |", "| --- | --- | --- |")
     for name, field in Limits.model_fields.items():
         yield f"| `{name}` | {_default(field)} | {field.description} |"
@@ -59,7 +73,7 @@ def _default(field: FieldInfo) -> str:
         return "none"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    return f"`{default:,}`" if isinstance(default, int) else f"`{default}`"
+    return f"`{default:_}`" if isinstance(default, int) and default >= 10_000 else f"`{default}`"
 
 
 def _commands() -> Iterator[str]:
@@ -70,7 +84,7 @@ def _commands() -> Iterator[str]:
 
 
 def _command(parent: Any, path: tuple[str, ...]) -> Iterator[str]:
-    context = typer.Context(parent, info_name=" ".join(path[:-1]))  # pyright: ignore[reportPrivateImportUsage]
+    context = typer.Context(parent, info_name=" ".join(path[:-1]))
     _, command, _ = parent.resolve_command(context, [path[-1]])
     own = typer.Context(command, info_name=path[-1])
     if isinstance(command, TyperGroup):
@@ -78,14 +92,19 @@ def _command(parent: Any, path: tuple[str, ...]) -> Iterator[str]:
         for name in command.list_commands(own):
             yield from _command(command, (*path, name))
         return
-    usage = " ".join(command.collect_usage_pieces(own))
-    yield from (f"{'##' if len(path) == 2 else '###'} {' '.join(path)}", "", f"`{' '.join(path)} {usage}`", "", _text(command.help), "")
+    usage = " ".join((*path, *command.collect_usage_pieces(own)))
+    heading = "##" if len(path) == 2 else "###"
+    yield from (f"{heading} {' '.join(path)}", "", f"`{usage}`", "", _text(command.help), "")
     shown = [one for one in command.params if not getattr(one, "hidden", False)]
     if shown:
         yield from ("| option | meaning |", "| --- | --- |")
         for one in shown:
-            names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts)) if one.param_type_name == "option" else f"`{one.metavar or one.name.upper()}`"
-            yield f"| {names} | {_text(getattr(one, 'help', '') or '')} |"
+            names = (
+                (*one.opts, *one.secondary_opts)
+                if one.param_type_name == "option"
+                else (one.metavar or one.name.upper(),)
+            )
+            yield f"| {', '.join(f'`{name}`' for name in names)} | {_text(getattr(one, 'help', ''))} |"
         yield ""
 
 
@@ -93,10 +112,12 @@ def _routes() -> Iterator[str]:
     app = FastAPI(title="Starling")
     for router in ROUTERS:
         app.include_router(router)
-    describe_problems(app)
+    app.include_router(health.router)
+    describe(app, keyless=False)
     described = app.openapi()
     yield from ("# Routes", "", _WRITTEN, "")
-    yield "`GET /docs` shows every field with examples, `GET /openapi.json` is the schema. Errors are `application/problem+json`."
+    yield "`GET /docs` shows every field with examples, `GET /openapi.json` is the schema. Errors are"
+    yield "`application/problem+json`."
     yield ""
     tag = None
     for path, operations in described["paths"].items():
@@ -110,7 +131,8 @@ def _routes() -> Iterator[str]:
 
 def _events() -> Iterator[str]:
     yield from ("# Events", "", _WRITTEN, "")
-    yield "Each event of a stream has a number, its SSE id. Its data repeat the `type`. Fields may be added, never removed."
+    yield "Each event of a stream has a number, its SSE id. Its data repeat the `type`. Fields may be added, never"
+    yield "removed."
     yield ""
     schema = ANY_EVENT.json_schema()
     definitions: Mapping[str, Any] = schema["$defs"]
@@ -139,9 +161,9 @@ def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     return str(schema.get("format") or schema.get("type") or "any")
 
 
-def _text(text: str) -> str:
+def _text(text: str | None) -> str:
     """Return a text as one line that can stand in a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join((text or "").split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from starling.core.errors import ConfigurationError
 from starling.core.prompts import PROMPT_NAMES
-from starling.core.settings.schema import load_settings
+from starling.core.settings.loading import load_settings
 
 
 def error_of(file_values: dict[str, Any], **options: Any) -> str:

@@ -60,7 +60,7 @@ _SERVERS: Final = """\
 """
 
 _SETTINGS: Final = """\
-# The settings of Starling in this folder. Environment variables override them; the README lists all.
+# The settings of Starling in this folder. Environment variables override them; docs/reference/settings.md lists all.
 
 # Ask a person before each call that may change something, where a server says nothing else: never, unsafe or always.
 approval: unsafe

@@ -3,8 +3,6 @@
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
@@ -15,77 +13,22 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
-from starling.core.errors import ConfigurationError
 from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.client import default_data_dir
+from starling.core.settings.sources import EnvironmentSource
 from starling.core.tool_calls import ApprovalPolicy
-from starling.core.validation_errors import fault_text
-
-
-class EnvironmentSource(EnvSettingsSource):
-    """Environment variables, one per setting; an error names the variable that can't be read."""
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Decode a variable that contains JSON. Raises ConfigurationError."""
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{_names_of(field_name, field)[0]} in the environment is not JSON: {error}.",
-                'Write an object, such as {"name": "value"}.',
-            ) from None
-
-    def _extract_field_info(
-        self, field: FieldInfo, field_name: str, model_config: Mapping[str, Any] | None = None
-    ) -> list[tuple[str, str, bool]]:
-        # Lower-case names are for the file only: variables such as HOST and MODEL belong to other programs.
-        return [item for item in super()._extract_field_info(field, field_name, model_config) if item[0].isupper()]
-
-
-def _names_of(name: str, field: FieldInfo) -> tuple[str, ...]:
-    """Return the names of a setting: its variables first, then its name in the file."""
-    alias = field.validation_alias
-    return tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name,)
-
-
-@dataclass(frozen=True, slots=True)
-class SettingOrigins:
-    """Where each setting was set: command-line options, environment variables, else `file`."""
-
-    fields: Mapping[str, FieldInfo]
-    options: Mapping[str, object]
-    variables: Mapping[str, object]
-    file: str
-
-    def describe(self, location: tuple[int | str, ...]) -> str:
-        """Return where the value at the location of a pydantic error was set, by the name used there."""
-        variable, *inner = map(str, location)
-        names = {alias: name for name, field in self.fields.items() for alias in _names_of(name, field)}
-        name = names.get(variable, variable)
-        if name in self.options:
-            return f"--{name.replace('_', '-')}"
-        if variable in self.variables and _contains(self.variables[variable], inner):
-            return ".".join((variable, *inner))
-        return f"{'.'.join((name, *inner))} in {self.file}"
-
-
-def _contains(value: object, inner: list[str]) -> bool:
-    """Return whether a variable sets the value at this path; otherwise the value comes from the file."""
-    return not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)
 
 
 def environment() -> Mapping[str, str]:
@@ -134,41 +77,67 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    run_seconds: float = Field(default=300, gt=0, le=86_400)
-    model_call_seconds: float = Field(default=60, gt=0)
-    tool_call_seconds: float = Field(default=30, gt=0)
-    database_seconds: float = Field(default=60, ge=0)  # wait for Postgres at start-up
-    server_start_seconds: float = Field(default=20, gt=0)
-    tool_calls_per_task: int = Field(default=48, ge=1)
-    tasks_per_plan: int = Field(default=24, ge=1)
-    run_tokens: int = Field(default=200_000, ge=0)  # then a person is asked for more; 0: no limit
-    tool_iterations: int = Field(default=3, ge=1, le=50)
-    max_attempts: int = Field(default=2, ge=1, le=10)
-    supervisor_calls: int = Field(default=6, ge=1, le=50)
-    shortlist: int = Field(default=12, ge=1, le=500)  # agents that a decision is shown, besides built-in and named ones
-    tool_result_chars: int = Field(default=20_000, ge=200)  # a longer result is cut and stored as an artifact
-    artifact_bytes: int = Field(default=2**24, ge=0)  # size of one artifact; 0 stores none
-    tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # size of all artifacts of a tenant
-    max_output_tokens: int = Field(default=4_096, ge=16)
-    max_history: int = Field(default=10, ge=0)
-    worker_context_messages: int = Field(default=5, ge=0)
-    input_chars: int = Field(default=100_000, ge=1)
-    teams_per_tenant: int = Field(default=200, ge=1)  # that are not archived
-    runs_per_tenant: int = Field(default=64, ge=1)  # that go on at a time, over all workers
-    queued_runs_per_tenant: int = Field(default=1_000, ge=1)  # then requests are answered with 429
-    runs_per_worker: int = Field(default=48, ge=1)
-    tenant_share: float = Field(default=0.75, gt=0, le=1)  # of the runs of one worker, for one tenant
-    lease_seconds: float = Field(default=15, gt=0.5)
-    crashes_per_run: int = Field(default=3, ge=1)  # while it was alone in a process; then the status is `parked`
-    drain_seconds: float = Field(default=20, ge=0)  # time for steps to finish when a worker stops
-    interrupt_seconds: float = Field(default=86_400, gt=0)  # time limit for an answer to an interrupt
-    stream_write_seconds: float = Field(default=30, gt=0)  # after which a reader that reads nothing is disconnected
-    max_clarifications: int = Field(default=2, ge=0)
-    server_sessions: int = Field(default=256, ge=1)  # open in a process; then the one idle for longest is closed
-    sessions_per_server: int = Field(default=4, ge=1)
-    session_idle_seconds: float = Field(default=600, gt=0)
-    server_memory_bytes: int = Field(default=2**33, ge=0)  # of all server processes of a process; 0: no limit
-    memory_bytes_per_server: int = Field(default=2**31, ge=0)  # of one session's processes; 0: no limit
+    run_seconds: float = Field(default=300, description="Time limit of a run.", gt=0, le=86_400)
+    model_call_seconds: float = Field(default=60, description="Time limit of a model call.", gt=0)
+    tool_call_seconds: float = Field(default=30, description="Time limit of a tool call.", gt=0)
+    database_seconds: float = Field(default=60, description="How long a start waits for Postgres.", ge=0)
+    server_start_seconds: float = Field(default=20, description="Time limit of the start of an MCP server.", gt=0)
+    tool_calls_per_task: int = Field(default=48, description="Tool calls of a task.", ge=1)
+    tasks_per_plan: int = Field(default=24, description="Tasks of a plan.", ge=1)
+    run_tokens: int = Field(
+        default=200_000, description="Tokens of a run, then a person is asked for more; 0: no limit.", ge=0
+    )
+    tool_iterations: int = Field(default=3, description="Turns of an agent with tools, in one attempt.", ge=1, le=50)
+    max_attempts: int = Field(default=2, description="Attempts at a task.", ge=1, le=10)
+    supervisor_calls: int = Field(default=6, description="Decisions of a supervisor.", ge=1, le=50)
+    shortlist: int = Field(
+        default=12, description="Agents that a decision is shown, besides built-in and named ones.", ge=1, le=500
+    )
+    tool_result_chars: int = Field(
+        default=20_000, description="A longer result is cut and stored as an artifact.", ge=200
+    )
+    artifact_bytes: int = Field(default=2**24, description="Size of one artifact; 0 stores none.", ge=0)
+    tenant_artifact_bytes: int = Field(default=10**9, description="Size of all artifacts of a tenant.", ge=0)
+    max_output_tokens: int = Field(default=4_096, description="Tokens of an answer of a model.", ge=16)
+    max_history: int = Field(default=10, description="Messages of the conversation that a supervisor is shown.", ge=0)
+    worker_context_messages: int = Field(
+        default=5, description="Messages of the conversation that an agent is shown.", ge=0
+    )
+    input_chars: int = Field(default=100_000, description="Characters of a request.", ge=1)
+    teams_per_tenant: int = Field(default=200, description="Teams of a tenant that are not archived.", ge=1)
+    runs_per_tenant: int = Field(default=64, description="Runs of a tenant at a time, over all workers.", ge=1)
+    queued_runs_per_tenant: int = Field(
+        default=1_000, description="Runs of a tenant that wait; then requests are answered with 429.", ge=1
+    )
+    runs_per_worker: int = Field(default=48, description="Runs of a worker at a time.", ge=1)
+    tenant_share: float = Field(
+        default=0.75, description="Share of the runs of one worker that one tenant may have.", gt=0, le=1
+    )
+    lease_seconds: float = Field(
+        default=15, description="Length of the lease of a run; after it another worker continues the run.", gt=0.5
+    )
+    crashes_per_run: int = Field(
+        default=3, description="Crashes of a run alone in a process, after which its status is `parked`.", ge=1
+    )
+    drain_seconds: float = Field(default=20, description="Time for steps to finish when a worker stops.", ge=0)
+    interrupt_seconds: float = Field(default=86_400, description="Time limit for an answer to an interrupt.", gt=0)
+    stream_write_seconds: float = Field(
+        default=30, description="Time after which a reader that reads nothing is disconnected.", gt=0
+    )
+    max_clarifications: int = Field(default=2, description="Questions to the user of a run.", ge=0)
+    server_sessions: int = Field(
+        default=256,
+        description="Sessions with MCP servers that a process keeps open; then the one idle for longest is closed.",
+        ge=1,
+    )
+    sessions_per_server: int = Field(default=4, description="Sessions with one server.", ge=1)
+    session_idle_seconds: float = Field(default=600, description="Time after which an idle session is closed.", gt=0)
+    server_memory_bytes: int = Field(
+        default=2**33, description="Memory of all server processes of a process; 0: no limit.", ge=0
+    )
+    memory_bytes_per_server: int = Field(
+        default=2**31, description="Memory of one session's processes; 0: no limit.", ge=0
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -187,119 +156,173 @@ class Limits(BaseModel):
         return max(1, int(self.runs_per_worker * self.tenant_share))
 
 
+def _setting(variable: str, default: Any, meaning: str, *, name: str = "", also: str = "", **options: Any) -> Any:
+    """Return the field of a setting: by its environment variable, or by its name in `starling.yaml`.
+
+    That name is the variable in lower case without `STARLING_`, or `name`. `also` is another variable for it.
+    """
+    names = filter(None, (variable, also, name or variable.lower().removeprefix("starling_")))
+    given = {} if default is ... else {"default": default}
+    return Field(**given, validation_alias=AliasChoices(*names), description=meaning, **options)
+
+
 class Settings(BaseSettings):
     """All settings: environment variables first, then `starling.yaml`, then defaults."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     _file_values: ClassVar[Mapping[str, Any]] = {}  # content of the settings file
 
-    database_url: SecretStr | None = Field(default=None, validation_alias=AliasChoices("DATABASE_URL", "database_url"))
-    database_direct_url: SecretStr | None = Field(
-        default=None, validation_alias=AliasChoices("DATABASE_DIRECT_URL", "database_direct_url")
+    database_url: SecretStr | None = _setting(
+        "DATABASE_URL",
+        None,
+        "Address of Postgres, also with several hosts; PostgreSQL ≥ 16 with pgvector ≥ 0.8.2. Without it "
+        "`starling up` starts its embedded Postgres.",
     )
-    data_dir: Path = Field(
-        default_factory=default_data_dir, validation_alias=AliasChoices("STARLING_DATA_DIR", "data_dir")
+    database_direct_url: SecretStr | None = _setting(
+        "DATABASE_DIRECT_URL", None, "The same server without the transaction pooler; `DATABASE_URL` by default."
     )
-    host: str = Field(default="127.0.0.1", validation_alias=AliasChoices("STARLING_HOST", "host"))
-    port: int = Field(default=8000, ge=0, le=65_535, validation_alias=AliasChoices("PORT", "port"))
-    log_level: str = Field(default="INFO", validation_alias=AliasChoices("LOG_LEVEL", "log_level"))
-    log_format: Literal["auto", "json", "text"] = Field(
-        default="auto", validation_alias=AliasChoices("LOG_FORMAT", "log_format")
+    data_dir: Path = _setting(
+        "STARLING_DATA_DIR",
+        ...,
+        "Data folder of the embedded Postgres, the local token and addresses of running platforms.",
+        default_factory=default_data_dir,
     )
-    worker_port: int | None = Field(
-        default=None, ge=0, le=65_535, validation_alias=AliasChoices("STARLING_WORKER_PORT", "worker_port")
+    host: str = _setting(
+        "STARLING_HOST",
+        "127.0.0.1",
+        "Address on which the API listens; on any but a loopback address every request needs a key.",
     )
-    context_service_url: str | None = Field(
-        default=None, validation_alias=AliasChoices("CONTEXT_SERVICE_URL", "context_service_url")
+    port: int = _setting("PORT", 8000, "Port of the API; 0 selects a free one.", ge=0, le=65_535)
+    log_level: str = _setting(
+        "LOG_LEVEL",
+        "INFO",
+        "`DEBUG`, `INFO`, `WARNING` or `ERROR`; logs go to stderr. Commands that run no service use `WARNING` "
+        "by default.",
     )
-    require_keys: bool = Field(default=False, validation_alias=AliasChoices("STARLING_REQUIRE_KEYS", "require_keys"))
-    rate_per_minute: int = Field(  # requests with one key, per API process
-        default=600, ge=1, validation_alias=AliasChoices("STARLING_RATE_PER_MINUTE", "rate_per_minute")
+    log_format: Literal["auto", "json", "text"] = _setting(
+        "LOG_FORMAT", "auto", "`json`, `text`, or `auto`: text on a terminal, else JSON."
     )
-    wrong_keys_per_minute: int = Field(  # from one address, per API process
-        default=20,
-        ge=1,
-        validation_alias=AliasChoices("STARLING_WRONG_KEYS_PER_MINUTE", "wrong_keys_per_minute"),
+    worker_port: int | None = _setting(
+        "STARLING_WORKER_PORT",
+        None,
+        "Port on which `starling worker` serves health checks and metrics.",
+        ge=0,
+        le=65_535,
     )
-    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(  # addresses and networks; see `address_of`
-        default=(), validation_alias=AliasChoices("STARLING_TRUSTED_PROXIES", "trusted_proxies")
+    context_service_url: str | None = _setting(
+        "CONTEXT_SERVICE_URL", None, "Service that receives audit events of runs, at `<url>/events`."
     )
-    url: str | None = Field(  # where commands look for the API if none runs on their data folder
-        default=None, validation_alias=AliasChoices("STARLING_URL", "url")
+    require_keys: bool = _setting(
+        "STARLING_REQUIRE_KEYS", False, "Require a key for requests from this machine, too; set it behind a proxy."
     )
-    api_key: SecretStr | None = Field(  # sent by `starling ask`
-        default=None, validation_alias=AliasChoices("STARLING_API_KEY", "api_key")
+    rate_per_minute: int = _setting(
+        "STARLING_RATE_PER_MINUTE", 600, "Requests per minute with one key, per API process.", ge=1
     )
-    mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
-    watch_mcp_config: bool = Field(
-        default=False, validation_alias=AliasChoices("STARLING_WATCH_MCP_CONFIG", "watch_mcp_config")
+    wrong_keys_per_minute: int = _setting(
+        "STARLING_WRONG_KEYS_PER_MINUTE", 20, "Wrong keys per minute from one address, per API process.", ge=1
     )
-    stdio_over_http: Annotated[tuple[str, ...], NoDecode] = Field(  # commands that documents over HTTP may have started
-        default=(), validation_alias=AliasChoices("STARLING_STDIO_OVER_HTTP", "stdio_over_http")
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_TRUSTED_PROXIES",
+        (),
+        "Comma-separated addresses and networks of reverse proxies whose `X-Forwarded-For` names the address "
+        "of a caller.",
     )
-    server_user: str = Field(  # as whom root starts stdio servers, where that user reaches what they need
-        default="", validation_alias=AliasChoices("STARLING_SERVER_USER", "server_user")
+    url: str | None = _setting("STARLING_URL", None, "The API that commands use if none runs on the data folder.")
+    api_key: SecretStr | None = _setting(
+        "STARLING_API_KEY", None, "The key that `starling ask`, and commands that use `STARLING_URL`, send."
     )
-    ollama_base_url: str = Field(
-        default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
+    mcp_config: Path | None = _setting(
+        "STARLING_MCP_CONFIG",
+        None,
+        "The `mcpServers` file; `starling up` uses `mcp.json` of the current folder by default.",
     )
-    openai_api_key: SecretStr | None = Field(
-        default=None, validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key")
+    watch_mcp_config: bool = _setting(
+        "STARLING_WATCH_MCP_CONFIG", False, "Reload when that file changes; the same as `starling up --watch`."
     )
-    openai_base_url: str = Field(
-        default="https://api.openai.com/v1", validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url")
+    stdio_over_http: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_STDIO_OVER_HTTP",
+        (),
+        "Comma-separated command lines, or folders that end with `/`, which keys with the scope `admin` may "
+        "add as stdio servers over HTTP.",
     )
-    model: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), validation_alias=AliasChoices("STARLING_MODEL", "model")
+    server_user: str = _setting(
+        "STARLING_SERVER_USER",
+        "",
+        "The user as whom root starts stdio servers, where that user reaches their command and files.",
     )
-    model_router: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), validation_alias=AliasChoices("STARLING_MODEL_ROUTER", "model_router")
+    ollama_base_url: str = _setting("OLLAMA_BASE_URL", "http://localhost:11434", "Address of Ollama.")
+    openai_api_key: SecretStr | None = _setting(
+        "OPENAI_API_KEY", None, "Makes `openai:gpt-4.1-mini` the default model."
     )
-    model_reasoning: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), validation_alias=AliasChoices("STARLING_MODEL_REASONING", "model_reasoning")
+    openai_base_url: str = _setting(
+        "OPENAI_BASE_URL", "https://api.openai.com/v1", "Base URL of the provider `openai`."
     )
-    model_coding: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), validation_alias=AliasChoices("STARLING_MODEL_CODING", "model_coding")
+    model: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_MODEL",
+        (),
+        "`provider:model` for all roles; fallbacks follow after commas. Default: OpenAI with a key, else "
+        "`llama3.2:3b` of an Ollama that has it, else `offline:rules`.",
     )
-    embeddings: str = Field(  # static, off, or provider:model
-        default="static", min_length=1, validation_alias=AliasChoices("STARLING_EMBEDDINGS", "embeddings")
+    model_router: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_MODEL_ROUTER", (), "The same for the role `router`."
     )
-    skills: bool = Field(  # whether solved tasks are kept as skills and recalled for similar ones
-        default=True, validation_alias=AliasChoices("STARLING_SKILLS", "skills")
+    model_reasoning: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_MODEL_REASONING", (), "The same for the role `reasoning`."
     )
-    providers: dict[str, ProviderSettings] = Field(
-        default_factory=dict, validation_alias=AliasChoices("STARLING_PROVIDERS", "providers")
+    model_coding: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_MODEL_CODING", (), "The same for the role `coding`."
     )
-    langfuse_public_key: str | None = Field(
-        default=None, validation_alias=AliasChoices("LANGFUSE_PUBLIC_KEY", "langfuse_public_key")
+    embeddings: str = _setting(
+        "STARLING_EMBEDDINGS",
+        "static",
+        "The model whose vectors find agents and skills: `static` (built in), `provider:model`, or `off`.",
+        min_length=1,
     )
-    langfuse_secret_key: SecretStr | None = Field(
-        default=None, validation_alias=AliasChoices("LANGFUSE_SECRET_KEY", "langfuse_secret_key")
+    skills: bool = _setting(
+        "STARLING_SKILLS", True, "Whether solved tasks are kept as skills and recalled for similar ones."
     )
-    langfuse_host: str = Field(
-        default="https://cloud.langfuse.com",
-        validation_alias=AliasChoices("LANGFUSE_HOST", "LANGFUSE_BASE_URL", "langfuse_host"),
+    providers: dict[str, ProviderSettings] = _setting(
+        "STARLING_PROVIDERS",
+        ...,
+        "OpenAI-compatible endpoints by name: `{NAME: {base_url, api_key, api, lacks}}`.",
+        default_factory=dict,
     )
-    langfuse_prompt_label: str = Field(  # of the versions of prompts that are used; empty: none of Langfuse's
-        default="production", validation_alias=AliasChoices("LANGFUSE_PROMPT_LABEL", "langfuse_prompt_label")
+    langfuse_public_key: str | None = _setting(
+        "LANGFUSE_PUBLIC_KEY", None, "With the secret key: traces are sent to Langfuse."
     )
-    prompt_names: dict[str, str] = Field(  # names of prompts in Langfuse that differ from their defaults
-        default_factory=dict, validation_alias=AliasChoices("STARLING_PROMPT_NAMES", "prompt_names")
+    langfuse_secret_key: SecretStr | None = _setting("LANGFUSE_SECRET_KEY", None, "See `LANGFUSE_PUBLIC_KEY`.")
+    langfuse_host: str = _setting(
+        "LANGFUSE_HOST", "https://cloud.langfuse.com", "Address of Langfuse.", also="LANGFUSE_BASE_URL"
     )
-    prompts_dir: Path | None = Field(  # a folder with files of prompts that differ from the program's
-        default=None, validation_alias=AliasChoices("STARLING_PROMPTS_DIR", "prompts_dir")
+    langfuse_prompt_label: str = _setting(
+        "LANGFUSE_PROMPT_LABEL", "production", "The label of the prompts that are taken from Langfuse; empty: none."
     )
-    otlp_endpoint: str | None = Field(
-        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")
+    prompt_names: dict[str, str] = _setting(
+        "STARLING_PROMPT_NAMES",
+        ...,
+        "Names of prompts in Langfuse that differ from `agent_orchestrator` (`supervisor`) and `agent_NAME`, "
+        "by our name.",
+        default_factory=dict,
     )
-    otlp_headers: SecretStr | None = Field(
-        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_HEADERS", "otlp_headers")
+    prompts_dir: Path | None = _setting(
+        "STARLING_PROMPTS_DIR", None, "A folder with a file `NAME.md` for each prompt that differs from the program's."
     )
-    trace_content: bool = Field(default=True, validation_alias=AliasChoices("STARLING_TRACE_CONTENT", "trace_content"))
-    approval: ApprovalPolicy = Field(  # of calls of servers whose configuration has no `approval`
-        default="never", validation_alias=AliasChoices("STARLING_APPROVAL", "approval")
+    otlp_endpoint: str | None = _setting(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        None,
+        "Collector for traces over OTLP/HTTP, used if Langfuse is not set, such as `http://localhost:4318`.",
+        name="otlp_endpoint",
     )
-    limits: Limits = Field(default_factory=Limits, validation_alias=AliasChoices("STARLING_LIMITS", "limits"))
+    otlp_headers: SecretStr | None = _setting(
+        "OTEL_EXPORTER_OTLP_HEADERS", None, "Headers for that collector: `name=value,name=value`.", name="otlp_headers"
+    )
+    trace_content: bool = _setting("STARLING_TRACE_CONTENT", True, "Whether traces contain inputs and outputs.")
+    approval: ApprovalPolicy = _setting(
+        "STARLING_APPROVAL",
+        "never",
+        "Which calls of servers without an `approval` of their own need a person: `never`, `unsafe` or `always`.",
+    )
+    limits: Limits = _setting("STARLING_LIMITS", ..., "Limits of runs and workers: see below.", default_factory=Limits)
 
     @property
     def data_dir_is_explicit(self) -> bool:
@@ -367,30 +390,3 @@ def secret_variables() -> frozenset[str]:
 
 def _is_secret(field: FieldInfo) -> bool:
     return SecretStr in (field.annotation, *get_args(field.annotation))
-
-
-def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> Settings:
-    """Merge command-line options, environment variables and the content of `file`, in this order of precedence.
-
-    Raises ConfigurationError, which names each wrong value and where it was set.
-    """
-
-    class FromFile(Settings):
-        _file_values: ClassVar[Mapping[str, Any]] = file_values
-
-    try:
-        return FromFile(**options)
-    except ValidationError as error:
-        origins = SettingOrigins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
-        wrong = "; ".join(
-            f"{origins.describe(item['loc'])}: {fault_text(item, 'setting')}{_meant(item['type'], item['loc'])}"
-            for item in error.errors()
-        )
-        raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists all settings.") from None
-
-
-def _meant(fault: str, location: tuple[int | str, ...]) -> str:
-    """Return which setting was probably meant by an unknown name."""
-    known = Settings.model_fields if len(location) == 1 else Limits.model_fields
-    near = get_close_matches(str(location[-1]), known, n=1) if fault == "extra_forbidden" else []
-    return f" (did you mean {near[0]}?)" if near else ""

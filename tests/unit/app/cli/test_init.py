@@ -8,7 +8,7 @@ import pytest
 from mcp_gateway.configuration.servers import read_config
 from starling.app.cli.init import init
 from starling.app.cli.platform.settings_file import read_settings_file
-from starling.core.settings.schema import load_settings
+from starling.core.settings.loading import load_settings
 
 
 @pytest.fixture(autouse=True)

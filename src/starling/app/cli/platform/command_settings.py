@@ -8,7 +8,8 @@ import typer
 from starling.app.cli.platform.settings_file import DEFAULT, MCP_FILE, is_here, read_settings_file
 from starling.app.cli.terminal.output import diagnostics
 from starling.app.telemetry.logs import configure_logs
-from starling.core.settings.schema import Settings, load_settings
+from starling.core.settings.loading import load_settings
+from starling.core.settings.schema import Settings
 
 _QUIET = "WARNING"
 

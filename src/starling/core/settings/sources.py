@@ -1,0 +1,63 @@
+"""Sources of settings, so that an error names the option, variable or file in which the wrong value was set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import AliasChoices
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource
+
+from starling.core.errors import ConfigurationError
+
+
+class EnvironmentSource(EnvSettingsSource):
+    """Environment variables, one per setting; an error names the variable that can't be read."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Decode a variable that contains JSON. Raises ConfigurationError."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{_names_of(field_name, field)[0]} in the environment is not JSON: {error}.",
+                'Write an object, such as {"name": "value"}.',
+            ) from None
+
+    def _extract_field_info(
+        self, field: FieldInfo, field_name: str, model_config: Mapping[str, Any] | None = None
+    ) -> list[tuple[str, str, bool]]:
+        # Lower-case names are for the file only: variables such as HOST and MODEL belong to other programs.
+        return [item for item in super()._extract_field_info(field, field_name, model_config) if item[0].isupper()]
+
+
+def _names_of(name: str, field: FieldInfo) -> tuple[str, ...]:
+    """Return the names of a setting: its variables first, then its name in the file."""
+    alias = field.validation_alias
+    return tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name,)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigins:
+    """Where each setting was set: command-line options, environment variables, else `file`."""
+
+    fields: Mapping[str, FieldInfo]
+    options: Mapping[str, object]
+    variables: Mapping[str, object]
+    file: str
+
+    def describe(self, location: tuple[int | str, ...]) -> str:
+        """Return where the value at the location of a pydantic error was set, by the name used there."""
+        variable, *inner = map(str, location)
+        names = {alias: name for name, field in self.fields.items() for alias in _names_of(name, field)}
+        name = names.get(variable, variable)
+        if name in self.options:
+            return f"--{name.replace('_', '-')}"
+        if variable in self.variables and _contains(self.variables[variable], inner):
+            return ".".join((variable, *inner))
+        return f"{'.'.join((name, *inner))} in {self.file}"
+
+
+def _contains(value: object, inner: list[str]) -> bool:
+    """Return whether a variable sets the value at this path; otherwise the value comes from the file."""
+    return not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)
