@@ -19,7 +19,8 @@ import orjson
 from mcp_gateway.configuration.servers import McpConfig, read_config
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
-from starling.core.settings.schema import Limits, environment, load_settings
+from starling.core.settings.loading import load_settings
+from starling.core.settings.schema import Limits, environment
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolCall, ToolDefinition
 from starling.infra.llm.factory import open_models
