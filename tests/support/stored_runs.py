@@ -15,7 +15,6 @@ from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.tables import runs
 from tests.support.run_factories import defer_nothing, new_run
 
-_MISSING = {"part": "Look at thing 2", "reason": "bench.look failed: There is no thing."}
 _EVENTS = """
 INSERT INTO events (tenant, run_id, seq, type, data) SELECT %s, %s, seq, type, data
 FROM jsonb_to_recordset(%s) AS item (seq bigint, type text, data jsonb)"""
@@ -27,14 +26,15 @@ FROM jsonb_to_recordset(%s) AS item (id uuid, type text, metadata jsonb)"""
 async def stored_run(
     engine: AsyncEngine, events: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]] = ()
 ) -> RunKey:
-    """Store a failed run with these events, numbered from 2, and these steps."""
+    """Store a run whose last task failed, with these events, numbered from 2, and these steps."""
     new = new_run()
     await RunRepository(engine, defer_nothing, cap=100).accept(new)
     numbered = [
         {"seq": seq, "type": event["type"], "data": event}
         for seq, event in enumerate([*events, {"type": "done"}], start=2)
     ]
-    result: dict[str, Any] = {"status": "failed", "reply": "No.", "code": "no_result", "degraded": [_MISSING]}
+    missing = {"part": events[0]["tasks"][-1]["task"], "reason": "bench.look failed: There is no thing."}
+    result: dict[str, Any] = {"status": "failed", "reply": "No.", "code": "no_result", "degraded": [missing]}
     async with engine.begin() as connection:
         cursor = await driver(connection)
         place = new.key.tenant, new.key.id

@@ -1,37 +1,302 @@
-"""From the rows of a run to its explanation. Pure: asks no model and reads nothing."""
+"""From the document of a run to its explanation: causes, then what was asked, planned, done again and waited for.
 
+Pure: asks no model and reads nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Any, Final
 
-from brain.explanation import costs, sections
-from brain.explanation.history_reading import read_history
-from brain.explanation.rows import RunRows
-from brain.explanation.rules.incident import Incident
-from brain.explanation.rules.table import causes
-from brain.explanation.shape import Cause, Explanation, Ref
+from brain.explanation.causes import find_causes, model_notices, task_causes
+from brain.explanation.facts import (
+    RunFacts,
+    call_text,
+    counted,
+    duration,
+    event,
+    moment,
+    said,
+    shortened,
+    task_text,
+    uncorrected,
+)
+from brain.explanation.shape import (
+    AgentCost,
+    Asked,
+    Cost,
+    DegradedNote,
+    Explanation,
+    FailureNote,
+    LookAt,
+    PassedOver,
+    Planned,
+    PlanNote,
+    Ref,
+    Repetition,
+    TaskNote,
+    VerdictNote,
+    Wait,
+)
+from starling.core.run_document.document import (
+    ModelCall,
+    ReviewVerdict,
+    RunDocument,
+    RunInterrupt,
+    TaskAttempt,
+    TaskRecord,
+)
+from starling.core.run_document.steps import REVIEWS
+from starling.core.task_paths import without_numbers
+
+_TEXT_CHARS: Final = 600
+_MOST: Final = 300  # entries of a list
+_QUEUE_SECONDS: Final = 1.0  # a shorter wait is not told
+_NODES: Final = {"supervisor": "the supervisor", "qa": "the final answer"}
+_WAITED_FOR: Final = {
+    "approval": "the approval",
+    "clarification": "the answer to a question",
+    "budget": "more tokens",
+    "in_doubt": "a decision about the outcome",
+}
 
 
-def explain(rows: RunRows, now: datetime) -> Explanation:
-    """Return why the run came to what it came to; of a run that has not ended, as far as it is at `now`."""
-    history = read_history(rows)
-    found = [_cause(incident) for incident in causes(history)[: sections.MOST]]
+def explain(document: RunDocument, now: datetime) -> Explanation:
+    """Explain the outcome of a run; one that has not ended is explained as far as it is at `now`."""
+    facts = RunFacts(document)
+    causes = find_causes(facts)[:_MOST]
     return Explanation(
-        run_id=rows.run.id,
-        status=rows.run.status,
-        cause=found[0] if found else None,
-        causes=found,
-        asked=sections.asked(history),
-        planned=sections.planned(history),
-        failures=sections.failures(history),
-        verdicts=sections.verdicts(history),
-        passed_over=sections.passed_over_errors(history),
-        retried=sections.retried(history),
-        degraded=sections.degraded(history),
-        waited=sections.waited(history, now),
-        cost=costs.cost(history, now),
-        pruned=costs.pruned(history),
+        run_id=document.run_id,
+        status=document.status,
+        cause=causes[0] if causes else None,
+        causes=causes,
+        look_at=list(look_at(facts))[:_MOST],
+        asked=asked(document),
+        planned=planned(facts),
+        failures=list(failures(facts))[:_MOST],
+        verdicts=[_verdict(task, one, one.verdict) for task in document.tasks for one in task.attempts if one.verdict][
+            :_MOST
+        ],
+        passed_over=list(passed_over(facts))[:_MOST],
+        retried=[*_tries(facts), *_repeated_calls(facts), *_model_retries(facts), *_takeovers(document)][:_MOST],
+        degraded=list(degraded(facts))[:_MOST],
+        waited=[*_queued(document, now), *(_wait(document, item, now) for item in document.interrupts)][:_MOST],
+        cost=cost(facts, now),
+        pruned=document.pruned,
     )
 
 
-def _cause(incident: Incident) -> Cause:
-    refs = [Ref(kind=ref.kind, id=ref.id) for ref in incident.refs]
-    return Cause(code=incident.code, text=incident.text, refs=refs, task=incident.task)
+def asked(run: RunDocument) -> Asked:
+    """Return what was asked."""
+    agent = run.config.get("agent")
+    to = f" and sent to {agent}" if agent else ""
+    text = f"The request was accepted at {moment(run.created_at)}{to}: {said(run.input, 200)}."
+    mode, channel = (str(run.config.get(name, usual)) for name, usual in (("mode", "MODERATE"), ("channel", "CHAT")))
+    return Asked(text, run.input[:4_000], mode, channel, str(agent) if agent else None, run.created_at)
+
+
+def planned(facts: RunFacts) -> Planned:
+    """Return every version of every plan."""
+    versions: list[PlanNote] = []
+    for plan in facts.document.plans:
+        tasks: list[TaskNote] = []
+        for task in plan.tasks:
+            place = without_numbers(f"{plan.star}/{task['id']}" if plan.star else task["id"])
+            status = facts.status(facts.tries[place][-1])
+            text = shortened(task["task"], _TEXT_CHARS)
+            tasks.append(TaskNote(place, task["agent"], text, task["depends_on"], status))
+        why = shortened(plan.thought_process, _TEXT_CHARS)
+        versions.append(PlanNote(plan.star, plan.version, why, tasks, [event(plan.seq)]))
+    main = [version for version in versions if not version.star]
+    if not main:
+        pruned = any(one.what == "events" for one in facts.document.pruned)
+        return Planned("No plan is kept." if pruned else "Nothing was planned.", versions)
+    states = Counter(facts.status(task) for task in facts.main_tasks)
+    count = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    what = f"{counted(len(facts.main_tasks), 'task')} ({count})" if states else "no task"
+    why = f" Why: {said(main[0].why, 300)}." if main[0].why else ""
+    return Planned(f"The supervisor planned {what} in {counted(len(main), 'version')} of the plan.{why}", versions)
+
+
+def failures(facts: RunFacts) -> Iterator[FailureNote]:
+    """Yield the tries of tasks that failed, in order, then the tasks that never began in an ended run."""
+    for task in sorted((one for one in facts.document.tasks if one.status == "failed"), key=lambda one: one.seq):
+        last = facts.tries[task.place][-1]
+        recovered = last is not task and last.status == "approved"
+        found = list(task_causes(facts, task)) if last is task else []
+        members = [other for other in facts.members(task) if other.status == "failed"]
+        followed = members[0].place if members else None
+        more = " It was done in a later try." if recovered else f" It follows from {followed}." if followed else ""
+        attempts = counted(max(1, len(task.attempts)), "attempt")
+        text = f"Agent {task.agent} failed at {task_text(task)} in {attempts}: {said(task.summary, 400)}.{more}"
+        code, refs = (
+            found[-1][1].code if found else task.code or "failed_task",
+            [Ref("task", task.path), event(task.seq)],
+        )
+        yield FailureNote(task.place, task.agent, code, text, followed, recovered, refs)
+    for task in (one for one in facts.tasks.values() if one.status == "pending" and facts.ended):
+        needed = facts.blocked_by(task)
+        why = f"it depends on {needed.place}, which failed" if needed else "the run ended before its turn"
+        text = f"Agent {task.agent} never began {task_text(task)}: {why}."
+        refs = [Ref("task", task.place), *(event(one.seq) for one in facts.document.plans[:1])]
+        followed = needed.place if needed else None
+        yield FailureNote(task.place, task.agent, "never_reached", text, followed, recovered=False, refs=refs)
+
+
+def _verdict(task: TaskRecord, attempt: TaskAttempt, verdict: ReviewVerdict) -> VerdictNote:
+    rested = ", ".join(f"{call.name} ({call.status or 'no answer'})" for call in attempt.calls[:5])
+    on = f"It rested on {rested}." if rested else "It rested on what the agent wrote; no tool was called."
+    why = f" {said(' '.join(verdict.reasons), 300)}." if verdict.reasons else ""
+    text = f"{verdict.status} for attempt {attempt.number} of {task.agent} at task {task.place}.{why} {on}"
+    reasons = [shortened(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
+    calls = [call.id for call in attempt.calls]
+    return VerdictNote(task.place, attempt.number, verdict.status, text, reasons, calls, [event(verdict.seq)])
+
+
+def passed_over(facts: RunFacts) -> Iterator[PassedOver]:
+    """Yield the failed calls of approved results that agents passed over."""
+    for task in facts.tasks.values():
+        for call in uncorrected(task.attempts[-1].calls) if task.status == "approved" and task.attempts else ():
+            text = (
+                f"{call_text(call)} answered {said(call.result, 300)} in task {task.place}, and {task.agent} went on."
+            )
+            refs = [Ref("call", call.id), event(call.seq)]
+            yield PassedOver(task.place, task.agent, call.name, call.id, text, refs)
+
+
+def look_at(facts: RunFacts) -> Iterator[LookAt]:
+    """Yield what structure does not judge: texts that nobody checked, rejected results, skills that were followed."""
+    for task in facts.tasks.values():
+        calls, refs, who = list(task.calls), [Ref("task", task.place)], f"{task.agent} in task {task.place}"
+        checked = calls or any(one.verdict for one in task.attempts) or facts.members(task)
+        if task.status == "approved" and task.attempts and not checked:
+            yield LookAt(f"The answer of {who} was text: no tool was called and nobody checked it.", refs, task.place)
+        if task.code == "rejected" and calls and not any(call.failed for call in calls):
+            text = f"All calls of {who} succeeded: compare their results with the verdicts."
+            yield LookAt(text, [*refs, *(Ref("call", call.id) for call in calls[:3])], task.place)
+        for skill in (one for one in task.skills if one.followed and task.status == "failed"):
+            text = f"Agent {who} followed the skill {said(skill.task, 100)} ({skill.id}) and failed."
+            yield LookAt(text, refs, task.place)
+    if facts.ended and (unwritten := model_notices(facts, undecided=False)):
+        text = f"The final answer lists the results, because no model wrote it ({unwritten[0].code})."
+        yield LookAt(text, [event(unwritten[0].seq)])
+
+
+def _tries(facts: RunFacts) -> Iterator[Repetition]:
+    for place, tries in facts.tries.items():
+        if len(tries) > 1:
+            text = f"Task {place} was tried {len(tries)} times; the last try is {tries[-1].status}."
+            refs = [event(one.attempts[0].seq) for one in tries if one.attempts]
+            yield Repetition("task", place, len(tries), text, refs)
+        for one in tries:
+            if (count := len(one.attempts)) > 1:
+                text = f"Agent {one.agent} made {count} attempts at task {one.path} ({one.status})."
+                yield Repetition("attempt", place, count, text, [event(attempt.seq) for attempt in one.attempts])
+
+
+def _repeated_calls(facts: RunFacts) -> Iterator[Repetition]:
+    for task in facts.document.tasks:
+        for name in dict.fromkeys(call.name for call in task.calls if call.failed):
+            calls = [call for call in task.calls if call.name == name]
+            if len(calls) > 1:
+                states = ", ".join(call.status or "no answer" for call in calls)
+                text = f"Agent {task.agent} called {name} {len(calls)} times in task {task.path}: {states}."
+                yield Repetition("call", task.place, len(calls), text, [Ref("call", call.id) for call in calls])
+
+
+def _model_retries(facts: RunFacts) -> Iterator[Repetition]:
+    failed = [call for call in facts.document.model_calls() if call.error]
+    for path in dict.fromkeys(call.path for call in failed):
+        calls = [call for call in failed if call.path == path]
+        codes = ", ".join(sorted({call.error for call in calls}))
+        text = f"A model of {_owner(facts, path)} failed {counted(len(calls), 'time')} at {path} ({codes})."
+        yield Repetition("model", None, len(calls), text, [Ref("step", str(call.step)) for call in calls])
+
+
+def _takeovers(run: RunDocument) -> Iterator[Repetition]:
+    """Yield how often another worker continued the run, beside the times when it went on after a question."""
+    resumed = sum(
+        item.state != "open" and (item.state != "cancelled" or bool(item.answered_by)) for item in run.interrupts
+    )
+    lost = run.claims - 1 - resumed
+    if lost > 0 and run.code != "cancelled":
+        text = f"The worker of the run stopped {counted(lost, 'time')} in the middle of it, and another one continued."
+        yield Repetition("run", None, lost, text, [])
+
+
+def degraded(facts: RunFacts) -> Iterator[DegradedNote]:
+    """Yield the parts of the answer that are missing, each with its failed task, or with a reason of its own."""
+    failed = {task.text: task.place for task in reversed(facts.failed()) if not task.star}
+    for part, reason in facts.degraded.items():
+        why = f", because task {failed[part]} failed" if part in failed else f": {said(reason, 400)}"
+        yield DegradedNote(part, reason, f"{said(part, 160)} was not answered{why}.")
+
+
+def _queued(run: RunDocument, now: datetime) -> Iterator[Wait]:
+    seconds = ((run.started_at or run.ended_at or now) - run.created_at).total_seconds()
+    if seconds >= _QUEUE_SECONDS:
+        is_open = not run.started_at and not run.ended_at
+        until = " before a worker began it" if run.started_at else ", and no worker began it"
+        text = f"The run {'has waited' if is_open else 'waited'} {duration(seconds)} in the queue{until}."
+        yield Wait("queue", "open" if is_open else "over", round(seconds, 3), text, [])
+
+
+def _wait(run: RunDocument, item: RunInterrupt, now: datetime) -> Wait:
+    begin = item.createdAt or run.created_at
+    over = item.answered_at or (now if item.state == "open" else item.expiresAt)
+    seconds = max(0.0, (over - begin).total_seconds())
+    end = {
+        "open": f"; nobody has given it yet, and it expires at {moment(item.expiresAt)}",
+        "resolved": f", until {item.answered_by or 'somebody'} answered",
+        "cancelled": ", until the question was declined" if item.answered_by else ", until the run was ended",
+        "expired": f", and nobody answered until {moment(item.expiresAt)}",
+    }[item.state]
+    has = "has waited" if item.state == "open" else "waited"
+    what = f"{_WAITED_FOR[item.kind]}{f' of {item.call["name"]}' if item.call else ''}"
+    at = f" ({item.path})" if item.path else ""
+    text = f"The run {has} {duration(seconds)} for {what}{at}{end}."
+    return Wait(item.kind, item.state, round(seconds, 3), text, [event(item.seq)] if item.seq else [])
+
+
+def cost(facts: RunFacts, now: datetime) -> Cost:
+    """Return what the run cost, in all and by agent; without a result, as far as its rows tell."""
+    run, models = facts.document, list(facts.document.model_calls())
+    by_agent = _by_agent(facts, models)
+    tokens, read = sum(call.tokens for call in models), sum(call.input_tokens for call in models)
+    so_far = (tokens, read, tokens - read, len(models), sum(one.tool_calls for one in by_agent))
+    names = ("tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls")
+    usage: Mapping[str, Any] = (run.result or {}).get("usage") or dict(zip(names, so_far, strict=True))
+    numbers = {name: int(usage.get(name) or 0) for name in names}
+    seconds = ((run.ended_at or now) - run.created_at).total_seconds()
+    most = by_agent[0] if by_agent and by_agent[0].tokens else None
+    by = f" Most of the tokens were used by {most.agent}: {most.tokens:,}." if most else ""
+    calls = f"{counted(numbers['model_calls'], 'model call')} and {counted(numbers['tool_calls'], 'tool call')}"
+    text = f"{numbers['tokens']:,} tokens in {calls}, in {duration(seconds)}.{by}"
+    estimated = bool(usage.get("estimated"))
+    return Cost(text=text, seconds=round(seconds, 3), estimated=estimated, by_agent=by_agent, **numbers)
+
+
+def _by_agent(facts: RunFacts, models: Sequence[ModelCall]) -> list[AgentCost]:
+    costs: defaultdict[str, AgentCost] = defaultdict(lambda: AgentCost("", 0, 0, 0, 0.0))
+    for call in models:
+        cost = costs[name := _owner(facts, call.path)]
+        costs[name] = replace(cost, agent=name, tokens=cost.tokens + call.tokens, model_calls=cost.model_calls + 1)
+    for task in facts.document.tasks:
+        for call in task.calls:
+            cost = costs[name := task.agent]
+            seconds = round(cost.tool_seconds + (call.ms or 0.0) / 1000, 3)
+            costs[name] = replace(cost, agent=name, tool_calls=cost.tool_calls + 1, tool_seconds=seconds)
+    return sorted(costs.values(), key=lambda one: -one.tokens)
+
+
+def _owner(facts: RunFacts, path: str) -> str:
+    """Return who asks a model at a path: an agent, the reviewer, the supervisor or the final answer."""
+    place = without_numbers(path)
+    nodes = place.split("/")[-2:]
+    if path.endswith(REVIEWS):
+        return "the reviewer"
+    if place not in facts.tries and nodes[0] in _NODES:
+        return _NODES[nodes[0]]
+    tries = facts.tries.get(place) or facts.tries.get(place.rpartition("/")[0]) or ()
+    return tries[-1].agent if tries else path or "the run"

@@ -1,183 +1,146 @@
 """The published shape of an explanation. Fields may be added, never removed; codes may be added."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from brain.explanation.rules.incident import CauseCode, RefKind
+from starling.core.run_document.document import InterruptKind, Pruned, TaskStatus
 from starling.core.run_status import RunStatus
 
-_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_WRONG = (
-    'Agent mcp_agent_weather called weather.forecast with {"city":"Limaa"} in task t1 (“The weather in Lima”); the '
-    "tool refused these arguments: “There is no city 'Limaa'.”."
-)
-_CAUSE: dict[str, Any] = {
-    "code": "wrong_argument",
-    "text": _WRONG,
-    "refs": [{"kind": "task", "id": "t1"}, {"kind": "call", "id": "t1.0.0"}, {"kind": "event", "id": "6"}],
-    "task": "t1",
-}
-EXAMPLE: Final[dict[str, Any]] = {
-    "run_id": _ID,
-    "status": "failed",
-    "cause": _CAUSE,
-    "causes": [_CAUSE],
-    "asked": {
-        "text": "The request was accepted at 2026-11-20 11:12:01 UTC: “What is the weather in Lima?”",
-        "request": "What is the weather in Lima?",
-        "mode": "MODERATE",
-        "channel": "CHAT",
-        "agent": None,
-        "at": "2026-11-20T11:12:01.250000Z",
-    },
-    "planned": {
-        "text": "One version of a plan with 1 task: “One task for the weather.”",
-        "versions": [
-            {
-                "star": "",
-                "version": 1,
-                "why": "One task for the weather.",
-                "tasks": [
-                    {
-                        "path": "t1",
-                        "agent": "mcp_agent_weather",
-                        "task": "The weather in Lima",
-                        "depends_on": [],
-                        "status": "failed",
-                    }
-                ],
-                "refs": [{"kind": "event", "id": "2"}],
-            }
-        ],
-    },
-    "failures": [],
-    "verdicts": [],
-    "passed_over": [],
-    "retried": [],
-    "degraded": [],
-    "waited": [],
-    "cost": {
-        "text": "1,200 tokens in 3 model calls and 3 tool calls, in 2.1 s.",
-        "tokens": 1200,
-        "input_tokens": 1000,
-        "output_tokens": 200,
-        "estimated": False,
-        "model_calls": 3,
-        "tool_calls": 3,
-        "seconds": 2.1,
-        "money": None,
-        "by_agent": [],
-    },
-    "pruned": [],
-}
+type _OfCalls = Literal["call_timed_out", "changed_tool", "degraded_server", "effect_in_doubt", "invalid_result"]
+type _OfAgents = Literal["rejected_result", "tool_failed", "unable_agent", "unknown_tool", "wrong_argument"]
+type _OfPeople = Literal["cancelled_by_user", "expired_approval", "refused_approval", "unanswered_question"]
+type _OfModels = Literal["model_unavailable", "unreadable_model_output"]
+type _OfPlans = Literal["bad_plan_order", "empty_plan", "unknown_agent", "unserved_part"]
+type _OfRules = Literal["agent_unavailable", "not_allowed", "switched_off"]
+type _OfLimits = Literal["deadline_exceeded", "limit_reached", "lost_budget"]
+type _OfFaults = Literal["build_failed", "internal_error", "journal_diverged", "parked_run", "runtime_failed"]
+type _Unknown = Literal["failed_run", "failed_task"]
+type CauseCode = _OfCalls | _OfAgents | _OfPeople | _OfModels | _OfPlans | _OfRules | _OfLimits | _OfFaults | _Unknown
+type ShownStatus = Literal[TaskStatus, "waiting"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Ref(_Part):
+@dataclass(frozen=True, slots=True)
+class Ref:
     """A row that a sentence rests on: the number of a step or an event, the id of a call, the path of a task."""
 
-    kind: RefKind
+    kind: Literal["step", "event", "call", "task"]
     id: str
 
 
-class Cause(_Part):
+@dataclass(frozen=True, slots=True)
+class Cause:
     """What went wrong: a code of a closed set, a sentence, and the rows that show it."""
 
     code: CauseCode
     text: str
-    refs: list[Ref]
+    refs: Sequence[Ref]
     task: str | None = None
 
 
-class Asked(_Part):
+@dataclass(frozen=True, slots=True)
+class LookAt:
+    """Something that the structure of the run does not judge, and that a person may want to read."""
+
+    text: str
+    refs: Sequence[Ref]
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
     """What was asked. `agent` is set where the request went to one agent without a plan."""
 
     text: str
     request: str
     mode: str
     channel: str
-    agent: str | None = None
+    agent: str | None
     at: datetime
 
 
-class PlannedTask(_Part):
-    """A task as this version of the plan had it, and what became of it in the end."""
+@dataclass(frozen=True, slots=True)
+class TaskNote:
+    """A task as a version of the plan had it, and its status in the end."""
 
     path: str
     agent: str
     task: str
-    depends_on: list[str]
-    status: Literal["pending", "running", "waiting", "approved", "failed"]
+    depends_on: Sequence[str]
+    status: ShownStatus
 
 
-class PlanVersion(_Part):
+@dataclass(frozen=True, slots=True)
+class PlanNote:
     """A version of a plan, and why the supervisor made it. `star` is the path of the team, empty for the main star."""
 
     star: str
     version: int
     why: str
-    tasks: list[PlannedTask]
-    refs: list[Ref]
+    tasks: Sequence[TaskNote]
+    refs: Sequence[Ref]
 
 
-class Planned(_Part):
+@dataclass(frozen=True, slots=True)
+class Planned:
     """What was planned and why, over all versions."""
 
     text: str
-    versions: list[PlanVersion]
+    versions: Sequence[PlanNote]
 
 
-class FailureNote(_Part):
-    """A task that failed, or never ran. `followed_from` is the task whose failure it follows from."""
+@dataclass(frozen=True, slots=True)
+class FailureNote:
+    """A task that failed, or never began. `followed_from` is the task whose failure it follows from."""
 
     task: str
     agent: str
     code: str
     text: str
-    followed_from: str | None = None
+    followed_from: str | None
     recovered: bool
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-class VerdictNote(_Part):
-    """A verdict, and the calls that it rested on."""
+@dataclass(frozen=True, slots=True)
+class VerdictNote:
+    """A verdict, and the ids of the calls that it rested on."""
 
     task: str
     attempt: int
     status: Literal["APPROVED", "FIXED", "REJECTED"]
     text: str
-    reasons: list[str]
-    rested_on: list[str]
-    refs: list[Ref]
+    reasons: Sequence[str]
+    rested_on: Sequence[str]
+    refs: Sequence[Ref]
 
 
-class PassedOver(_Part):
-    """An error of a tool that an agent passed over in a result that was approved."""
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A failed call that was not repeated with success, in a result that was approved."""
 
     task: str
     agent: str
     tool: str
     call: str
     text: str
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-class Retry(_Part):
+@dataclass(frozen=True, slots=True)
+class Repetition:
     """What was done more than once: a task, an attempt, a call, a question to a model, or the run on another worker."""
 
     kind: Literal["task", "attempt", "call", "model", "run"]
-    task: str | None = None
+    task: str | None
     count: int
     text: str
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-class DegradedNote(_Part):
+@dataclass(frozen=True, slots=True)
+class DegradedNote:
     """A part of the answer that is missing."""
 
     part: str
@@ -185,18 +148,20 @@ class DegradedNote(_Part):
     text: str
 
 
-class Wait(_Part):
+@dataclass(frozen=True, slots=True)
+class Wait:
     """What the run waited for: a person, the queue. `seconds` is the time so far where it still waits."""
 
-    kind: Literal["approval", "clarification", "budget", "in_doubt", "queue"]
+    kind: Literal[InterruptKind, "queue"]
     state: Literal["open", "resolved", "cancelled", "expired", "over"]
     seconds: float
     text: str
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-class AgentCost(_Part):
-    """What an agent, a reviewer, the supervisor or the final answer cost. Times are seconds of tool calls."""
+@dataclass(frozen=True, slots=True)
+class AgentCost:
+    """What an agent, the reviewer, the supervisor or the final answer cost. Times are seconds of tool calls."""
 
     agent: str
     tokens: int
@@ -205,7 +170,8 @@ class AgentCost(_Part):
     tool_seconds: float
 
 
-class Cost(_Part):
+@dataclass(frozen=True, slots=True)
+class Cost:
     """What the run cost. `money` is None: no prices are known."""
 
     text: str
@@ -216,33 +182,30 @@ class Cost(_Part):
     model_calls: int
     tool_calls: int
     seconds: float
+    by_agent: Sequence[AgentCost]
     money: float | None = None
-    by_agent: list[AgentCost]
 
 
-class Missing(_Part):
-    """Rows that are no longer kept, or were not read, and what can't be told without them."""
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The outcome of a run, explained by the structure of its document.
 
-    what: str
-    text: str
-
-
-class Explanation(_Part):
-    """Why a run came to what it came to, from its rows. `cause` is the first of `causes`, the root cause."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+    `cause` is the first of `causes`, None where the run answered everything. `failures` are in the order in which they
+    happened. `look_at` is no cause: it names what structure does not judge.
+    """
 
     run_id: str
     status: RunStatus
-    cause: Cause | None = Field(description="The root cause; null where nothing went wrong.")
-    causes: list[Cause] = Field(description="What went wrong and was not made up for, the root cause first.")
+    cause: Cause | None
+    causes: Sequence[Cause]
+    look_at: Sequence[LookAt]
     asked: Asked
     planned: Planned
-    failures: list[FailureNote] = Field(description="Tasks that failed, in order, with what followed from each.")
-    verdicts: list[VerdictNote]
-    passed_over: list[PassedOver]
-    retried: list[Retry]
-    degraded: list[DegradedNote]
-    waited: list[Wait]
+    failures: Sequence[FailureNote]
+    verdicts: Sequence[VerdictNote]
+    passed_over: Sequence[PassedOver]
+    retried: Sequence[Repetition]
+    degraded: Sequence[DegradedNote]
+    waited: Sequence[Wait]
     cost: Cost
-    pruned: list[Missing]
+    pruned: Sequence[Pruned]

@@ -302,7 +302,7 @@ def _decision_attributes(decision: Decision) -> Attributes:
 def _report_plan(context: RunContext, state: GraphState, decision: Decision, rejected: Sequence[RejectedTask]) -> None:
     """Emit the plan, and record it as a step with the codes of the tasks that are left out of it."""
     left_out = [
-        {"task": item.part[:_TASK_CHARS], "agent": item.agent, "code": item.code, "star": context.path}
+        {"path": context.at(item.task_id), "agent": item.agent, "task": item.part[:_TASK_CHARS], "code": item.code}
         for item in rejected
     ]
     version = state["routing"]["plan_version"]

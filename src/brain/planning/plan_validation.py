@@ -75,7 +75,7 @@ class PlanningContext:
 class RejectedTask:
     """A task of a decision that can't be dispatched.
 
-    `code` is `unknown_agent`, `not_allowed`, `switched_off`, `server_unavailable`, `agent_unavailable`,
+    `code` is `unknown_agent`, `not_granted`, `switched_off`, `server_unavailable`, `agent_unavailable`,
     `outcome_unknown`, `bad_dependency`, `dependency` (of a task that can't be done) or `limit_reached`.
     """
 
@@ -225,7 +225,7 @@ def _obstacle(item: Assignment, wanted: Mapping[str, Assignment], planning: Plan
     card = planning.roster.get(item.agent)
     if card is None:
         exists = planning.all_agents.get(planning.all_agents.resolve(item.agent))
-        return _Obstacle("not_allowed" if exists else "unknown_agent", planning.roster.unknown(item.agent))
+        return _Obstacle("not_granted" if exists else "unknown_agent", planning.roster.unknown(item.agent))
     if card.degraded:
         code = "server_unavailable" if card.server else "agent_unavailable"
         return _Obstacle("switched_off" if card.name in planning.switched_off else code, card.degraded)

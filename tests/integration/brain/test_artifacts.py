@@ -85,7 +85,7 @@ async def test_explanation_of_a_run_says_when_its_artifacts_are_no_longer_kept(
 
     lost = await platform.services.runs.explanations.explain(stream.key)
 
-    assert kept.pruned == []
+    assert kept.pruned == ()
     assert [(one.what, WHOLE in one.text) for one in lost.pruned] == [("artifacts", True)]
 
 

@@ -1,4 +1,4 @@
-"""Explanations of real runs: the rows that runs leave, as the rules of explanations read them."""
+"""Explanations of real runs."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.support.platform import (
     verdict,
 )
 
-APPROVED, REJECTED = verdict("APPROVED"), verdict("REJECTED", "The disk is not what was asked for.")
+APPROVED = verdict("APPROVED")
 
 
 async def explained(platform: Platform, stream: RunStream) -> Explanation:
@@ -37,7 +37,7 @@ async def test_run_without_trouble_has_no_cause(platform: Platform, script: Scri
 
     found = await explained(platform, await platform.ask("How are the disk and the fan?"))
 
-    assert (found.cause, found.causes, found.failures, found.pruned) == (None, [], [], [])
+    assert (found.cause, found.causes, found.failures, found.pruned) == (None, [], [], ())
     assert [(one.task, one.status, one.rested_on) for one in found.verdicts] == [
         ("t1", "APPROVED", ["t1.0.0"]),
         ("t2", "APPROVED", ["t2.0.0"]),
@@ -98,9 +98,11 @@ async def test_run_that_waited_for_approval_has_its_cancellation_as_its_only_cau
     async with opened(servers={"shop": shop}) as platform:
         key = await platform.accept("Change the door.")
         await execute_run(platform, key)
-
+        waiting = await platform.services.runs.explanations.explain(key)
         await platform.services.runs.cancellation.cancel(key)
         found = await platform.services.runs.explanations.explain(key)
 
+    assert (waiting.cause, [one.status for one in waiting.planned.versions[0].tasks]) == (None, ["waiting"])
+    assert "for the approval of shop.change" in waiting.waited[0].text
     assert [one.code for one in found.causes] == ["cancelled_by_user"]
-    assert "while the run waited for the approval of shop.change" in found.causes[0].text
+    assert "It waited for an answer to: " in found.causes[0].text

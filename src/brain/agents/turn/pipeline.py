@@ -123,9 +123,9 @@ class Pipeline:
                 execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
-            late = context.budget.deadline.passed and not isinstance(error, DeadlineExceededError)
-            text = f"{OUT_OF_TIME} {error}" if late else str(error)
-            why = _Reason(text, error.code, unknown=isinstance(error, OutcomeUnknownError))
+            late, unknown = context.budget.deadline.passed, isinstance(error, OutcomeUnknownError)
+            text = f"{OUT_OF_TIME} {error}" if late and not isinstance(error, DeadlineExceededError) else str(error)
+            why = _Reason(text, DeadlineExceededError.code if late and not unknown else error.code, unknown)
         why = replace(why, text=with_refusals(why.text, execution.refused).strip())
         tools = _tools(execution.uses) + _tools_inside(execution.inner)
         failed = _with_uncertain(context, _failed(dispatch, why, attempt, tools), path)

@@ -7,7 +7,6 @@ from functools import partial
 
 from architect.compiler import TeamCompiler
 from architect.repository import TeamRepository
-from brain.explanation.repository import ExplanationRepository
 from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator
 from brain.registry.repository import AgentRepository, StarRepository
@@ -144,7 +143,7 @@ def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunRead
         answering=InterruptService(interrupts),
         cancellation=cancellation,
         documents=documents,
-        explanations=RunExplanations(ExplanationRepository(engine)),
+        explanations=RunExplanations(documents),
         feedback=feedback,
         interrupts=interrupts,
         leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),

@@ -147,6 +147,7 @@ class RunDocumentBuilder:
             tasks=tuple(tasks),
             decisions=tuple(steps.decisions),
             left_out=tuple(steps.left_out),
+            claims=run.claims,
             notices=tuple(self._notices),
             builds=tuple(self._builds),
             logs=tuple(self._logs),

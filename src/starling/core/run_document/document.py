@@ -159,16 +159,23 @@ class PlanVersion:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutTask:
-    """A task that a supervisor decided on and that could not be planned; `code` says why, `star` is as in TaskRecord.
+    """A task that a supervisor decided on and that could not be planned; `code` says why.
 
-    `code` is `unknown_agent`, `not_allowed`, `switched_off`, `server_unavailable`, `agent_unavailable`,
-    `outcome_unknown`, `bad_dependency`, `dependency` or `limit_reached`.
+    `path` is as in TaskRecord, `version` that of the plan that it was decided with. `code` is `unknown_agent`,
+    `not_granted`, `switched_off`, `server_unavailable`, `agent_unavailable`, `outcome_unknown`, `bad_dependency`,
+    `dependency` (of a task that could not be planned) or `limit_reached`.
     """
 
-    task: str
+    path: str
     agent: str
+    task: str
     code: str
-    star: str
+    version: int
+
+    @property
+    def star(self) -> str:
+        """The path of its team, or empty."""
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +257,10 @@ class RunDocument:
     """Everything that is known of a run.
 
     `events` is the number of the latest event. `result` is the RunResult as JSON, None until the run has ended.
-    `interrupts` has the open
-    ones, and those that were answered as long as they are kept. `decisions` are the model calls of supervisors and of
-    final answers.
+    `interrupts` has the open ones, and those that were answered as long as they are kept. `decisions` are the model
+    calls of supervisors and of final answers, `left_out` the tasks that were decided on and could not be planned.
     `builds` are the events of teams that it designed, checked, proved and published, `logs` the first 200 events
-    `tool_log`. Parts that were
-    not asked for are empty.
+    `tool_log`. `claims` is how often a worker took the run. Parts that were not asked for are empty.
     """
 
     run_id: str
@@ -280,6 +285,7 @@ class RunDocument:
     tasks: Sequence[TaskRecord] = ()
     decisions: Sequence[ModelCall] = ()
     left_out: Sequence[LeftOutTask] = ()
+    claims: int = 0
     notices: Sequence[Notice] = ()
     builds: Sequence[Mapping[str, Any]] = ()
     logs: Sequence[Mapping[str, Any]] = ()

@@ -15,6 +15,7 @@ class RunRow:
     """The row of a run.
 
     `events` is the number of its last event; events up to number `trimmed`, and all steps then, were pruned.
+    `claims` is how often a worker took it.
     """
 
     run_id: str
@@ -29,6 +30,7 @@ class RunRow:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     events: int = 0
+    claims: int = 0
     trimmed: int = 0
     result: Mapping[str, Any] | None = None
     why: RunFailure | None = None

@@ -36,7 +36,8 @@ class ReadSteps:
             path = str(step.metadata.get("path") or "")
             owner = next((path.removesuffix(end) for end in REVIEWS if path.endswith(end)), path)
             if step.type == "plan":
-                self.left_out += [LeftOutTask(**one) for one in step.metadata.get("left_out") or ()]
+                version = step.metadata["version"]
+                self.left_out += [LeftOutTask(**one, version=version) for one in step.metadata.get("left_out") or ()]
             elif step.type == "tool_call":
                 self.by_call[str(step.metadata.get("call_id"))] = step
             if owner in self.attempts:

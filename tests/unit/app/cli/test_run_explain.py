@@ -9,7 +9,8 @@ from starling.app.cli.run.explain import explanation_parts, headline, no_cause, 
 
 def explanation(status: str = "succeeded", *pruned: str, **parts: Any) -> dict[str, Any]:
     told: dict[str, Any] = {
-        name: [] for name in ("causes", "failures", "verdicts", "passed_over", "retried", "degraded", "waited")
+        name: []
+        for name in ("causes", "look_at", "failures", "verdicts", "passed_over", "retried", "degraded", "waited")
     }
     missing = [{"what": what, "text": f"No {what}."} for what in pruned]
     texts: dict[str, Any] = {
@@ -23,11 +24,11 @@ def explanation(status: str = "succeeded", *pruned: str, **parts: Any) -> dict[s
 @pytest.mark.parametrize(
     ("document", "line"),
     [
-        (explanation(), "Cause: none. Nothing went wrong that was not made up for."),
-        (explanation("succeeded", "skills"), "Cause: none. Nothing went wrong that was not made up for."),
+        (explanation(), "Cause: none. The run answered everything."),
+        (explanation("succeeded", "skills"), "Cause: none. The run answered everything."),
         (explanation("waiting"), "Cause: none so far."),
-        (explanation("succeeded", "events", "steps"), "Cause: none that can still be told."),
-        (explanation("succeeded", "not_read"), "Cause: none that can still be told."),
+        (explanation("succeeded", "events", "steps"), "Cause: none in the rows that are still kept."),
+        (explanation("succeeded", "not_read"), "Cause: none in the rows that are still kept."),
     ],
 )
 def test_run_without_a_cause_says_how_far_that_is_known(document: dict[str, Any], line: str) -> None:

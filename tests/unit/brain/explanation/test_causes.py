@@ -1,156 +1,409 @@
-"""The root cause of runs, each told by its rows; the stories of runs are in the modules beside."""
+"""Each cause rests on a code, a state or the order of events, and a run that answered everything has none."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from brain.explanation.rules.incident import CauseCode
-from tests.support.run_rows import SHOP, WEATHER, RunStory, Told, planned, story_of_five
-from tests.unit.brain.explanation import (
-    access_stories,
-    call_stories,
-    end_stories,
-    language_stories,
-    plan_stories,
-    skill_stories,
-    sound_stories,
-    verdict_stories,
+from brain.explanation.shape import CauseCode, Explanation
+from tests.support.run_story import BEGAN, RUN, SHOP, WEATHER, WRITER, RunStory, planned
+
+type Told = tuple[str, str | None]
+
+
+def one_task(agent: str = SHOP) -> RunStory:
+    story = RunStory()
+    story.plan(planned("t1", agent, "Order a coat"))
+    return story
+
+
+def two_tasks() -> RunStory:
+    story = RunStory()
+    story.plan(planned("t1", SHOP, "Find the price"), planned("t2", SHOP, "Order it", "t1"))
+    return story
+
+
+def told(found: Explanation) -> list[Told]:
+    assert found.cause == (found.causes[0] if found.causes else None)
+    return [(one.code, one.task) for one in found.causes]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("tool_error", "tool_failed"),
+        ("duplicate", "tool_failed"),
+        ("invalid_arguments", "wrong_argument"),
+        ("secret_in_arguments", "wrong_argument"),
+        ("not_allowed", "unknown_tool"),
+        ("timeout", "call_timed_out"),
+        ("server_unavailable", "degraded_server"),
+        ("memory_limit", "degraded_server"),
+        ("invalid_result", "invalid_result"),
+        ("removed", "changed_tool"),
+        ("quarantined", "changed_tool"),
+        ("switched_off", "switched_off"),
+        ("over_limit", "limit_reached"),
+        ("not_repeated", "effect_in_doubt"),
+        ("not_approved", "refused_approval"),
+        ("a code of later", "tool_failed"),
+    ],
 )
+def test_failed_call_is_the_cause_by_its_code(code: str, cause: str) -> None:
+    story = one_task()
+    call_id = story.fail("t1", "shop.order", "Not done.", code, args={"item": "coat"})
 
-_STORIES = (
-    access_stories,
-    call_stories,
-    end_stories,
-    language_stories,
-    plan_stories,
-    skill_stories,
-    verdict_stories,
+    found = story.explained("failed", "no_result")
+
+    assert told(found) == [(cause, "t1")]
+    assert found.cause
+    assert [name for name in (SHOP, "shop.order", "coat", "t1", code) if name not in found.cause.text] == []
+    assert ("call", call_id) in [(ref.kind, ref.id) for ref in found.cause.refs]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("agent_unavailable", "agent_unavailable"),
+        ("budget_exhausted", "lost_budget"),
+        ("deadline_exceeded", "deadline_exceeded"),
+        ("internal", "internal_error"),
+        ("journal_diverged", "journal_diverged"),
+        ("llm_invalid_response", "unreadable_model_output"),
+        ("llm_timeout", "model_unavailable"),
+        ("llm_connection_error", "model_unavailable"),
+        ("llm_server_error", "model_unavailable"),
+        ("outcome_unknown", "effect_in_doubt"),
+        ("proof_failed", "build_failed"),
+        ("runtime_failed", "runtime_failed"),
+        ("runtime_unavailable", "runtime_failed"),
+        ("unable", "unable_agent"),
+        ("a code of later", "failed_task"),
+    ],
 )
-FAILURES = [failure for stories in _STORIES for failure in stories.FAILURES]
+def test_task_without_a_failed_call_is_explained_by_its_code(code: str, cause: str) -> None:
+    story = one_task()
+    story.start("t1")
+    story.end("t1", "It did not work.", code)
+
+    assert told(story.explained("failed", "no_result")) == [(cause, "t1")]
 
 
-def test_every_cause_is_the_root_cause_of_a_run() -> None:
-    assert {code for code, _ in FAILURES} == set(get_args(CauseCode.__value__))
-
-
-@pytest.mark.parametrize(("code", "told"), FAILURES, ids=[told.__name__ for _, told in FAILURES])
-def test_run_names_its_root_cause_first(code: str, told: Told) -> None:
-    found = told()
-
-    assert found.cause is not None
-    assert found.cause.code == code, [(one.code, one.text) for one in found.causes]
-    assert found.cause == found.causes[0]
-    assert found.cause.refs
-
-
-@pytest.mark.parametrize("told", [*sound_stories.SOUND, *language_stories.SOUND], ids=lambda told: told.__name__)
-def test_run_in_which_everything_was_made_up_for_has_no_cause(told: Told) -> None:
-    assert told().causes == []
-
-
-def test_first_of_two_failures_is_the_cause_and_the_other_one_follows() -> None:
-    story = story_of_five()
-    story.start("t3")
-    story.call("t3", "shop.price", {"item": "coat"}, "shop did not answer.", "timeout")
-    story.end("t3", "shop did not answer.", "timeout")
-    story.plan(planned("t6", WEATHER, "How warm is it in Rome?"), version=2)
-    story.start("t6")
-    story.call("t6", "weather.now", {"city": "Rom"}, "There is no city Rom.", "tool_error")
-    story.end("t6", "There is no city Rom.", "tool_error")
-
-    found = story.explained()
-
-    assert [(one.code, one.task) for one in found.causes] == [("degraded_server", "t3"), ("wrong_argument", "t6")]
-
-
-def test_cause_in_a_team_follows_the_member_that_failed() -> None:
-    assert [(one.code, one.task) for one in end_stories.member_that_fails().causes] == [
-        ("failed_team_member", "t1/t1"),
-        ("wrong_argument", "t1/t1"),
-    ]
-
-
-def test_run_without_a_task_has_one_cause_for_each_part_that_no_agent_can_do() -> None:
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("unknown_agent", "unknown_agent"),
+        ("not_granted", "not_allowed"),
+        ("switched_off", "switched_off"),
+        ("server_unavailable", "degraded_server"),
+        ("agent_unavailable", "agent_unavailable"),
+        ("outcome_unknown", "effect_in_doubt"),
+        ("bad_dependency", "bad_plan_order"),
+        ("limit_reached", "limit_reached"),
+    ],
+)
+def test_task_that_could_not_be_planned_is_explained_by_its_code(code: str, cause: str) -> None:
     story = RunStory()
     story.plan()
+    story.leave_out("t1", "harbour", "Find a berth", code)
 
-    found = story.explained("failed", "no_result", degraded=[{"part": "Fly", "reason": "No agent can fly."}])
+    found = story.explained("failed", "no_result")
 
-    assert [one.code for one in found.causes] == ["unmet_tool"]
+    assert told(found) == [(cause, "t1")]
+    assert found.cause
+    assert "harbour" in found.cause.text
 
 
-def test_run_that_was_cancelled_while_it_waited_has_that_as_its_only_cause() -> None:
-    story = RunStory()
-    story.plan(planned("t1", "buyers", "Buy a coat"), planned("t2", WEATHER, "How warm is it?"))
-    story.start("t2")
-    story.call("t2", "weather.now", {}, "weather did not answer.", "timeout")
-    story.end("t2", "weather did not answer.", "timeout")
+@pytest.mark.parametrize(
+    ("status", "code", "cause"),
+    [
+        ("cancelled", "cancelled", "cancelled_by_user"),
+        ("parked", "parked", "parked_run"),
+        ("budget_exhausted", "budget_exhausted", "lost_budget"),
+        ("failed", "deadline_exceeded", "deadline_exceeded"),
+        ("failed", "recursion_limit", "limit_reached"),
+        ("failed", "internal", "internal_error"),
+        ("failed", "journal_diverged", "journal_diverged"),
+        ("failed", "runtime_unavailable", "runtime_failed"),
+    ],
+)
+def test_end_from_outside_is_the_only_cause_of_what_it_cut_off(status: str, code: str, cause: str) -> None:
+    story = two_tasks()
     story.start("t1")
-    story.plan(planned("t1", SHOP, "Order the coat"), star="t1")
-    story.start("t1/t1")
-    asked = {"name": "shop.order", "call_id": story.begin_call("t1/t1", "shop.order", {"item": "coat"})}
-    story.ask("approval", "cancelled", "t1/t1", call=asked)
-    story.event("tool_result", **asked, result="The run was cancelled. The call was cut off.", status="failed")
-    story.end("t1/t1", "The run was cancelled.", "cancelled")
-    story.end("t1", "The run was cancelled.", "cancelled")
+    story.begin_call("t1", "shop.price")
+    story.end("t1", "It was cut off.", code)
 
-    found = story.explained("cancelled", "cancelled")
+    found = story.explained(status, code)
 
-    assert [(one.code, one.task) for one in found.causes] == [("cancelled_by_user", None), ("degraded_server", "t2")]
-    assert found.causes[0].text == (
-        "The run was cancelled, 13.0 s after it was accepted. It cut off task t1 (“Buy a coat”) of agent buyers, while "
-        "the run waited for the approval of shop.order. "
-        "Before that, task t2 (“How warm is it?”) of agent mcp_agent_weather had failed."
-    )
-    assert {one.task: one.code for one in found.failures} == {
-        "t2": "degraded_server",
-        "t1/t1": "cancelled_by_user",
-        "t1": "cancelled_by_user",
-    }
+    assert told(found) == [(cause, None)]
+    assert found.cause
+    assert "task t1" in found.cause.text
 
 
-def test_quotations_in_a_sentence_use_single_marks_inside_and_values_are_quoted_as_texts_are() -> None:
-    story = story_of_five()
-    story.start("t3")
-    story.call("t3", "shop.price", {"item": "Ann's"}, "The clerk says: “We have no 'Ann's'.”", "tool_error")
-    story.end("t3", "no price", "tool_error")
-
-    cause = story.explained().cause
-
-    assert cause is not None
-    assert "“The clerk says: ‘We have no 'Ann's'.’”. item=“Ann's” is neither" in cause.text
+def unanswered(kind: str, state: str) -> RunStory:
+    story = RunStory()
+    story.ask(kind, state, message="Which coat?")
+    story.plan()
+    return story
 
 
-def test_words_that_a_task_lacked_are_shown_as_the_other_task_writes_them() -> None:
-    cause = plan_stories.text_that_lacks_a_later_result().cause
-
-    assert cause is not None
-    assert cause.text.endswith("and t2 delivers sales, figures.")
-
-
-def test_reason_that_each_attempt_was_rejected_for_is_told_once() -> None:
-    cause = call_stories.price_instead_of_an_order().cause
-
-    assert cause is not None
-    assert cause.text.endswith("The reviewer rejected the result: “It says what the coat costs”.")
+def fault_of_the_supervisor() -> RunStory:
+    story = RunStory()
+    story.warn("llm_timeout")
+    return story
 
 
-def test_text_of_a_lost_budget_says_who_used_it() -> None:
-    story = story_of_five()
-    story.model("supervisor/1", 900)
-    story.model("t1", 100)
-    story.start("t3")
-    story.end("t3", "The token budget of the run is used up: 1000 of 1000 tokens.", "budget_exhausted")
-
-    cause = story.explained().cause
-
-    assert cause is not None
-    assert cause.text.endswith("1000 tokens”. Most of it was used by the supervisor: 900 of 1,000 tokens.")
+def replanning_without_a_model() -> RunStory:
+    story = two_tasks()
+    story.fail("t1", "shop.price", "No.", "tool_error")
+    story.warn("llm_server_error")
+    return story
 
 
-def test_text_of_a_cause_names_agent_tool_task_and_reason() -> None:
-    cause = call_stories.unknown_value().cause
+def second_answer_refused() -> RunStory:
+    story = one_task()
+    story.start("t1")
+    story.call("t1", "shop.order", "The arguments aren't JSON.", "invalid_arguments")
+    story.write("t1", "", malformed=[0])
+    story.end("t1", "The arguments aren't JSON.", "invalid_arguments")
+    return story
 
-    assert cause is not None
-    assert all(part in cause.text for part in (SHOP, "shop.price", "task t3", "We sell nothing named cote"))
-    assert [(ref.kind, ref.id) for ref in cause.refs[:2]] == [("task", "t3"), ("call", "t3.0.0")]
+
+def call_in_doubt() -> RunStory:
+    story = one_task()
+    story.fail("t1", "shop.order", "No answer came.", "timeout", state="in_doubt")
+    return story
+
+
+def unusable_result() -> RunStory:
+    story = one_task()
+    story.fail("t1", "shop.order", "No price.", "invalid_result", state="unusable")
+    return story
+
+
+def approval(state: str) -> RunStory:
+    story = one_task()
+    story.start("t1")
+    call = {"name": "shop.order", "call_id": "t1.0.0"}
+    story.ask("approval", state, "t1", call=call, expiresAt=BEGAN + timedelta(hours=1), answered_by="Ann")
+    story.call("t1", "shop.order", "It was not approved.", "not_approved")
+    story.end("t1", "It was not approved.", "not_approved")
+    return story
+
+
+def reviewer_against_sound_calls() -> RunStory:
+    story = one_task()
+    for _ in range(3):
+        story.start("t1")
+        story.call("t1", "shop.order", "Ordered 1 coat.")
+        story.verdict("t1", "REJECTED", "That is too few.")
+    story.end("t1", "That is too few.", "rejected")
+    return story
+
+
+def rejected_after_an_error_of_another_tool() -> RunStory:
+    story = one_task()
+    story.start("t1")
+    story.call("t1", "shop.price", "No price.", "tool_error")
+    story.verdict("t1", "REJECTED", "No price.")
+    story.start("t1")
+    story.call("t1", "shop.order", "Ordered 1 coat.")
+    story.verdict("t1", "REJECTED", "Without a price.")
+    story.end("t1", "shop.price failed.", "tool_error")
+    return story
+
+
+def member_of_a_team() -> RunStory:
+    story = one_task("buyers")
+    story.start("t1")
+    story.plan(planned("t1", SHOP, "Buy"), planned("t2", SHOP, "Pay", "t1"), star="t1")
+    story.fail("t1/t1", "shop.order", "Sold out.", "tool_error")
+    story.end("t1", "Sold out.", "tool_error")
+    return story
+
+
+def team_without_its_member() -> RunStory:
+    story = one_task("buyers")
+    story.start("t1")
+    story.plan(star="t1")
+    story.leave_out("t1/t1", SHOP, "Buy", "server_unavailable")
+    story.end("t1", "It is away.", "unable")
+    return story
+
+
+def first_try_then_another_agent() -> RunStory:
+    story = one_task()
+    story.fail("t1", "shop.order", "No answer.", "timeout")
+    story.plan(planned("t1", WRITER, "Order a coat"), version=2)
+    story.start("t1.2")
+    story.end("t1.2", "I can't order.", "unable")
+    return story
+
+
+def trial_of_a_team() -> RunStory:
+    story = one_task("architect")
+    story.start("t1")
+    story.plan(planned("t1", SHOP, "Try it"), star="t1.case1")
+    story.fail("t1.case1/t1", "shop.order", "Sold out.", "tool_error")
+    story.end("t1", "The proof failed.", "proof_failed")
+    return story
+
+
+def doubtful_call_of_an_approved_task() -> RunStory:
+    story = one_task()
+    story.start("t1")
+    story.call("t1", "shop.order", "No answer came.", "timeout", state="in_doubt")
+    story.call("t1", "shop.price", "80")
+    story.end("t1")
+    return story
+
+
+def reader_of_a_deleted_result() -> RunStory:
+    story = one_task()
+    story.fail("t1", "read_artifact", "It was deleted.", "removed")
+    return story
+
+
+@pytest.mark.parametrize(
+    ("story", "end", "causes"),
+    [
+        (fault_of_the_supervisor, ("failed", "llm_timeout"), [("model_unavailable", None)]),
+        (replanning_without_a_model, ("failed", "x"), [("tool_failed", "t1"), ("model_unavailable", None)]),
+        (RunStory, ("failed", "empty_plan"), [("empty_plan", None)]),
+        (RunStory, ("failed", "a code of later"), [("failed_run", None)]),
+        (second_answer_refused, ("failed", "no_result"), [("unreadable_model_output", "t1")]),
+        (call_in_doubt, ("failed", "no_result"), [("effect_in_doubt", "t1")]),
+        (unusable_result, ("failed", "no_result"), [("invalid_result", "t1")]),
+        (lambda: approval("expired"), ("failed", "no_result"), [("expired_approval", "t1")]),
+        (lambda: approval("resolved"), ("failed", "no_result"), [("refused_approval", "t1")]),
+        (lambda: approval("cancelled"), ("failed", "no_result"), [("refused_approval", "t1")]),
+        (reviewer_against_sound_calls, ("failed", "no_result"), [("rejected_result", "t1")]),
+        (rejected_after_an_error_of_another_tool, ("failed", "no_result"), [("rejected_result", "t1")]),
+        (member_of_a_team, ("failed", "no_result"), [("tool_failed", "t1/t1")]),
+        (team_without_its_member, ("failed", "no_result"), [("degraded_server", "t1/t1")]),
+        (first_try_then_another_agent, ("failed", "x"), [("call_timed_out", "t1"), ("unable_agent", "t1")]),
+        (trial_of_a_team, ("failed", "no_result"), [("build_failed", "t1")]),
+        (reader_of_a_deleted_result, ("failed", "no_result"), [("tool_failed", "t1")]),
+    ],
+)
+def test_cause_is_told_by_structure(story: Callable[[], RunStory], end: tuple[str, str], causes: list[Told]) -> None:
+    assert told(story().explained(*end)) == causes
+
+
+@pytest.mark.parametrize(
+    ("story", "cause"),
+    [
+        (RunStory, ("unserved_part", None)),
+        (lambda: unanswered("clarification", "resolved"), ("unserved_part", None)),
+        (lambda: unanswered("clarification", "expired"), ("unanswered_question", None)),
+        (lambda: unanswered("clarification", "cancelled"), ("unanswered_question", None)),
+        (doubtful_call_of_an_approved_task, ("effect_in_doubt", "t1")),
+    ],
+)
+def test_missing_part_without_a_task_is_told_by_what_kept_it_from_one(
+    story: Callable[[], RunStory], cause: Told
+) -> None:
+    missing = [{"part": "Fly", "reason": "No agent can fly."}]
+
+    assert told(story().explained(degraded=missing)) == [cause]
+
+
+def test_first_failure_comes_first_and_what_depends_on_it_follows() -> None:
+    story = RunStory()
+    tasks = [
+        planned("t1", SHOP, "Find the price"),
+        planned("t2", SHOP, "Order it", "t1"),
+        planned("t3", WEATHER, "Look"),
+    ]
+    story.plan(*tasks)
+    story.fail("t3", "weather.now", "No.", "timeout")
+    story.fail("t1", "shop.price", "No.", "tool_error")
+
+    found = story.explained("failed", "no_result")
+
+    assert told(found) == [("call_timed_out", "t3"), ("tool_failed", "t1")]
+    assert [(one.task, one.followed_from) for one in found.failures] == [("t3", None), ("t1", None), ("t2", "t1")]
+    assert "it depends on t1, which failed" in found.failures[-1].text
+
+
+@pytest.mark.parametrize("code", ["limit_reached", "circuit_breaker"])
+def test_limit_that_ended_planning_is_told_after_the_failure_before_it(code: str) -> None:
+    story = two_tasks()
+    story.fail("t1", "shop.price", "No.", "tool_error")
+    story.warn(code)
+
+    assert told(story.explained("failed", "no_result")) == [("tool_failed", "t1"), ("limit_reached", None)]
+
+
+def test_task_that_only_time_kept_from_beginning_is_told() -> None:
+    story = two_tasks()
+    story.done("t1")
+
+    found = story.explained(degraded=[{"part": "Order it", "reason": "The run's time ran out."}])
+
+    assert told(found) == [("deadline_exceeded", "t2")]
+
+
+def corrected_error() -> RunStory:
+    story = one_task()
+    story.start("t1")
+    story.call("t1", "shop.order", "Failed: error 500, not found.", "tool_error")
+    story.call("t1", "shop.order", "Failed: 3 payments, as asked.")
+    story.verdict("t1", "APPROVED")
+    story.end("t1", "Failed: 3 payments")
+    return story
+
+
+def second_attempt() -> RunStory:
+    story = one_task()
+    story.fail("t1", "shop.order", "No.", "timeout")
+    story.plan(planned("t1", SHOP, "Order a coat"), version=2)
+    story.done("t1.2", "shop.order")
+    return story
+
+
+def skipped_task() -> RunStory:
+    story = two_tasks()
+    story.done("t1")
+    return story
+
+
+def answer_without_a_model() -> RunStory:
+    story = one_task()
+    story.done("t1")
+    story.warn("llm_timeout")
+    return story
+
+
+@pytest.mark.parametrize("story", [corrected_error, second_attempt, skipped_task, answer_without_a_model, RunStory])
+def test_run_that_answered_everything_has_no_cause(story: Callable[[], RunStory]) -> None:
+    assert told(story().explained()) == []
+
+
+def test_run_that_goes_on_is_explained_as_far_as_it_is() -> None:
+    story = two_tasks()
+    story.fail("t1", "shop.price", "No.", "tool_error")
+
+    assert told(story.explained("running")) == [("tool_failed", "t1")]
+
+
+def test_pruned_run_is_explained_by_the_missing_parts_of_its_answer() -> None:
+    story = RunStory(run=replace(RUN, trimmed=9))
+    parts = [{"part": "Order it", "reason": "shop.order failed."}, {"part": "Fly", "reason": "No agent can fly."}]
+
+    found = story.explained("failed", "no_result", degraded=parts)
+
+    assert told(found) == [("failed_task", None), ("failed_task", None)]
+    assert "shop.order failed" in found.causes[0].text
+    assert found.pruned[0].what == "events"
+
+
+def test_guide_has_every_code_of_a_cause() -> None:
+    codes = {code for group in get_args(CauseCode.__value__) for code in get_args(group.__value__)}
+    guide = (Path(__file__).parents[4] / "docs/guides/explaining-runs.md").read_text()
+
+    assert "tool_failed" in codes
+    assert {code for code in codes if f"`{code}`" not in guide} == set()

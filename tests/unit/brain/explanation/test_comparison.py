@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from brain.explanation.comparison import compare
-from brain.explanation.rows import RunRows
-from tests.support.run_rows import RUN, RunStory, planned
-
-OTHER = replace(RUN, id="018f0000-0000-7000-8000-000000000002")
+from starling.core.run_document.document import RunDocument
+from tests.support.run_story import RUN, RunStory, planned
 
 PARTS = {
     "request": ("request", "request"),
@@ -24,27 +22,27 @@ def looked(city: str, *, verdict: str = "APPROVED", text: str = "18 degrees") ->
     story = RunStory()
     story.plan(planned("t1", "mcp_agent_weather", "How warm is it in Lima?"))
     story.start("t1")
-    story.call("t1", "weather.now", {"city": city}, text)
+    story.call("t1", "weather.now", text, args={"city": city})
     story.verdict("t1", verdict)
     story.end("t1", text, "" if verdict == "APPROVED" else "rejected")
     return story
 
 
-def told(first: RunRows, second: RunRows) -> tuple[str, str] | None:
+def told(first: RunDocument, second: RunDocument) -> tuple[str, str] | None:
     """The kind and the place of the first difference."""
     found = compare(first, second).first_difference
     return (found.kind, found.place) if found else None
 
 
 def test_equal_runs_do_not_differ() -> None:
-    found = compare(looked("Lima").rows(), replace(looked("Lima").rows(), run=replace(looked("Lima").rows().run)))
+    found = compare(looked("Lima").document(), looked("Lima").document())
 
     assert (found.first_difference, found.differences, found.same_request) == (None, [], True)
     assert {part.kind for part in found.parts} >= {"request", "epoch", "plan", "call", "verdict", "task", "end"}
 
 
 def test_first_difference_comes_first_and_its_consequences_after_it() -> None:
-    found = compare(looked("Lima").rows(), looked("Rome", verdict="REJECTED").rows("failed", "no_result"))
+    found = compare(looked("Lima").document(), looked("Rome", verdict="REJECTED").document("failed", "no_result"))
 
     assert [(part.kind, part.place) for part in found.differences][:4] == [
         ("call", "t1, attempt 1, call 1"),
@@ -58,10 +56,10 @@ def test_first_difference_comes_first_and_its_consequences_after_it() -> None:
 
 
 def test_runs_of_different_requests_are_said_to_be_so() -> None:
-    second = looked("Lima").rows()
-    second = replace(second, run=replace(second.run, input="Something else."))
+    second = looked("Lima").document()
+    second = replace(second, input="Something else.")
 
-    found = compare(looked("Lima").rows(), second)
+    found = compare(looked("Lima").document(), second)
 
     assert (found.same_request, found.text.startswith("The requests of the runs differ.")) == (False, True)
 
@@ -70,17 +68,16 @@ def test_other_epoch_and_other_wording_of_a_prompt_are_differences() -> None:
     first, second = looked("Lima"), looked("Lima")
     first.model("t1", 10, prompt={"name": "specialist", "hash": "aa" * 32, "source": "file", "version": "1"})
     second.model("t1", 10, prompt={"name": "specialist", "hash": "bb" * 32, "source": "langfuse", "version": "7"})
-    other = second.rows()
 
-    assert told(first.rows(), second.rows()) == ("prompt", "specialist")
-    assert told(first.rows(), replace(other, run=replace(OTHER, epoch=2))) == ("epoch", "epoch")
+    assert told(first.document(), second.document()) == ("prompt", "specialist")
+    assert told(first.document(), replace(second.document(), epoch=2)) == ("epoch", "epoch")
 
 
 def test_prompt_that_only_one_run_used_is_told_last() -> None:
     first, second = looked("Lima"), looked("Rome")
     second.model("qa/1", 10, prompt={"name": "qa", "hash": "cc" * 32, "source": "local"})
 
-    found = compare(first.rows(), second.rows())
+    found = compare(first.document(), second.document())
 
     assert [(part.kind, part.place) for part in (found.differences[0], found.differences[-1])] == [
         ("call", "t1, attempt 1, call 1"),
@@ -92,12 +89,12 @@ def test_call_that_only_one_run_made_stands_where_it_was_made() -> None:
     first, second = looked("Lima"), RunStory()
     second.plan(planned("t1", "mcp_agent_weather", "How warm is it in Lima?"))
     second.start("t1")
-    second.call("t1", "weather.now", {"city": "Lima"}, "18 degrees")
-    second.call("t1", "weather.unit", {}, "Celsius")
+    second.call("t1", "weather.now", "18 degrees", args={"city": "Lima"})
+    second.call("t1", "weather.unit", "Celsius")
     second.verdict("t1", "APPROVED")
     second.end("t1", "18 degrees")
 
-    found = compare(first.rows(), second.rows())
+    found = compare(first.document(), second.document())
 
     assert [(part.kind, part.place, part.a is None) for part in found.differences] == [
         ("call", "t1, attempt 1, call 2", True)
@@ -105,26 +102,24 @@ def test_call_that_only_one_run_made_stands_where_it_was_made() -> None:
 
 
 def test_pruned_run_is_said_to_be_so() -> None:
-    rows = looked("Lima").rows()
-    gone = replace(rows, run=replace(rows.run, trimmed=5), events=[])
+    gone = RunStory(run=replace(RUN, trimmed=5)).document()
 
-    assert compare(rows, gone).unread == ["Run B: events 1 to 5 and its steps were deleted by retention."]
+    assert compare(looked("Lima").document(), gone).unread[0] == "Run B: Events 1 to 5 were deleted by retention."
 
 
 @pytest.mark.parametrize("part", ["request", "plan", "call", "verdict", "answer"])
 def test_difference_behind_what_is_shown_of_a_text_is_found_and_shown(part: str) -> None:
-    def rows_with(word: str) -> RunRows:
-        texts = {name: "so " * 1500 + (word if name == part else "same") for name in PARTS}
+    def run_with(word: str) -> RunDocument:
+        texts = {name: "so " * 1200 + (word if name == part else "same") for name in PARTS}
         story = RunStory()
         story.plan(planned("t1", "mcp_agent_weather", texts["plan"]))
         story.start("t1")
-        story.call("t1", "weather.now", {"city": texts["call"]}, "18 degrees")
+        story.call("t1", "weather.now", "18 degrees", args={"city": texts["call"]})
         story.verdict("t1", "APPROVED", texts["verdict"])
         story.end("t1", "18 degrees")
-        rows = story.rows()
-        return replace(rows, run=replace(rows.run, input=texts["request"], result={"reply": texts["answer"]}))
+        return replace(story.document(), input=texts["request"], result={"reply": texts["answer"]})
 
-    found = compare(rows_with("Lima"), rows_with("Rome"))
+    found = compare(run_with("Lima"), run_with("Rome"))
 
     assert [(one.kind, one.place) for one in found.differences] == [PARTS[part]]
     assert found.first_difference

@@ -100,7 +100,7 @@ def test_valid_tasks_are_accepted_unchanged() -> None:
     ("wanted", "code", "reason"),
     [
         (assignment("t1", agent="nobody"), "unknown_agent", "There is no agent 'nobody'."),
-        (assignment("t1", agent="hidden"), "not_allowed", "There is no agent 'hidden'."),
+        (assignment("t1", agent="hidden"), "not_granted", "There is no agent 'hidden'."),
         (assignment("t1", agent="ill"), "server_unavailable", "The server is away."),
         (assignment("t1", agent="off"), "switched_off", "off is switched off: Why."),
         (assignment("t1", "t9"), "bad_dependency", "It depends on t9, which isn't in the plan."),

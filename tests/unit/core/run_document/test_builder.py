@@ -108,7 +108,7 @@ def test_document_without_the_run_is_refused() -> None:
 
 def test_task_that_could_not_be_planned_is_known_from_the_step_of_its_plan() -> None:
     builder = builder_of(STORY)
-    left_out = {"task": "Pack it", "agent": "packer", "code": "unknown_agent", "star": ""}
+    left_out = {"path": "t2", "agent": "packer", "task": "Pack it", "code": "unknown_agent"}
     builder.take(StepRow(1, "plan", {"version": 1, "left_out": [left_out]}), _BEGIN)
 
-    assert builder.document().left_out == (LeftOutTask("Pack it", "packer", "unknown_agent", ""),)
+    assert builder.document().left_out == (LeftOutTask("t2", "packer", "Pack it", "unknown_agent", 1),)

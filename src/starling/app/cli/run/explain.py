@@ -1,7 +1,6 @@
-"""`starling run explain`: why a run came to what it came to, the cause first."""
+"""`starling run explain`: the outcome of a run, its cause first."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import typer
 
@@ -18,6 +17,7 @@ from starling.core.run_status import RunStatus
 app = typer.Typer(add_completion=False)
 
 _LIST_PARTS = (
+    ("Look at", "look_at"),
     ("Failed", "failures"),
     ("Verdicts", "verdicts"),
     ("Errors that an agent passed over", "passed_over"),
@@ -31,8 +31,8 @@ _OF_CAUSES = {
     "degraded_server": _SERVERS,
     "changed_tool": _SERVERS,
     "switched_off": "`starling switch list` says what is switched off.",
-    "revoked_grant": "`starling key list` shows the keys and what each may call.",
-    "stale_skill": "`starling skill list` shows the skills.",
+    "not_allowed": "`starling key list` shows the keys and what each may call.",
+    "unknown_agent": "`starling agent list` shows the agents.",
     "model_unavailable": "`starling doctor` checks the models.",
 }
 _CAUSES_ARE_IN = ("events", "not_read")
@@ -46,14 +46,19 @@ def explain(
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
-    """Explain a run: what went wrong first, what followed from it, and what it cost. Asks no model."""
+    """Explain the outcome of a run: its cause first, what followed from it, and what it cost. Asks no model."""
     api = connection_of(context).api(tenant)
     document = api.get(f"/v1/runs/{find_run(api, run)}/explanation")
     if as_json:
         print_json(document)
         return
     print_line(headline(document))
-    _print_cause(document, run_reference(document["run_id"], tenant))
+    if cause := document["cause"]:
+        print_line(f"Cause: {cause['code']}", "bold red")
+        print_paragraph(_with_references(cause))
+        print_paragraph(where_to_look(document, run_reference(document["run_id"], tenant)))
+    else:
+        print_line(no_cause(document), "bold green")
     for title, lines in explanation_parts(document):
         print_line(title, "bold")
         for line in lines:
@@ -61,80 +66,60 @@ def explain(
 
 
 def headline(document: Document) -> str:
-    """Return the line that says how the run ended, also where an answer lacks something."""
+    """Return the line that says how the run ended, and how many parts of its answer are missing."""
     missing = len(document["degraded"])
     lacking = f", {counted(missing, 'part')} not answered" if missing else ""
     return f"Run {document['run_id']}: {document['status']}{lacking}"
 
 
-def _print_cause(document: Document, run: str) -> None:
-    cause = document["cause"]
-    if cause is None:
-        print_line(no_cause(document), "bold green")
-        return
-    print_line(f"Cause: {cause['code']}", "bold red")
-    print_paragraph(_with_references(cause))
-    print_paragraph(where_to_look(document, run))
-
-
 def where_to_look(document: Document, run: str) -> str:
     """Return the commands that show the rows of the cause; `run` is how commands name the run."""
     events = [int(ref["id"]) for ref in document["cause"]["refs"] if ref["kind"] == "event"]
-    also = f" {_OF_CAUSES[code]}" if (code := document["cause"]["code"]) in _OF_CAUSES else ""
-    kept = not any(one["what"] == "events" for one in document["pruned"])
-    if not kept or not events:
-        return f"Look at it with `starling run show {run}`.{also}"
+    also = _OF_CAUSES.get(document["cause"]["code"], "")
+    if not events or any(one["what"] == "events" for one in document["pruned"]):
+        return f"Look at it with `starling run show {run}`. {also}".rstrip()
     first = min(events)
-    return (
-        f"Look at it with `starling run show {run} --tree`; `starling run tail {run} --json --after {first - 1}` "
-        f"begins with event {first}.{also}"
-    )
+    rows = f"`starling run tail {run} --json --after {first - 1}` begins with event {first}."
+    return f"Look at it with `starling run show {run} --tree`; {rows} {also}".rstrip()
 
 
 def no_cause(document: Document) -> str:
-    """Return the line in place of a cause: what is open, deleted or not read may hold one."""
+    """Return the line in place of a cause: one may be found later, or in rows that are no longer kept."""
     if not RunStatus(document["status"]).terminal:
         return "Cause: none so far."
     if any(one["what"] in _CAUSES_ARE_IN for one in document["pruned"]):
-        return "Cause: none that can still be told."
-    return "Cause: none. Nothing went wrong that was not made up for."
+        return "Cause: none in the rows that are still kept."
+    return "Cause: none. The run answered everything."
 
 
 def explanation_parts(document: Document) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the parts of an explanation that have content, each with its title, without the first cause."""
-    if others := document["causes"][1:]:
-        yield "Also went wrong", _first([f"{one['code']}: {_with_references(one)}" for one in others])
-    if waiting := [entry for entry in document["waited"] if entry["state"] == "open"]:
-        yield "Waits for", _first([_with_references(entry) for entry in waiting])
-    yield "Asked", [document["asked"]["text"]]
-    yield "Planned", [document["planned"]["text"], *_first(list(_plans(document["planned"]["versions"])))]
-    for title, name in _LIST_PARTS:
-        if entries := [entry for entry in document[name] if entry not in waiting]:
-            yield title, _first([_with_references(entry) for entry in entries])
-    yield "Cost", [document["cost"]["text"]]
+    waiting = [entry for entry in document["waited"] if entry["state"] == "open"]
+    causes = [{**one, "text": f"{one['code']}: {one['text']}"} for one in document["causes"][1:]]
+    planned = [document["planned"], *map(_version, document["planned"]["versions"])]
+    parts = [("Also went wrong", causes), ("Waits for", waiting), ("Asked", [document["asked"]]), ("Planned", planned)]
+    parts += [
+        (title, [entry for entry in document.get(name, ()) if entry not in waiting]) for title, name in _LIST_PARTS
+    ]
+    for title, entries in [*parts, ("Cost", [document["cost"]])]:
+        more = f"… and {len(entries) - _SHOWN} more (`--json` has them all)"
+        lines = [*map(_with_references, entries[:_SHOWN]), *([more] if len(entries) > _SHOWN else [])]
+        if lines:
+            yield title, lines
 
 
-def _plans(versions: Sequence[Document]) -> Iterator[str]:
-    """Yield a line for each task of each version of a plan; a version that changed no task is one line."""
-    before: dict[str, Any] = {}
-    for version in versions:
-        team = f" of the team at {version['star']}" if version["star"] else ""
-        named = f"Version {version['version']}{team}"
-        if version["tasks"] and before.get(version["star"]) == version["tasks"]:
-            yield f"{named}: the same tasks. Why: {version['why'] or 'not told'}"
-            continue
-        before[version["star"]] = version["tasks"]
-        for task in version["tasks"]:
-            after = f" after {', '.join(task['depends_on'])}" if task["depends_on"] else ""
-            yield f"{named}: {task['path']} {task['agent']}{after}, {task['status']}: {task['task']}"
+def _version(version: Document) -> Document:
+    """Return a version of a plan as an entry: its tasks in one line."""
+    team = f" of the team at {version['star']}" if version["star"] else ""
+    tasks = (
+        f"{task['path']} {task['agent']}{' after ' if task['depends_on'] else ''}{', '.join(task['depends_on'])} "
+        f"({task['status']}): {task['task']}"
+        for task in version["tasks"]
+    )
+    return {"text": f"Version {version['version']}{team}: {'; '.join(tasks) or version['why']}"}
 
 
-def _with_references(entry: dict[str, Any]) -> str:
+def _with_references(entry: Document) -> str:
     """Return a sentence with the rows that it rests on."""
     refs = ", ".join(f"{ref['kind']} {ref['id']}" for ref in entry.get("refs", ()))
     return f"{entry['text']} [{refs}]" if refs else entry["text"]
-
-
-def _first(lines: list[str]) -> list[str]:
-    more = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], f"… and {more} more (`--json` has them all)"] if more > 0 else lines

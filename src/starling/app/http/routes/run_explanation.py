@@ -1,4 +1,4 @@
-"""Explain a run, and compare two runs."""
+"""The outcome of a run explained, and how a run differs from another one."""
 
 from uuid import UUID
 
@@ -13,11 +13,11 @@ from starling.infra.postgres.runs.acceptance import RunKey
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
 
-@router.get("/{run_id}/explanation", summary="Why a run came to what it came to", responses={422: {"model": Problem}})
+@router.get("/{run_id}/explanation", summary="Explain the outcome of a run", responses={422: {"model": Problem}})
 async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> Explanation:
-    """Return what was asked, planned and done, what failed first and why, from the run's rows and without a model.
+    """Return what was asked, planned and done, and the cause of what is missing, by the structure of the run.
 
-    A run that has not ended is explained as far as it is. `pruned` says which rows are no longer kept.
+    No model is asked. A run that has not ended is explained as far as it is. `pruned` says which rows are not kept.
     """
     return await services.runs.explanations.explain(RunKey(caller.tenant, str(run_id)))
 

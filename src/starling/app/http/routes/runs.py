@@ -45,7 +45,7 @@ _PAGE: dict[str, Any] = {
 _OF_PARTS: dict[Part, tuple[str, ...]] = {
     "tasks": ("plans", "tasks", "notices", "builds", "logs"),
     "calls": ("plans", "tasks", "notices", "builds", "logs"),
-    "prompts": ("plans", "tasks", "notices", "builds", "logs", "decisions", "left_out", "prompts"),
+    "prompts": ("plans", "tasks", "notices", "builds", "logs", "decisions", "left_out", "claims", "prompts"),
     "feedback": ("feedback",),
 }
 """The fields of a document that come with each part; the parts complete the calls and the attempts of its tasks."""

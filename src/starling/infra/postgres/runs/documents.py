@@ -197,13 +197,13 @@ class _Reading:
 
 
 async def _row(connection: AsyncConnection, key: RunKey) -> RunRow:
-    columns = [runs.c[name] for name in (*_COLUMNS, "status", "seq")]
+    columns = [runs.c[name] for name in (*_COLUMNS, "status", "seq", "fence")]
     query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
     row = (await connection.execute(query)).mappings().one_or_none()
     if row is None:
         raise NotFoundError("run", key.id)
     known = {name: row[name] for name in _COLUMNS}
-    return RunRow(run_id=key.id, status=RunStatus(row["status"]), events=row["seq"], **known)
+    return RunRow(run_id=key.id, status=RunStatus(row["status"]), events=row["seq"], claims=row["fence"], **known)
 
 
 async def _completed(connection: AsyncConnection, key: RunKey, row: RunRow) -> RunRow:

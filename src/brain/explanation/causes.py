@@ -1,0 +1,335 @@
+"""The causes of a run's outcome, by codes, states and the order of events; none if it answered everything."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from brain.explanation.facts import (
+    RunFacts,
+    call_text,
+    counted,
+    duration,
+    event,
+    is_star_of,
+    moment,
+    said,
+    task_text,
+    uncorrected,
+)
+from brain.explanation.shape import Cause, CauseCode, Ref
+from starling.core.artifacts import READ_ARTIFACT
+from starling.core.run_document.document import Call, LeftOutTask, Notice, TaskRecord
+from starling.core.run_status import RunStatus
+from starling.core.task_paths import is_within, without_numbers
+from starling.core.tool_calls import UNCERTAIN, CallState
+
+type Incident = tuple[int, Cause]
+"""A cause with the number of the event that shows it first."""
+
+type _Meaning = tuple[CauseCode, str]
+
+_DOUBT: Final[_Meaning] = "effect_in_doubt", "it is unknown whether the call was done"
+_SILENT: Final = ("llm_timeout", "llm_connection_error", "llm_server_error", "model_error")
+_NO_TEAM: Final = (
+    *("capability_gap", "conflict", "forbidden", "goal_unclear", "not_found", "proof_failed"),
+    *("quota_exceeded", "team_invalid"),
+)
+_MEANINGS: Final[Mapping[str, _Meaning]] = {
+    # of calls
+    "tool_error": ("tool_failed", "the tool answered with an error"),
+    "invalid_arguments": ("wrong_argument", "the arguments were refused"),
+    "secret_in_arguments": ("wrong_argument", "an argument looks like a key"),
+    "not_allowed": ("unknown_tool", "the agent has no tool of this name that the run may call"),
+    "timeout": ("call_timed_out", "there was no answer in time"),
+    "memory_limit": ("degraded_server", "the server used too much memory and was ended"),
+    "invalid_result": ("invalid_result", "the answer is malformed or violates the tool's output schema"),
+    "removed": ("changed_tool", "the tool is no longer offered as it was when the run began"),
+    "quarantined": ("changed_tool", "the tool is not offered as it was approved"),
+    "over_limit": ("limit_reached", "a limit on tool calls was reached"),
+    "not_approved": ("refused_approval", "the call was not approved"),
+    "not_repeated": ("effect_in_doubt", "an earlier equal call may have been done, so it was not repeated"),
+    "interrupted": _DOUBT,
+    # of calls, of tasks, and of tasks that could not be planned
+    "outcome_unknown": _DOUBT,
+    "server_unavailable": ("degraded_server", "the server could not be used"),
+    "switched_off": ("switched_off", "a kill switch stopped it"),
+    "agent_unavailable": ("agent_unavailable", "the agent could not be used"),
+    "unknown_agent": ("unknown_agent", "there is no such agent"),
+    "not_granted": ("not_allowed", "the key or the mode of the run does not allow this agent"),
+    "bad_dependency": ("bad_plan_order", "it depends on a task that is not in the plan, or on itself"),
+    "limit_reached": ("limit_reached", "the plan had more tasks, or more rounds of tasks, than a run may have"),
+    # of tasks
+    "unable": ("unable_agent", "the agent gave no result"),
+    "llm_invalid_response": ("unreadable_model_output", "the model wrote something that can't be read"),
+    **dict.fromkeys(_SILENT, ("model_unavailable", "no model answered")),
+    "runtime_failed": ("runtime_failed", "the agent runtime failed"),
+    **dict.fromkeys(_NO_TEAM, ("build_failed", "no team was built")),
+}
+"""What the code of a failed call or task means, or of one that could not be planned."""
+
+_ENDS: Final[Mapping[str, _Meaning]] = {
+    "cancelled": ("cancelled_by_user", "it was cancelled"),
+    "parked": ("parked_run", "its workers ended in the middle of it"),
+    "budget_exhausted": ("lost_budget", "its tokens were used up"),
+    "deadline_exceeded": ("deadline_exceeded", "its time ran out"),
+    "recursion_limit": ("limit_reached", "it took as many steps as a run may"),
+    "internal": ("internal_error", "a fault of the platform itself ended it"),
+    "journal_diverged": ("journal_diverged", "after a restart its recorded answers no longer fit"),
+    "runtime_unavailable": ("runtime_failed", "the worker lacks a runtime that it needs"),
+}
+"""What the code of a run or task means that was ended by what is outside of its tasks."""
+
+_CODES: Final = {**_MEANINGS, **_ENDS}
+_MODELS: Final = ("llm_invalid_response", *_SILENT)
+_LIMITS: Final = ("limit_reached", "circuit_breaker")
+
+
+def find_causes(facts: RunFacts) -> list[Cause]:
+    """Return what went wrong and was not made up for: what ended the run first, then in the order of events.
+
+    Of each code and task the first is kept.
+    """
+    document = facts.document
+    if document.status is RunStatus.SUCCEEDED and not facts.degraded:
+        return []
+    ended = list(_end_of_run(facts)) if facts.ended else []
+    found = [*ended, *sorted(_incidents(facts, ended), key=lambda one: one[0])]
+    if any(one.what == "events" for one in document.pruned):  # only the result of the run is left
+        lacking = [(part, said(reason)) for part, reason in facts.degraded.items()]
+        texts = [f"The part {said(part, 120)} was not answered: {reason}." for part, reason in lacking]
+        found = [*ended, *((document.events, Cause("failed_task", text, [])) for text in texts)]
+    if not found and facts.ended:
+        named = f" with the code {document.code}" if document.code else ""
+        text = f"The run ended as {document.status}{named}: {said(_reply(facts))}."
+        found = [(document.events, Cause("failed_run", text, [event(document.events)]))]
+    first: dict[tuple[str, str | None, str], Cause] = {}
+    for _, cause in found:
+        first.setdefault(
+            (cause.code, cause.task, "" if cause.task or cause.code == "limit_reached" else cause.text), cause
+        )
+    return list(first.values())
+
+
+def _end_of_run(facts: RunFacts) -> Iterator[Incident]:
+    """Yield why the run ended where no task ended it: it was cancelled, or its time, tokens or steps were used up."""
+    run = facts.document
+    if run.code not in _ENDS:
+        return
+    code, what = _ENDS[run.code]
+    after = (
+        f", {duration((run.ended_at - run.created_at).total_seconds())} after it was accepted" if run.ended_at else ""
+    )
+    cut = ", ".join(f"{task_text(task)} of agent {task.agent}" for task in facts.main_tasks if _is_cut_off(facts, task))
+    withdrawn = [item for item in run.interrupts if item.state == "cancelled" and item.answered_by is None]
+    refused = [item for item in run.interrupts if item.kind == "budget" and item.state != "resolved"]
+    parts = [f"The run ended early{after}: {what} ({run.code})."]
+    parts += [f"It cut off {cut}."] if cut else []
+    parts += [f"It waited for an answer to: {said(item.message, 120)}." for item in withdrawn[:3]]
+    parts += [f"{item.reason.rstrip('.')}; the question for more tokens is {item.state}." for item in refused[:1]]
+    parts += [f"The message was {said(run.why.message)}."] if run.why else []
+    refs = [event(item.seq) for item in (*refused, *withdrawn) if item.seq] or [event(run.events)]
+    yield run.events, Cause(code, " ".join(parts), refs)
+
+
+def _is_cut_off(facts: RunFacts, task: TaskRecord) -> bool:
+    """Whether the end of the run ended a task."""
+    by_end = task.status == "failed" and task.code == facts.document.code and task.code in _ENDS
+    return facts.ended and (by_end or task.status == "running")
+
+
+def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]:
+    for task in facts.failed():
+        if not task.star and not _is_cut_off(facts, task):
+            yield from task_causes(facts, task)
+    if not facts.ended:
+        return
+    tried = {task.text for task in facts.main_tasks if task.status != "approved"}
+    parts = {text: reason for text, reason in facts.degraded.items() if text not in tried}
+    left_out = {item.task: item for item in facts.document.left_out if not item.star and item.task in parts}
+    yield from _left_out(facts, list(left_out.values()))
+    doubtful = list(_doubtful_calls(facts))
+    yield from doubtful
+    rest = [text for text in parts if text not in left_out]
+    for text in rest[: len(rest) - len(doubtful)]:  # those about doubtful calls come last
+        yield _unserved(facts, text, parts[text])
+    undecided = list(_undecided(facts))
+    yield from undecided
+    yield from () if ended or undecided else _unreached(facts)
+
+
+def task_causes(facts: RunFacts, task: TaskRecord) -> Iterator[Incident]:
+    """Yield why each failed try of a task failed; of a team's task, why its members failed or could not be used."""
+    for one in (one for one in facts.tries[task.place] if one.status == "failed"):
+        members = [other for other in facts.members(one) if other.status == "failed"]
+        left_out = [item for item in facts.document.left_out if is_star_of(item.star, one)]
+        if (members or left_out) and not _rejections(one):
+            for member in members:
+                yield from task_causes(facts, member)
+            yield from _left_out(facts, left_out)
+        else:
+            yield _cause(facts, one)
+
+
+def _left_out(facts: RunFacts, items: Sequence[LeftOutTask]) -> Iterator[Incident]:
+    """Yield why tasks that a supervisor decided on could not be planned."""
+    plans = {(plan.star, plan.version): plan.seq for plan in facts.document.plans}
+    for item in items:
+        if item.code != "dependency":  # it follows from another one
+            seq, place = plans.get((item.star, item.version), 0), without_numbers(item.path)
+            code, what = _MEANINGS[item.code]
+            reason = facts.degraded.get(item.task, "")
+            more = f", {said(reason)}" if reason and item.code not in ("unknown_agent", "not_granted") else ""
+            text = f"Task {place} ({said(item.task, 100)}) was not given to agent {item.agent}: {what}{more}."
+            yield seq, Cause(code, text, [event(seq)], place)
+
+
+def _cause(facts: RunFacts, task: TaskRecord) -> Incident:
+    """Return why a try of a task failed: a doubtful call, its reviewer, a failed call, else the code of its failure."""
+    calls = uncorrected(list(task.calls))
+    call = next((call for call in calls if call.code == task.code), calls[0] if calls else None)
+    code = task.code or (call.code if call else "")
+    if doubtful := _doubtful(facts, task, call):
+        return _of_call(task, doubtful, _DOUBT)
+    last = task.attempts[-1].calls if task.attempts else ()
+    if (verdicts := _rejections(task)) and (call is None or (last and not any(one.failed for one in last))):
+        return _rejected(task, verdicts)
+    if call and (code == call.code or code not in _CODES):
+        if code == "not_approved":
+            return _of_call(task, call, *_approval(facts, call))
+        if call.malformed and code == "invalid_arguments":
+            return _of_call(task, call, ("unreadable_model_output", "the model wrote arguments that can't be read"))
+        failed: _Meaning = "tool_failed", "the call failed"
+        own = call.name == READ_ARTIFACT  # of the platform: no server offers it
+        return _of_call(task, call, failed if own else _MEANINGS.get(call.code, failed))
+    meaning, what = _CODES.get(code, ("failed_task", "it failed"))
+    models = [one for attempt in task.attempts for one in attempt.model_calls if one.error and code in _MODELS][:5]
+    asked = f" Failed requests: {', '.join(f'{one.model} ({one.error})' for one in models)}." if models else ""
+    text = f"Agent {task.agent} failed at {task_text(task)}: {what}{_named(code)}, {said(task.summary)}.{asked}"
+    refs = [*_task_refs(task), *(Ref("step", str(one.step)) for one in models)]
+    return task.seq, Cause(meaning, text, refs, task.place)
+
+
+def _of_call(task: TaskRecord, call: Call, meaning: _Meaning, refs: Sequence[Ref] = ()) -> Incident:
+    code, what = meaning
+    after = f" after {duration(call.ms / 1000)}" if code == "call_timed_out" and call.ms else ""
+    uncertain = " The call may have been done." if call.state in UNCERTAIN and code != "effect_in_doubt" else ""
+    text = (
+        f"Agent {task.agent} called {call_text(call)} in {task_text(task)}: {what}{after}{_named(call.code)}, "
+        f"{said(call.result)}.{uncertain}"
+    )
+    return call.seq, Cause(code, text, [*_task_refs(task), Ref("call", call.id), event(call.seq), *refs], task.place)
+
+
+def _rejections(task: TaskRecord) -> list[int]:
+    """Return the events of the rejections of a try if its last attempt was rejected, else nothing."""
+    rejected = [one.verdict.seq for one in task.attempts if one.verdict and one.verdict.status == "REJECTED"]
+    verdict = task.attempts[-1].verdict if task.attempts else None
+    return rejected if verdict and verdict.status == "REJECTED" else []
+
+
+def _rejected(task: TaskRecord, verdicts: Sequence[int]) -> Incident:
+    made = len(task.attempts)
+    which = f"all {made} attempts" if len(verdicts) == made > 1 else counted(len(verdicts), "attempt")
+    reasons = dict.fromkeys(reason for one in task.attempts if one.verdict for reason in one.verdict.reasons)
+    text = f"The reviewer rejected {which} of agent {task.agent} at {task_text(task)}: {said(' '.join(reasons))}."
+    refs = [*_task_refs(task), *map(event, verdicts[:3])]
+    return verdicts[0], Cause("rejected_result", text, refs, task.place)
+
+
+def _doubtful(facts: RunFacts, task: TaskRecord, call: Call | None) -> Call | None:
+    """Return a call of a task, or of its team, of which nobody knows whether it was done.
+
+    The server may recognize a repetition of an idempotent call, so that one is not in doubt.
+    """
+    inside = [one for other in facts.document.tasks if is_within(other.path, task.path) for one in other.calls]
+    states = (CallState.IN_DOUBT, CallState.DISPATCHED)
+    found = next((one for one in inside if one.state in states and one.effect == "unsafe" and one.failed), None)
+    return found or (call if call and call.code in ("interrupted", "not_repeated") else None)
+
+
+def _approval(facts: RunFacts, call: Call) -> tuple[_Meaning, list[Ref]]:
+    """Return why a call was not approved, as far as the answer to the question is kept."""
+    asked = [(item, item.call) for item in facts.document.interrupts if item.kind == "approval" and item.call]
+    same = [item for item, about in asked if about["call_id"] == call.id] or [
+        item for item, about in asked if about["name"] == call.name
+    ]
+    item = same[0] if same else None
+    if item is None or item.state == "open":
+        return _MEANINGS["not_approved"], []
+    by = f" by {item.answered_by}" if item.answered_by else ""
+    refused = "refused" if item.state == "resolved" else "withdrawn"
+    meaning: _Meaning = "refused_approval", f"the approval was {refused}{by}"
+    if item.state == "expired":
+        meaning = "expired_approval", f"nobody answered the question for approval until {moment(item.expiresAt)}"
+    return meaning, [event(item.seq)] if item.seq else []
+
+
+def _doubtful_calls(facts: RunFacts) -> Iterator[Incident]:
+    """Yield calls of approved tasks of which nobody knows whether they were done."""
+    for task in (task for task in facts.tasks.values() if task.status == "approved"):
+        done = [(call.name, call.args) for call in task.calls if call.status == "succeeded"]
+        for call in task.calls:
+            if call.state in UNCERTAIN and (call.name, call.args) not in done:
+                yield _of_call(task, call, _DOUBT)
+
+
+def _unserved(facts: RunFacts, part: str, reason: str) -> Incident:
+    """Return a part of the request that the supervisor gave to no agent, perhaps after a question without an answer."""
+    text = f"The supervisor gave the part {said(part, 120)} to no agent: {said(reason)}."
+    seq = max((plan.seq for plan in facts.document.plans if not plan.star), default=facts.document.events)
+    for item in facts.document.interrupts:
+        if item.kind == "clarification" and item.state in ("cancelled", "expired"):
+            how = "was declined" if item.state == "cancelled" else "was not answered in time"
+            text = f"The question {said(item.message)} {how}. {text}"
+            return seq, Cause("unanswered_question", text, [event(item.seq or seq)])
+    return seq, Cause("unserved_part", text, [event(seq)])
+
+
+def _undecided(facts: RunFacts) -> Iterator[Incident]:
+    """Yield why the supervisor could not decide: no model answered, or with nothing that can be read."""
+    found = model_notices(facts, undecided=True)
+    if found:
+        code, what = _MEANINGS[found[-1].code]
+        text = f"The supervisor could not plan: {what}{_named(found[-1].code)}, {said(found[-1].message)}."
+        yield found[0].seq, Cause(code, text, [event(one.seq) for one in found[:3]])
+    if facts.document.code == "empty_plan":
+        seq = facts.document.events
+        yield seq, Cause("empty_plan", f"The supervisor planned nothing: {said(_reply(facts))}.", [event(seq)])
+
+
+def model_notices(facts: RunFacts, *, undecided: bool) -> list[Notice]:
+    """Return the model failures after the last plan and task: of a last decision, or else of the final answer.
+
+    The supervisor still had to decide if nothing was planned, or nothing since a task failed, and no limit was reached.
+    """
+    plan = max((plan.seq for plan in facts.document.plans if not plan.star), default=0)
+    failed = max((task.seq for task in facts.failed() if not task.star), default=0)
+    ended = max((task.seq for task in facts.main_tasks), default=0)
+    if undecided != (not any(facts.notices(*_LIMITS)) and (failed > plan or not plan)):
+        return []
+    return [one for one in facts.notices(*_MODELS) if one.seq > max(plan, ended)]
+
+
+def _unreached(facts: RunFacts) -> Iterator[Incident]:
+    """Yield the limit at which planning ended, else the tasks that only a lack of time kept from beginning."""
+    limits = list(facts.notices(*_LIMITS))
+    for one in limits:
+        text = f"Planning ended at a limit{_named(one.code)}: {said(one.message)}."
+        yield one.seq, Cause("limit_reached", text, [event(one.seq)])
+    missing = [task for task in facts.main_tasks if task.status == "pending" and task.text in facts.degraded]
+    waiting = [task for task in missing if facts.blocked_by(task) is None]
+    if waiting and not limits:
+        seq, names = facts.document.events, ", ".join(task_text(task) for task in waiting[:5])
+        text = f"The run's time ran out before these tasks could begin: {names}."
+        yield seq, Cause("deadline_exceeded", text, [event(seq)], waiting[0].place)
+
+
+def _reply(facts: RunFacts) -> str:
+    return str((facts.document.result or {}).get("reply", ""))
+
+
+def _named(code: str) -> str:
+    return f" ({code})" if code else ""
+
+
+def _task_refs(task: TaskRecord) -> list[Ref]:
+    return [Ref("task", task.place), *([event(task.seq)] if task.seq else [])]

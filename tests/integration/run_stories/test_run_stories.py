@@ -1,0 +1,97 @@
+"""Runs of ordinary days: an explanation names the true cause of what is missing, and nothing else.
+
+The stories say what a person who watched would call the cause. `CODES` maps those words to the codes of the product.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.run_stories.answered_runs import ANSWERED
+from tests.integration.run_stories.incomplete_runs import INCOMPLETE
+from tests.integration.run_stories.story import Story
+from tests.integration.run_stories.story_runner import Played, open_stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STORIES: Final = (*INCOMPLETE, *ANSWERED)
+CODES: Final[Mapping[str, str]] = {
+    "approval expired": "expired_approval",
+    "approval refused": "refused_approval",
+    "budget used up": "lost_budget",
+    "call in doubt": "effect_in_doubt",
+    "call reached its time limit": "call_timed_out",
+    "cancelled by the caller": "cancelled_by_user",
+    "clarification expired": "unanswered_question",
+    "clarification withdrawn": "unanswered_question",
+    "iteration limit": "limit_reached",
+    "missing grant": "not_allowed",
+    "model answered in no valid form": "unreadable_model_output",
+    "model failed": "model_unavailable",
+    "model reached its time limit": "model_unavailable",
+    "no progress": "limit_reached",
+    "part left out by the plan": "unserved_part",
+    "plan was empty": "empty_plan",
+    "rejected by the review": "rejected_result",
+    "result violated its schema": "invalid_result",
+    "run deadline": "deadline_exceeded",
+    "server unreachable": "degraded_server",
+    "switched off": "switched_off",
+    "tool reported an error": "tool_failed",
+    "unknown agent": "unknown_agent",
+    "unknown tool": "unknown_tool",
+    "wrong arguments": "wrong_argument",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def played(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    """All stories, played on one platform."""
+    async with open_stage(module_database_url, tmp_path_factory.mktemp("stories")) as stage:
+        return await stage.play(STORIES)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+async def test_run_ends_as_its_story_says(played: Mapping[str, Played], story: Story) -> None:
+    run = played[story.name]
+
+    assert run.record["status"] == story.status, run.record
+    assert run.events[-1].type == "done"
+    assert run.explanation_status == 200
+    assert {tool: run.made.get(tool, 0) for tool in story.made} == story.made
+    if story.cause is None:
+        assert run.record["result"]["degraded"] == []
+    else:
+        results = [event.data for event in run.events if event.type == "task_result"]
+        approved = {result["task_id"] for result in results if result["status"] == "approved"}
+        assert approved.isdisjoint(story.cause.tasks)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+async def test_explanation_names_the_true_cause_or_none(played: Mapping[str, Played], story: Story) -> None:
+    explanation = played[story.name].explanation
+    named = [(cause["task"], cause["code"]) for cause in explanation["causes"]]
+
+    assert [cause for cause in named if not is_right(story, *cause)] == []
+    assert bool(named) == (story.cause is not None)
+    assert explanation["cause"] == (explanation["causes"][0] if named else None)
+
+
+async def test_stories_use_known_categories_only() -> None:
+    causes = [story.cause for story in STORIES if story.cause]
+    tasks = {task_id for story in STORIES for task_id in (*story.agents, "t2")}
+    used = {category for item in causes for category in (*item.categories, *item.never)}
+
+    assert used - tasks <= CODES.keys()
+    assert all({*item.categories, *item.tasks}.isdisjoint(item.never) for item in causes)
+
+
+def is_right(story: Story, place: str | None, code: str) -> bool:
+    """Whether a witness of the story would agree with a cause that is named."""
+    if story.cause is None:
+        return False
+    task_id = place.partition(".")[0] if place else None
+    accepted = {CODES[category] for category in story.cause.categories}
+    return task_id in story.cause.tasks and code in accepted
