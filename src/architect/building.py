@@ -16,9 +16,8 @@ from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, Q
 from starling.core.events.build_events import Published
 from starling.core.json import JsonObject
 from starling.core.teams.building import BuildCase, BuildOutcome, BuildRequest, BuildRun
-from starling.core.teams.findings import TeamInvalidError
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 _COMPILED: Final = "compiled"  # the step after which a star is tried

@@ -9,8 +9,7 @@ from starling.core.agents import Persona
 from starling.core.json import digest
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
-from starling.core.teams.findings import TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 
 _CACHED: Final = 1_000

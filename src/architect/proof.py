@@ -19,9 +19,8 @@ from starling.core.errors import LLMInvalidResponse
 from starling.core.events.build_events import MetCriterion, Proof
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
-from starling.core.teams.findings import MOST_FINDINGS, Finding
 from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord, share_met
-from starling.core.teams.spec import Criterion, Example, TeamMember, TeamSpec
+from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 CASES: Final = "cases"

@@ -9,9 +9,8 @@ from architect.proof import CASES
 from architect.team_store import PublishedVersion
 from architect.wording import one_line
 from starling.core.events.build_events import MissingPart
-from starling.core.teams.findings import Finding
 from starling.core.teams.proofs import CaseReport, ProofReport
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.tool_calls import AnswerSource
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote

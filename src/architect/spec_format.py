@@ -14,8 +14,18 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from architect.wording import did_you_mean
 from starling.core.json import Json, canonical
 from starling.core.teams.building import BuildCase
-from starling.core.teams.findings import MOST_FINDINGS, Finding, TeamInvalidError
-from starling.core.teams.spec import Criterion, Example, Fixture, TeamGrants, TeamLimits, TeamMember, TeamSpec
+from starling.core.teams.spec import (
+    MOST_FINDINGS,
+    Criterion,
+    Example,
+    Finding,
+    Fixture,
+    TeamGrants,
+    TeamInvalidError,
+    TeamLimits,
+    TeamMember,
+    TeamSpec,
+)
 from starling.core.validation_errors import fault_text
 
 DEEPEST: Final = 50

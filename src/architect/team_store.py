@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from architect.repository import TeamVersion
 from architect.team_world import TeamWorld
 from starling.core.principal import Principal
-from starling.core.teams.build_origin import Approval, BuildOrigin
+from starling.core.teams.building import Approval, BuildOrigin
 from starling.core.teams.proofs import ProofReport
 from starling.core.teams.spec import TeamSpec
 

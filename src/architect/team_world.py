@@ -8,8 +8,7 @@ from starling.core.agents import like_a_specialist
 from starling.core.json import JsonObject
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.core.tool_calls import Effect
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from starling.core.teams.build_origin import ACTIVATE_TEAM
+from starling.core.teams.building import ACTIVATE_TEAM
 from tests.chaos.api_client import ApiClient
 from tests.chaos.cluster import LEASE_SECONDS
 from tests.chaos.workload import PlannedRequest

@@ -11,7 +11,7 @@ import orjson
 
 from brain.conversation.states import Envelope, UserMessageState, decode
 from starling.core.runs import RunStatus
-from starling.core.teams.build_origin import ACTIVATE_TEAM
+from starling.core.teams.building import ACTIVATE_TEAM
 from tests.chaos.client_history import ClientHistory
 from tests.chaos.cluster import Cluster
 

@@ -13,7 +13,7 @@ from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.langchain_vectors import LangChainEmbedder
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
-from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.openai_endpoint import open_session
 from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import open_engine

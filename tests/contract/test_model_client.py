@@ -20,10 +20,9 @@ from starling.core.llm import (
     TokenUsage,
     ToolSpec,
 )
-from starling.infra.llm.chat_model import ChatModel
+from starling.infra.llm.chat_model import ChatModel, Endpoint, ModelName
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.langchain_model import LangChainModel
-from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.responses_model import open_responses_model
 from tests.support.http_chat_model import HttpChatModel

@@ -11,8 +11,7 @@ from architect.team_world import TeamWorld
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
-from starling.core.teams.build_origin import Approval, BuildOrigin
-from starling.core.teams.building import BuildRun, Candidate, Section
+from starling.core.teams.building import Approval, BuildOrigin, BuildRun, Candidate, Section
 from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Example
 from starling.core.teams.stars import StarSpec

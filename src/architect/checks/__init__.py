@@ -33,8 +33,7 @@ from architect.checks import (
 )
 from architect.team_world import TeamWorld
 from starling.core.agents import AgentName
-from starling.core.teams.findings import MOST_FINDINGS, Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import MOST_FINDINGS, Finding, TeamMember, TeamSpec
 
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""

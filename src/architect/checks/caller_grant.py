@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from architect.checks.examples import named_tools
 from architect.team_world import TeamWorld
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 _REMEDY = "Remove it, or send the spec with a key that is granted it."
 

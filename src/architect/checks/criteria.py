@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from architect.team_world import TeamWorld, lacks, wanted_tools
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import Criterion, TeamSpec
+from starling.core.teams.spec import Criterion, Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

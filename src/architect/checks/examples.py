@@ -5,8 +5,7 @@ from functools import partial
 
 from architect.team_world import TeamWorld, lacks, wanted_tools
 from architect.wording import did_you_mean
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import Example, TeamSpec
+from starling.core.teams.spec import Example, Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

@@ -5,8 +5,7 @@ from typing import Final
 
 from architect.team_world import TeamWorld
 from architect.wording import folded
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 FEWEST: Final = 2
 

@@ -6,8 +6,7 @@ from typing import Final
 from architect.team_world import RESERVED, TeamWorld, is_reserved
 from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.model_output.names import plain_name
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 _ONE_OF_EACH: Final = (("rn", "m"), ("vv", "w"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
 """Characters of names that look like others."""

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 
 from architect.team_world import TeamWorld, granted_tools
 from architect.wording import plain_words
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 
 _REMEDY = "Make one member of both, or give each what the other hasn't."
 

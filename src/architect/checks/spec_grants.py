@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from architect.team_world import TeamWorld, permits
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:

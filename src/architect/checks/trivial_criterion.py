@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from architect.team_world import TeamWorld
 from architect.wording import folded, says_something
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import Example, TeamSpec
+from starling.core.teams.spec import Example, Finding, TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from architect.team_world import TeamWorld
 from architect.wording import did_you_mean
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

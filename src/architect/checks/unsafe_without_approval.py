@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from architect.team_world import TeamWorld, granted_star, granted_tools
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 

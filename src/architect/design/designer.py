@@ -15,10 +15,8 @@ from architect.team_world import TeamWorld
 from starling.core.events.build_events import CheckFinding, Checks, Design, DesignedMember, MissingPart
 from starling.core.events.stream import AnyEvent
 from starling.core.json import storable_text
-from starling.core.teams.build_origin import QUESTION
-from starling.core.teams.building import BuildRequest, BuildRun, Candidate, Section
-from starling.core.teams.findings import Finding, TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.building import QUESTION, BuildRequest, BuildRun, Candidate, Section
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 
 REPAIRS: Final = 2
 _PROMPT: Final = "designer"

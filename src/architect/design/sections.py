@@ -9,8 +9,7 @@ from architect.design.selection import PartFit, name_of
 from architect.wording import one_line
 from starling.core.json import JsonObject, canonical
 from starling.core.teams.building import BuildConstraints, BuildRequest, Candidate, Section
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 from starling.core.tools import ToolDefinition
 
 MOST_CANDIDATES: Final = 12

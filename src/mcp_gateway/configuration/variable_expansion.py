@@ -8,7 +8,7 @@ from typing import Any, Final
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
 from starling.core.secrets.known import KnownSecrets, passwords_of
-from starling.core.secrets.redaction import is_secret_name
+from starling.core.secrets.look_alikes import is_secret_name
 
 _SHORTEST_SECRET = 6
 _REFERENCE = re.compile(r"\$\{(?P<body>[^{}]*)\}")

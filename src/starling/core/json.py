@@ -1,4 +1,4 @@
-"""JSON as the platform stores, compares and hashes it."""
+"""JSON as the platform stores, compares and hashes it, and as it reads values of any type."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Final, cast
+from typing import Any, Final, cast
 
 type Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 type JsonObject = Mapping[str, Json]
@@ -141,3 +141,23 @@ def _made_storable(value: object) -> Json:
             return [_made_storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return storable_text(str(value))
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return `value` if it is an object, else an empty object."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_items(value: object) -> list[Any]:
+    """Return `value` if it is an array, else an empty list."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return `value` if it is a string, else an empty string."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int:
+    """Return `value` if it is a non-negative integer, else zero."""
+    return value if isinstance(value, int) and value >= 0 else 0

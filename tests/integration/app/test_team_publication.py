@@ -21,11 +21,9 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
-from starling.core.teams.build_origin import Approval, BuildOrigin
-from starling.core.teams.building import BuildRequest
-from starling.core.teams.findings import TeamInvalidError
+from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialCall, TrialRecord
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.keys import KeyRepository, NewKey

@@ -25,8 +25,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
 from starling.core.principal import SHARED, Grant, Principal, Scope
 from starling.core.settings.schema import Settings
-from starling.core.teams.findings import Finding, TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine

@@ -12,7 +12,7 @@ from brain.skills.memory import FinishedTask, SkillMemory
 from brain.skills.repository import SkillRepository
 from starling.core.clock import SystemClock
 from starling.core.json import JsonObject
-from starling.core.secrets.redaction import Redaction
+from starling.core.secrets.look_alikes import Redaction
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from starling.app.teams.publication import TeamPublication
-from starling.core.teams.build_origin import ACTIVATE_TEAM
-from starling.core.teams.building import BuildRequest
+from starling.core.teams.building import ACTIVATE_TEAM, BuildRequest
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.support.interrupted_runs import execute_run, open_interrupts

@@ -21,7 +21,7 @@ from starling.app.http.uvicorn_server import serving
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
-from starling.core.teams.build_origin import BuildOrigin
+from starling.core.teams.building import BuildOrigin
 from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor

@@ -55,11 +55,9 @@ from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
-from starling.core.teams.build_origin import BuildOrigin
-from starling.core.teams.building import BuildRequest
-from starling.core.teams.findings import TeamInvalidError
+from starling.core.teams.building import BuildOrigin, BuildRequest
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository

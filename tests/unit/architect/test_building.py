@@ -18,8 +18,7 @@ from starling.core.errors import ConflictError
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
-from starling.core.teams.build_origin import Approval, BuildOrigin
-from starling.core.teams.building import BuildOutcome, BuildRequest, Section
+from starling.core.teams.building import Approval, BuildOrigin, BuildOutcome, BuildRequest, Section
 from starling.core.teams.proofs import ProofReport, TrialCall, TrialRecord
 from starling.core.teams.spec import Example
 from starling.core.teams.stars import StarSpec

@@ -13,8 +13,7 @@ from architect.checks import checked
 from architect.compiler import TeamCompiler, compile_team
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
-from starling.core.teams.findings import TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.core.tool_calls import Effect
 from tests.support.team_specs import PAIR, PAYERS, SERVERS, TRIPLE, WORLD, grant, member, spec_document, team_spec

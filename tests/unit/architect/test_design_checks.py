@@ -9,8 +9,7 @@ import pytest
 from architect.checks import DESIGN_RULES, checked
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
-from starling.core.teams.findings import Finding
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 from starling.core.teams.stars import StarLimits
 from starling.core.tool_calls import Effect
 from tests.support.team_specs import SERVERS, WORLD, grant, member, star, team_spec

@@ -12,8 +12,7 @@ import pytest
 from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
 from architect.spec_format import team_of
-from starling.core.teams.findings import TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from tests.support.team_specs import WORLD, member, spec_document
 
 _TESTS = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from starling.core.errors import NotFoundError
 from starling.core.principal import Principal
-from starling.core.teams.build_origin import Approval, BuildOrigin
-from starling.core.teams.building import BuildCase, BuildRequest
+from starling.core.teams.building import Approval, BuildCase, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import ProofReport, TrialCall, TrialRecord
 from starling.core.teams.spec import TeamSpec
 from tests.support.scripted_trials import ScriptedTrials

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from architect.spec_format import MAX_CHARS, dump_yaml, read_team, spec_diff, team_of
-from starling.core.teams.findings import Finding, TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from tests.support.team_specs import member, spec_document, team_spec
 
 YAML = "name: news\npurpose: Tells what is new.\nmembers:\n- {name: historian, role: historian, goal: Tells it.}\n"

@@ -15,8 +15,7 @@ from architect.compiler import compile_team
 from architect.spec_format import team_of
 from architect.team_world import TeamWorld, is_reserved, nested
 from starling.core.principal import Grant
-from starling.core.teams.findings import Finding, TeamInvalidError
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.teams.stars import DEEPEST, StarLimits, StarSpec
 from tests.support.audit_watch import watched
 from tests.support.team_specs import SERVERS, WORLD, grant, member, spec_document, star

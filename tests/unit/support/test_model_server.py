@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 
 ASKED = ModelRequest(ModelRole.ROUTER, (Message("system", "Be brief."), Message("user", "Say hello.")), timeout=20)

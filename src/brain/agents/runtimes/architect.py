@@ -21,8 +21,15 @@ from starling.core.json import JsonObject, storable_text
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
-from starling.core.teams.build_origin import ACTIVATE_TEAM, Approval, BuildOrigin
-from starling.core.teams.building import BuildRequest, Candidate, Section, TeamBuilder
+from starling.core.teams.building import (
+    ACTIVATE_TEAM,
+    Approval,
+    BuildOrigin,
+    BuildRequest,
+    Candidate,
+    Section,
+    TeamBuilder,
+)
 from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Example
 from starling.core.teams.stars import StarSpec

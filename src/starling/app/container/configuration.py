@@ -5,7 +5,7 @@ from mcp_gateway.sessions.isolation import PrivateFiles, ServerUser
 from starling.app.access.local_token import token_file
 from starling.core.settings.schema import Settings
 from starling.infra.embeddings.model_selection import check_embeddings
-from starling.infra.llm.model_checks import check_models
+from starling.infra.llm.model_selection import check_models
 from starling.infra.postgres.embedded.cluster import control_folder
 from starling.infra.tracing.destination import destination_of
 

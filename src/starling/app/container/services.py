@@ -40,12 +40,12 @@ from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
-from starling.core.secrets.redaction import Redaction
+from starling.core.secrets.look_alikes import Redaction
 from starling.core.settings.schema import Settings, environment
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder
-from starling.infra.llm.model_checks import check_model
+from starling.infra.llm.model_selection import check_model
 from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository

@@ -19,10 +19,9 @@ from starling.core.llm import (
     ToolSpec,
 )
 from starling.core.model_output.json_document import read_document
-from starling.infra.llm.chat_model import ChatModel
+from starling.infra.llm.chat_model import ChatModel, shortened
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature
-from starling.infra.llm.error_mapping import shortened
 from starling.infra.llm.output_reader import OutputReader
 
 _OUTPUT_TOKENS = 4_096  # reasoning models need many even for one word

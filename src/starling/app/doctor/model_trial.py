@@ -18,8 +18,7 @@ from starling.core.errors import ModelError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import ModelTrials, open_model_trials
-from starling.infra.llm.model_checks import check_model
-from starling.infra.llm.model_selection import OFFLINE
+from starling.infra.llm.model_selection import OFFLINE, check_model
 
 SECONDS = 115.0  # the command ends within two minutes
 _PARALLEL = 4  # requests to one endpoint

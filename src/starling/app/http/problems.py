@@ -34,7 +34,7 @@ from starling.core.errors import (
     UnauthorizedError,
 )
 from starling.core.principal import Principal, Scope
-from starling.core.teams.findings import TeamInvalidError
+from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import fault_text, location_path
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from mcp_gateway.schemas.validation import Validators, faults
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Principal, Scope
-from starling.core.teams.build_origin import ACTIVATE_TEAM
+from starling.core.teams.building import ACTIVATE_TEAM
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import (

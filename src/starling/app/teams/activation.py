@@ -18,8 +18,8 @@ from brain.registry.team_cards import pinned_teams, with_team
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
-from starling.core.teams.findings import TeamInvalidError
 from starling.core.teams.proofs import outdated
+from starling.core.teams.spec import TeamInvalidError
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection

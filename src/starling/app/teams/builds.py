@@ -16,7 +16,7 @@ from starling.core.model_output.names import near_matches
 from starling.core.principal import Principal, Scope
 from starling.core.runs import RunConfig
 from starling.core.teams.building import BuildCase, BuildRequest
-from starling.core.teams.findings import TeamInvalidError
+from starling.core.teams.spec import TeamInvalidError
 
 _CONFIG: Final = RunConfig(agent="architect")
 

@@ -17,11 +17,9 @@ from starling.app.teams.activation import LockedRegistry, TeamActivation, active
 from starling.core.errors import ConflictError, ForbiddenError
 from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
-from starling.core.teams.build_origin import Approval, BuildOrigin
-from starling.core.teams.building import BuildRequest
-from starling.core.teams.findings import Finding, TeamInvalidError
+from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import ProofReport, lowered_by_added_cases
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record

@@ -25,9 +25,8 @@ from starling.app.teams.activation import (
 )
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
-from starling.core.teams.findings import Finding, TeamInvalidError
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamMember, TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, AuditEntry, record
 from starling.infra.postgres.runs.builds import check_not_being_built

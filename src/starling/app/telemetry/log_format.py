@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from starling.app.telemetry.log_context import log_context
-from starling.core.secrets.redaction import Redaction
+from starling.core.secrets.look_alikes import Redaction
 
 type Format = Literal["json", "text", "columns"]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from starling.app.telemetry.log_format import LineFormatter, TerminalHandler
 from starling.app.telemetry.log_writer import LogWriter
-from starling.core.secrets.redaction import Redaction
+from starling.core.secrets.look_alikes import Redaction
 from starling.core.settings.schema import Settings
 
 _QUIET: Final = (

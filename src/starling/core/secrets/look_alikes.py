@@ -1,11 +1,14 @@
-"""Texts that look like keys: replaced where people read, never in what a run replays."""
+"""Texts that look like keys, replaced where people read, never in what a run replays; redaction of logs and skills."""
 
 import re
 import string
-from typing import Final
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, Self
 
 from starling.core.json import Json
-from starling.core.secrets.known import HIDDEN, strings_in, with_strings
+from starling.core.secrets.known import HIDDEN, KnownSecrets, settings_secrets, strings_in, with_strings
+from starling.core.settings.schema import Settings
 
 _LONGEST: Final = 16_384  # characters that are held back for the rest of a key
 _BY_CHARACTER: Final = {
@@ -33,6 +36,12 @@ _SHORTEST: Final = 15  # characters of a key
 _OF_KEYS: Final = f"{string.ascii_letters}{string.digits}_.-"
 _PEM_END: Final = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY-----")
 _PEM: Final = "-----BEGIN "
+_SHORTEST_KNOWN: Final = 6  # shorter secrets would match harmless words
+_AUTHORIZATION = re.compile(r"""(authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?)[^\s"',;]+""", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_SHORT_KEY = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}")
+_SECRET_NAME = re.compile(r"(?:PASSW(?:OR)?D|PASS|SECRET|TOKEN|KEY|CREDENTIALS?|AUTHORIZATION)S?$", re.IGNORECASE)
+_PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s@/]+(?=@)")
 
 
 def may_have_keys(text: str) -> bool:
@@ -89,3 +98,31 @@ def _unfinished(text: str) -> int:
             return start
         start += len(part) + 1
     return len(text)
+
+
+class Redaction:
+    """Replaces secrets in texts that people read."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._known = KnownSecrets((("", secret) for secret in secrets), shortest=_SHORTEST_KNOWN)
+
+    @classmethod
+    def of(cls, settings: Settings, variables: Mapping[str, str] = MappingProxyType({})) -> Self:
+        """Return the redaction of all secrets of the settings, and of passwords in addresses.
+
+        `variables` are those of an environment: a value counts as a secret if its name says so.
+        """
+        named = (value for name, value in variables.items() if is_secret_name(name))
+        return cls((*settings_secrets(settings).values(), *named))
+
+    def __call__(self, text: str) -> str:
+        """Return `text` with `***` where a secret was."""
+        text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", mask_keys(self._known.mask(text)))
+        text = _BEARER.sub(rf"\1{HIDDEN}", text)
+        text = _PASSWORD.sub(rf"\1{HIDDEN}", text)
+        return _SHORT_KEY.sub(HIDDEN, text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the name of a variable or a header says that its value is secret."""
+    return bool(_SECRET_NAME.search(name))

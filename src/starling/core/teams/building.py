@@ -1,19 +1,50 @@
-"""Builds of teams: what is asked for, what a build may use of its run, and what it comes to."""
+"""Builds of teams: where they run, what is asked for, what a build may use of its run, and what it comes to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.agents import AgentName
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
-from starling.core.teams.build_origin import Approval, BuildOrigin
+from starling.core.principal import Principal
 from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Criterion, Example, Fixture, LongText, ServerName, ToolNames
 from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition
+
+ACTIVATE_TEAM: Final = "architect.activate_team"
+"""The name under which an admin is asked to approve the activation of a team, as if it were a tool call.
+
+Only keys with the scope `admin` decide on it.
+"""
+
+QUESTION: Final = "question"
+"""The step of a build that asks its caller what the goal leaves open. Only keys with the scope `teams` answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOrigin:
+    """Where a build runs: the task `path` of a run, held under `fence`, of an epoch, for a caller."""
+
+    caller: Principal
+    run_id: str
+    fence: int
+    path: str
+    trace_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's decision on an activation; `by` is the id of the key that decided, `note` what was said."""
+
+    approved: bool
+    by: str
+    note: str = ""
+
 
 type BuildKind = Literal["team", "version", "proof"]
 

@@ -1,10 +1,13 @@
 """Team specs: the closed document that a team is made from, and what is found wrong with one."""
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.agents import AgentName
+from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
 from starling.core.tool_calls import MemberApproval, ReviewPolicy
@@ -138,3 +141,31 @@ def team_schema() -> dict[str, Any]:
     """Return the published JSON schema of team specs."""
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
     return about | TeamSpec.model_json_schema()
+
+
+MOST_FINDINGS: Final = 50
+"""How many findings a document has at most: to name what was meant takes time for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a team spec: where (`members[1].tools[0]`), by which rule, why, and what to do."""
+
+    path: str
+    rule: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}: " if self.path else ""
+        return f"{place}{self.reason} {self.remedy}".rstrip()
+
+
+class TeamInvalidError(InvalidRequestError):
+    """A team spec can't be used as it is; `findings` say why."""
+
+    code: ClassVar[str] = "team_invalid"
+
+    def __init__(self, findings: Sequence[Finding], message: str = "The team spec is wrong.") -> None:
+        super().__init__(message, "; ".join(map(str, findings)))
+        self.findings = tuple(findings)

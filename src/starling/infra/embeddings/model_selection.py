@@ -5,7 +5,8 @@ from typing import Final
 
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
-from starling.infra.llm.model_selection import Endpoint, ModelName, check_key, endpoints, parse_model_name
+from starling.infra.llm.chat_model import Endpoint, ModelName
+from starling.infra.llm.model_selection import check_key, endpoints, parse_model_name
 
 STATIC: Final = "static"
 OFF: Final = "off"

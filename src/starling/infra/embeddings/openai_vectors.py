@@ -12,11 +12,12 @@ from yarl import URL
 
 from starling.core.embeddings import Vector
 from starling.core.errors import LLMInvalidResponse, LLMServerError
+from starling.core.json import as_items, as_object
+from starling.core.model_output.json_document import loads_object
 from starling.infra.embeddings.unit_vectors import unit_vector
 from starling.infra.llm.chat_completions import error_text
-from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
-from starling.infra.llm.lenient_json import as_items, as_object, loads_object
-from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.chat_model import Endpoint, excerpt, status_failure
+from starling.infra.llm.openai_endpoint import transport_failure
 
 _BATCH: Final = 128  # texts in a request; vLLM and Ollama queue longer ones
 _SECONDS: Final = 30.0

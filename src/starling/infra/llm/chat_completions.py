@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError
-from starling.core.json import JsonObject, canonical
+from starling.core.json import JsonObject, as_count, as_items, as_object, as_text, canonical
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
+from starling.core.model_output.json_document import loads_object
 from starling.core.model_output.reasoning_markers import with_markers
 from starling.core.model_output.tool_arguments import loads_arguments
 from starling.infra.fast_json import dumps
+from starling.infra.llm.chat_model import excerpt, shortened
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form
-from starling.infra.llm.error_mapping import excerpt, shortened
-from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
 from starling.infra.llm.request_forms import schema_tool, strict_form, with_schema_in_prompt, with_tools_in_prompt
 
 _CACHED = 4_096

@@ -1,15 +1,51 @@
 """The interface of the model adapters, and functions that they share."""
 
+import contextlib
+import math
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import replace
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Final, Literal, Protocol
 
-from starling.core.errors import LLMInvalidResponse, ModelError
+from starling.core.clock import SystemClock
+from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelToolCall, TextDelta, TokenUsage
 from starling.infra.fast_json import dumps
 from starling.infra.llm.endpoint_capabilities import Dialect
 
 type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
+
+_REMEDIES = {
+    401: "Check the API key.",
+    403: "Check that the API key permits this model.",
+    404: "Check the model's name and the base URL.",
+    429: "The rate limit of the endpoint is reached; try again later.",
+}
+_REASON_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A model name in the settings. The part after the provider may contain colons and slashes."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`.
+
+    Features in `lacks` are not tried.
+    """
+
+    base_url: str
+    api_key: str = ""
+    api: Literal["chat_completions", "responses"] = "chat_completions"
+    lacks: Dialect = frozenset()
 
 
 class ChatModel(Protocol):
@@ -98,3 +134,34 @@ def _calls(calls: Iterable[ModelToolCall]) -> Iterable[str | bytes]:
 def _tokens(texts: Iterable[str | bytes]) -> int:
     length = sum(len(text.encode(errors="replace") if isinstance(text, str) else text) for text in texts)
     return -(-length // _BYTES_PER_TOKEN)
+
+
+def status_failure(model: str, status: int, text: str, retry_after: str | None) -> LLMServerError:
+    """Return the error for an HTTP error status; `text` is from its body, without secrets."""
+    reason = f"the endpoint answered {status}: {shortened(text)}" if text else f"the endpoint answered {status}."
+    seconds = _retry_after_seconds(retry_after)
+    return LLMServerError(model, reason, _REMEDIES.get(status, ""), status=status, retry_after=seconds)
+
+
+def shortened(text: str) -> str:
+    """Return `text` on one line, shortened for a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON_CHARS else f"{line[:_REASON_CHARS]}…"
+
+
+def excerpt(data: bytes) -> str:
+    """Return the beginning of an arbitrary body, for a message."""
+    return shortened(data[:1_000].decode("utf-8", "replace"))
+
+
+def _retry_after_seconds(retry_after: str | None) -> float | None:
+    """Return the seconds of a Retry-After header, which may be a number or a date; None for anything else."""
+    if retry_after is None:
+        return None
+    with contextlib.suppress(ValueError):
+        seconds = float(retry_after)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    try:
+        return max(0.0, (parsedate_to_datetime(retry_after) - SystemClock().now()).total_seconds())
+    except (ValueError, TypeError):  # not a date, or one without a zone
+        return None

@@ -14,17 +14,18 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError, LLMServerError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.chat_model import ChatModel, ReplyStream
+from starling.infra.llm.chat_model import ChatModel, Endpoint, ModelName, ReplyStream
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect
-from starling.infra.llm.model_checks import OFFLINE_PROVIDER, check, langchain_model, responses_model
 from starling.infra.llm.model_selection import (
-    Endpoint,
-    ModelName,
+    OFFLINE_PROVIDER,
+    check,
     endpoints,
+    langchain_model,
     names_by_role,
     parse_model_name,
     possible_names,
+    responses_model,
 )
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session

@@ -19,6 +19,7 @@ from starling.core.errors import (
     LLMTimeout,
     ModelError,
 )
+from starling.core.json import as_object, as_text
 from starling.core.llm import (
     Message,
     ModelReply,
@@ -32,7 +33,14 @@ from starling.core.llm import (
 from starling.core.model_output.tool_arguments import loads_arguments
 from starling.infra.fast_json import dumps
 from starling.infra.llm.chat_completions import arguments_text
-from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
+from starling.infra.llm.chat_model import (
+    ModelName,
+    ReplyStream,
+    checked_reply,
+    report_failed_attempt,
+    shortened,
+    status_failure,
+)
 from starling.infra.llm.endpoint_capabilities import (
     Dialect,
     EndpointFeatures,
@@ -41,9 +49,6 @@ from starling.infra.llm.endpoint_capabilities import (
     schema_form,
     used_features,
 )
-from starling.infra.llm.error_mapping import shortened, status_failure
-from starling.infra.llm.lenient_json import as_object, as_text
-from starling.infra.llm.model_selection import ModelName
 from starling.infra.llm.request_forms import (
     answer_of_schema_tool,
     schema_tool,

@@ -1,24 +1,26 @@
-"""Model names, endpoints, and the default model of each role."""
+"""Model names, endpoints, the default model of each role, and checks of the models that settings name."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Literal
+from typing import Final
 from urllib.request import urlopen
 
 from pydantic import SecretStr
 from yarl import URL
 
 from starling.core.errors import ConfigurationError
+from starling.core.json import as_items, as_object, as_text
 from starling.core.llm import ModelRole
+from starling.core.model_output.json_document import loads_object
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import http_address
-from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Dialect, Feature
-from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
+from starling.infra.llm.chat_model import Endpoint, ModelName
+from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Feature
 
 OFFLINE = "offline:rules"
+OFFLINE_PROVIDER: Final = "offline"
 _DEFAULT_OPENAI = "openai:gpt-4.1-mini"
 _DEFAULT_OLLAMA_MODEL = "llama3.2:3b"
 _OPENAI_HOST = "api.openai.com"
@@ -26,30 +28,6 @@ _PROBE_SECONDS = 3.0  # slow while the machine starts
 _CONNECT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelName:
-    """A model name in the settings. The part after the provider may contain colons and slashes."""
-
-    provider: str
-    model: str
-
-    def __str__(self) -> str:
-        return f"{self.provider}:{self.model}"
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`.
-
-    Features in `lacks` are not tried.
-    """
-
-    base_url: str
-    api_key: str = ""
-    api: Literal["chat_completions", "responses"] = "chat_completions"
-    lacks: Dialect = frozenset()
 
 
 def parse_model_name(text: str) -> ModelName:
@@ -159,3 +137,41 @@ def _key(setting: str, secret: SecretStr | None) -> str:
             f"{setting} contains characters that are not allowed in an API key.", "Copy the key again."
         )
     return key
+
+
+def check_models(settings: Settings) -> None:
+    """Raise ConfigurationError for an invalid model in the settings. Makes no request."""
+    known = endpoints(settings)
+    for name in named_models(settings):
+        check(name, known, settings)
+
+
+def check_model(name: str, settings: Settings) -> None:
+    """Raise ConfigurationError for an invalid model name. Makes no request."""
+    check(parse_model_name(name), endpoints(settings), settings)
+
+
+def check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> None:
+    """Raise ConfigurationError for an invalid model. A model of LangChain is built for that."""
+    endpoint = known.get(name.provider)
+    if name.provider == OFFLINE_PROVIDER:
+        if str(name) != OFFLINE:
+            raise ConfigurationError(f"There is no model {name}.", f"Possible models: {possible_names(settings)}.")
+    elif endpoint is None:
+        langchain_model().open_langchain_model(name, possible_names(settings), frozenset())
+    else:
+        check_key(name, endpoint)
+
+
+def langchain_model():
+    """Return the module of LangChain's models. Imports LangChain, for seconds."""
+    from starling.infra.llm import langchain_model
+
+    return langchain_model
+
+
+def responses_model():
+    """Return the module of models behind the Responses API. Imports LangChain, for seconds."""
+    from starling.infra.llm import responses_model
+
+    return responses_model

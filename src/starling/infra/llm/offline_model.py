@@ -1,18 +1,22 @@
-"""Adapter of `offline:rules`, the rule-based model, with its review of attempts and its final answer."""
+"""Adapter of `offline:rules`, the rule-based model: its design of a team, its review of attempts and its final answer.
+
+A design has a member for each server that serves a part, and examples that were tried with these rules.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import escape
+from itertools import islice, product
 from typing import Any
 
 from starling.core.json import canonical
-from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.core.llm import ModelReply, ModelRequest, TextDelta, ToolSpec
 from starling.infra.llm.chat_model import ReplyStream
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import OFFLINE
-from starling.infra.llm.offline.decisions import decide, select_calls
-from starling.infra.llm.offline.designer import design
-from starling.infra.llm.offline.texts import Element, leaves, parse_json, values_of
+from starling.infra.llm.offline_decisions import decide, definition, select_calls, slots_of
+from starling.infra.llm.offline_texts import Element, leaves, masked, opening, parse_json, stem, stems, values_of
 
 _NO_MODEL = "I can't do this: no language model is configured, and offline:rules only matches requests to tools."
 _NO_JUDGE = "No language model is configured, and offline:rules can't judge texts: use a criterion of another kind."
@@ -22,6 +26,18 @@ _ERROR = re.compile(
 _ERROR_KEY = re.compile(r"(?:is)?(?:error|exception)s?\b", re.IGNORECASE)
 _JSON_WORDS = {"True": "yes", "False": "no", "None": "none"}
 _SHOWN_CHARS, _ANSWER_CHARS = 200, 1_200
+_OBJECT_END = re.compile(
+    r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if|in|of|for|to|on|at|about|into|given)\b", re.IGNORECASE
+)
+_NEGATED = re.compile(
+    r"\b(?:no longer|not|never|nothing|without|except|remove|drop|stop|instead)\b|n't\b", re.IGNORECASE
+)
+_MOST_TOOLS, _MOST_MEMBERS = 4, 12
+_ENGLISH = re.compile(r"\b(?:and|for|from|how|is|it|of|read|show|that|the|this|to|what|which|with)\b", re.IGNORECASE)
+_QUESTION = (
+    "What should the team do? offline:rules designs it, and it reads English only: say in English what the team has to "
+    "look up, or to change, or configure a language model (`STARLING_MODEL`) and repeat the request."
+)
 
 
 class OfflineModel:
@@ -64,6 +80,102 @@ def _judge(prompt: Element) -> dict[str, Any]:
     """Return that no criterion is met: what only words say can't be judged by rules."""
     criteria = prompt.child("criteria").children("criterion")
     return {"met": [], "not_met": [one.get("id") for one in criteria], "reason": _NO_JUDGE}
+
+
+class _Tool:
+    """A tool of a candidate."""
+
+    def __init__(self, element: Element) -> None:
+        self.name = element.get("name")
+        about: str = element.child("about").text
+        arguments: dict[str, Any] = parse_json(element.child("arguments").text) or {}
+        self.spec = ToolSpec(self.name.partition(".")[2], about, arguments)
+        self.words = definition(self.spec.name, about)
+        self.reads = element.get("effect") == "read"
+        self.kinds = {slot.kind for slot in slots_of(arguments)}
+
+    def score(self, part: str) -> int:
+        """Return how many words it shares with a part, those of its name twice; 0 if it isn't ordered to change."""
+        may_call = self.reads or opening(part) in self.words.verbs
+        return self.words.shared(stems(masked(part))) if may_call else 0
+
+
+def design(prompt: Element) -> dict[str, Any]:
+    """Return the design for a designer's prompt, in the form of its response schema; a question for an empty goal."""
+    parts = [part for part in prompt.child("parts").children("part") if stems(part.text)]
+    if not parts:
+        return {"question": _QUESTION, "options": []}
+    servers = prompt.child("candidates").children("server")
+    tools = {server.get("name"): [_Tool(tool) for tool in server.children("tool")] for server in servers}
+    current: dict[str, Any] = parse_json(prompt.child("current_team").text) or {}
+    members = {one.get("server") or one["name"]: one for one in current.get("members", ())}
+    most = int(prompt.child("constraints").child("most_members").text or _MOST_MEMBERS)
+    served, missing, offers = list[str](), list[str](), list[list[dict[str, Any]]]()
+    for part in parts:
+        server = part.get("server")
+        fitting = [] if _NEGATED.search(part.text) else _fitting(part, tools.get(server, ()))
+        if not fitting or (server not in members and len(members) >= most):
+            missing.append(part.text)
+            continue
+        served.append(part.text)
+        new = {"name": server, "server": server, "role": f"Works with {server}", "goal": ""}
+        member = members.setdefault(server, new)
+        member["goal"] = "; ".join(dict.fromkeys([*filter(None, [member["goal"]]), part.text]))
+        member["parts"] = [*member.get("parts", ()), int(part.get("id"))]
+        member["tools"] = list(dict.fromkeys([*member.get("tools", ()), *(tool.name for tool in fitting)]))
+        offers += _examples(part.text, fitting)
+    if not served and not _ENGLISH.search(" ".join(missing)):
+        return {"question": _QUESTION, "options": []}
+    examples = {one["request"]: one for rank in (slice(1), slice(1, None)) for offer in offers for one in offer[rank]}
+    chosen = [*current.get("examples", ()), *islice(examples.values(), max(2, len(offers)))]
+    purpose = "; ".join([*filter(None, [current.get("purpose")]), *served])
+    team = {"name": "_".join([*islice(members, 2), "team"]), "instructions": "", **current}
+    team |= {"purpose": f"{purpose[:1].upper()}{purpose[1:]}", "members": [*members.values()]}
+    return {**team, "examples": chosen, "missing": missing}
+
+
+def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
+    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested one.
+
+    None fits if the part names a value, but for numbers, that none of these takes: no result could be about it.
+    """
+    called = _calls(part.text, [tool.spec for tool in tools])
+    if exact := [tool for tool in tools if tool.spec.name == called]:
+        return exact
+    tools = [tool for tool in tools if not (tool.reads and part.get("changes"))]
+    found = sorted((tool for tool in tools if tool.score(part.text)), key=lambda tool: -tool.score(part.text))
+    asked_for = [tool for tool in found if tool.reads] or found
+    chosen = asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
+    kinds = {value.kind for value in values_of(part.text)} - {"number"}
+    return chosen if all(any({kind, "text"} & tool.kinds for tool in chosen) for kind in kinds) else []
+
+
+def _examples(part: str, tools: Sequence[_Tool]) -> list[list[dict[str, Any]]]:
+    """Return examples for each tool that the rules can call; where they can call none, the part itself is one."""
+    specs = [tool.spec for tool in tools]
+    texts = {
+        tool.name: [one for one in _requests(part, tool) if _calls(one, specs) == tool.spec.name] for tool in tools
+    }
+    able = {name: found for name, found in texts.items() if found} or {tools[0].name: [part]}
+    return [[{"request": text, "must_call": [name]} for text in found] for name, found in able.items()]
+
+
+def _calls(request: str, tools: Sequence[ToolSpec]) -> str:
+    """Return the tool that these rules call for a request, empty if none."""
+    reply = select_calls(Element({}, f"<task>{escape(request)}</task>"), (), tools)
+    return reply.tool_calls[0].name if reply.tool_calls else ""
+
+
+def _requests(part: str, tool: _Tool) -> list[str]:
+    """Return requests that may be for a tool: the part itself, and its name and description with the part's values."""
+    verb, _, rest = _OBJECT_END.split(tool.spec.description, maxsplit=1)[0].partition(" ")
+    words = [word for word in re.split(r"[\W_]+", tool.spec.name) if word]
+    named = " ".join(word for word in words if stem(word) not in tool.words.verbs)
+    values = [part[value.start :] for value in values_of(part)[:1]]
+    ends = ["", " in UTC", " in Tokyo", *(f"{word} {value}" for value in values for word in ("", " of", " to", " in"))]
+    # a reviewer finds the order to change something again in the name of the tool, not in its description
+    verbs = ("Show", "Get") if tool.words.reads else ([*words, verb][0].capitalize(),)
+    return [part, *(f"{start} {thing}{end}" for start, thing, end in product(verbs, (named, rest), ends))]
 
 
 _DOCUMENTS = {"supervisor_decision": decide, "verdict": _review, "designer": design, "judge": _judge}

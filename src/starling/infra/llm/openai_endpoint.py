@@ -6,14 +6,19 @@ import contextlib
 import aiohttp
 from yarl import URL
 
-from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.core.model_output.json_document import loads_object
 from starling.infra.llm.chat_completions import RequestWriter, StreamedAnswer, error_text, read_reply
-from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
+from starling.infra.llm.chat_model import (
+    Endpoint,
+    ReplyStream,
+    checked_reply,
+    excerpt,
+    report_failed_attempt,
+    status_failure,
+)
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, EndpointFeatures, used_features
-from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
-from starling.infra.llm.lenient_json import loads_object
-from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.request_forms import answer_of_schema_tool
 
 _BODY_LIMIT = 16 * 1024 * 1024
@@ -123,6 +128,21 @@ class EndpointModel:
             if len(data) > limit:
                 return None
         return data
+
+
+def transport_failure(model: str, host: str, timeout: float, error: BaseException) -> ModelError:
+    """Return the error for a request without a complete answer from `host` within `timeout` seconds."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return LLMConnectionError(model, f"{host} did not accept the connection in time.", "Check the base URL.")
+        case TimeoutError():
+            return LLMTimeout(model, f"no complete answer within {timeout:.3g} s.")
+        case aiohttp.ClientConnectorError():
+            return LLMConnectionError(
+                model, f"{host} can't be reached.", "Check the base URL and that the endpoint is running."
+            )
+        case _:
+            return LLMConnectionError(model, f"the connection to {host} broke ({type(error).__name__}).")
 
 
 def open_session(*, trust_env: bool) -> aiohttp.ClientSession:

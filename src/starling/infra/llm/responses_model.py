@@ -8,10 +8,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
+from starling.core.json import as_object
 from starling.core.llm import ModelReply, ResponseSchema
+from starling.infra.llm.chat_model import Endpoint, ModelName
 from starling.infra.llm.langchain_model import LangChainModel
-from starling.infra.llm.lenient_json import as_object
-from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.request_forms import strict_form
 
 _NO_KEY = "none"  # without one the package would take that of OPENAI_API_KEY

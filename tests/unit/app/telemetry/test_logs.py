@@ -15,7 +15,7 @@ from rich.text import Text
 
 from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.logs import configure_logs
-from starling.core.secrets.redaction import Redaction
+from starling.core.secrets.look_alikes import Redaction
 from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support.logging_state import restored_logging
 

@@ -9,8 +9,8 @@ import pytest
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
 from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.client import FallbackModelClient
-from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer

@@ -20,8 +20,8 @@ from starling.core.llm import (
     TextDelta,
     ToolSpec,
 )
+from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, EndpointFeatures, Feature
-from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
 from tests.support.model_script import Answer, Body, Rule, Script

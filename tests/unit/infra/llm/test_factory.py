@@ -10,7 +10,7 @@ from starling.core.errors import ConfigurationError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta, TokenUsage
 from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import open_models
-from starling.infra.llm.model_checks import check_models
+from starling.infra.llm.model_selection import check_models
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 

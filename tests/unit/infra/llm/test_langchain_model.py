@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
+from starling.infra.llm.chat_model import ModelName
 from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
-from starling.infra.llm.model_selection import ModelName
 from starling.infra.llm.output_reader import OutputReader
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Body, Rule, Script, When

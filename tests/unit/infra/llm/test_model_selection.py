@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.model_selection import ModelName, endpoints, names_by_role, parse_model_name
+from starling.infra.llm.chat_model import ModelName
+from starling.infra.llm.model_selection import endpoints, names_by_role, parse_model_name
 from tests.support.model_script import Script
 from tests.support.model_server import ModelServer
 

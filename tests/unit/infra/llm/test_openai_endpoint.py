@@ -22,7 +22,7 @@ from starling.core.llm import (
     TokenUsage,
 )
 from starling.infra.llm.chat_completions import StreamedAnswer
-from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script
 from tests.support.model_server import ModelServer

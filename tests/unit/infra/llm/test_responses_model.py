@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
 from starling.core.settings.schema import ProviderSettings, Settings
+from starling.infra.llm.chat_model import Endpoint, ModelName
 from starling.infra.llm.factory import open_models
-from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.responses_model import ResponsesModel, open_responses_model
 from tests.support import responses_api
 from tests.support.model_script import Answer, Body, Rule, Script, When

@@ -35,7 +35,7 @@ def read_servers(file: Path) -> Mapping[str, Any]:
 def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
     """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
     from architect.spec_format import read_team
-    from starling.core.teams.findings import TeamInvalidError
+    from starling.core.teams.spec import TeamInvalidError
 
     try:
         return read_team(file.read_text("utf-8")).model_dump(mode="json", exclude_unset=True), ()
@@ -46,7 +46,7 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
     """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
     from architect.spec_format import read_cases
-    from starling.core.teams.findings import TeamInvalidError
+    from starling.core.teams.spec import TeamInvalidError
 
     try:
         return [case.model_dump(mode="json", exclude_unset=True) for case in read_cases(file.read_text("utf-8"))], ()

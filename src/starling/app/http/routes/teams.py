@@ -24,9 +24,8 @@ from starling.app.http.team_bodies import (
 )
 from starling.app.teams.activation import ActivatedTeam
 from starling.app.teams.service import ArchivedTeam, ImportedTeam, TeamDetails, TeamDiff, TeamHistory, TeamList
-from starling.core.teams.findings import Finding, TeamInvalidError
 from starling.core.teams.proofs import ProofReport
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 
 MERMAID: Final = "text/vnd.mermaid"
 

@@ -8,8 +8,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 
 from starling.core.errors import ConflictError, LeaseLostError, RunCancelledError
-from starling.core.teams.build_origin import BuildOrigin
-from starling.core.teams.building import BuildRequest
+from starling.core.teams.building import BuildOrigin, BuildRequest
 from starling.infra.postgres.tables import runs
 
 _TAKEN: Final = """

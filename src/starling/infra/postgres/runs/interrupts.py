@@ -15,7 +15,7 @@ from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.run_document.document import InterruptKind, InterruptState, RunInterrupt
-from starling.core.teams.build_origin import QUESTION
+from starling.core.teams.building import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable

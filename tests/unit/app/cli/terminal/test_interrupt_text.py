@@ -4,7 +4,7 @@ from typing import Any
 
 from starling.app.cli.terminal import interrupt_text
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
-from starling.core.teams import build_origin
+from starling.core.teams import building
 from tests.support.build_events import APPROVAL
 
 _ASKED: dict[str, Any] = {
@@ -42,4 +42,4 @@ def test_activation_of_a_team_is_shown_with_a_line_for_each_fact() -> None:
 
 
 def test_activation_is_known_by_the_name_that_builds_give_it() -> None:
-    assert interrupt_text.ACTIVATE_TEAM == build_origin.ACTIVATE_TEAM
+    assert interrupt_text.ACTIVATE_TEAM == building.ACTIVATE_TEAM

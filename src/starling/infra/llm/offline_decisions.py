@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from starling.core.artifacts import READ_ARTIFACT
-from starling.core.json import JsonObject, canonical, digest
+from starling.core.json import JsonObject, as_items, as_object, canonical, digest
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
 from starling.core.tools import FIND_TOOLS, READ_RESOURCE
-from starling.infra.llm.lenient_json import as_items, as_object
-from starling.infra.llm.offline import texts
-from starling.infra.llm.offline.texts import Element, Value, masked, opening, stem, stems, values_of
+from starling.infra.llm import offline_texts as texts
+from starling.infra.llm.offline_texts import Element, Value, masked, opening, stem, stems, values_of
 
 _BOUNDARY = re.compile(r"[.!?;](?=\s|$)|\n|(?P<join>,\s+(?:and|then)\s+|\s+(?:and|then)\s+|,\s+)", re.IGNORECASE)
 _NAMED = re.compile(r"(?is)(?:ask|use|tell) (?:the )?(?:team )?([\w-]+)(?: team)?(?::| to\b)\s*(.+)")
