@@ -7,9 +7,8 @@ from uuid import uuid4
 import typer
 
 from starling.app.cli.options import JsonEvents, No, Yes
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.conversation import Conversation, conversation, display_for, fixed_answers, follow
+from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
 
 app = typer.Typer(add_completion=False)
 
@@ -41,8 +40,18 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     api = connection_of(context).conversation(url)
     display = display_for(live=True, as_json=as_json)
     talk = conversation(api, display, fixed, as_json=as_json)
+
+    def read() -> None:
+        try:
+            with api.showing_run_ahead(talk):
+                for event in api.ask(request):
+                    talk.run_id = display.run_id = api.run_id
+                    talk.event(event)
+        finally:
+            talk.run_id = talk.run_id or api.run_id
+
     with display:
-        follow(talk, lambda: _read(api, request, talk))
+        follow(talk, read)
     if talk.status != "succeeded":
         raise typer.Exit(1)
 
@@ -50,13 +59,3 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
 def input_text(text: str) -> str:
     """Return what was written: the text, or all of standard input for `-`."""
     return sys.stdin.read() if text == "-" else text
-
-
-def _read(api: Api, request: Document, talk: Conversation) -> None:
-    try:
-        with api.showing_run_ahead(talk):
-            for event in api.ask(request):
-                talk.run_id = talk.display.run_id = api.run_id
-                talk.event(event)
-    finally:
-        talk.run_id = talk.run_id or api.run_id

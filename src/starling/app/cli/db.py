@@ -6,15 +6,14 @@ import typer
 
 from starling.app.cli.options import Json, OneTenant
 from starling.app.cli.platform.command_settings import settings_of
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.signals import run_until_stopped, run_with
 from starling.app.cli.terminal.formats import moment, parse_duration
 from starling.app.cli.terminal.output import print_json, print_line, print_result, print_table, progress
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.app.runs.retention import STATEMENT_SECONDS
-from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.retention import PruneSelection, RetentionReport
+from starling.infra.postgres.retention import PruneSelection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -46,7 +45,11 @@ def prune(
     """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
     which = PruneSelection(parse_duration(older_than), tenant, audit)
     with progress("Looking …" if dry_run else "Removing …"):
-        forgotten = run_until_stopped(_prune(settings_of(context), which, dry_run=dry_run))
+        settings = settings_of(context)
+        forgotten = run_with(
+            open_storage(settings, find_database(settings), statement_seconds=STATEMENT_SECONDS),
+            lambda storage: storage.retention.prune(which, Actor.local("cli"), dry_run=dry_run),
+        )
     before = moment(forgotten.before)
     why_nothing = "" if forgotten.total else f"No run ended before {before}."
     if forgotten.ended and why_nothing:
@@ -71,8 +74,3 @@ def prune(
         print_table(("TABLE", "ROWS"), [(table, str(count)) for table, count in forgotten.rows.items()])
     if forgotten.unsettled:
         print_line(f"{forgotten.unsettled} calls are kept: it is not known yet whether they were made.")
-
-
-async def _prune(settings: Settings, which: PruneSelection, *, dry_run: bool) -> RetentionReport:
-    async with open_storage(settings, find_database(settings), statement_seconds=STATEMENT_SECONDS) as storage:
-        return await storage.retention.prune(which, Actor.local("cli"), dry_run=dry_run)

@@ -86,16 +86,11 @@ def _say_report(report: ModelReport) -> None:
         line = f"{result.state:<8}  {result.ability.name:<{width}}  {result.detail}"
         print_line(line, _ABILITY_STYLES[result.state])
     for role in ModelRole:
-        print_line(f"{role.value:<{len('reasoning')}}  {_suitability(report, role)}")
+        used = " (the settings use it for this role)" if role in report.used_for else ""
+        fits = f"does not suit{used}; missing: {', '.join(report.lacking.get(role, ()))}"
+        print_line(f"{role.value:<{len('reasoning')}}  {f'suits{used}' if role in report.suits else fits}")
     for hint in report.hints:
         print_line(hint)
-
-
-def _suitability(report: ModelReport, role: ModelRole) -> str:
-    used = " (the settings use it for this role)" if role in report.used_for else ""
-    if role in report.suits:
-        return f"suits{used}"
-    return f"does not suit{used}; missing: {', '.join(report.lacking[role])}"
 
 
 def _as_json(report: ModelReport) -> dict[str, object]:

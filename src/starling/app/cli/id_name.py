@@ -1,15 +1,22 @@
-"""What commands take for an id: the whole id, or the end of it."""
+"""What commands take for an id: the whole id, or the end of it; for runs also `last`."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
-from starling.app.cli.platform.api import Document
+import typer
+
+from starling.app.cli.platform.api import Api, Document
+from starling.app.cli.terminal.formats import moment
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 LISTED: Final = 10  # of those whose ids end alike
 SHORTEST: Final = 4
 HEX: Final = frozenset("0123456789abcdef")
+RUN_HELP: Final = "The run: its id, at least 4 characters of the end of its id, or last."
+Run = Annotated[str, typer.Argument(help=RUN_HELP)]
+_INPUT_CHARS: Final = 50
+_REMEDY: Final = "`starling run list` shows the ids; `last` means the latest run."
 
 
 def find_id(
@@ -47,3 +54,21 @@ def find_id(
             f"The ids of {count} {noun}s end in {ending}:\n{listed}{more}", "Write more of the id."
         )
     return str(found[0][field])
+
+
+def find_run(api: Api, name: str) -> str:
+    """Return the id of the run that `name` means. Raises InvalidRequestError, NotFoundError."""
+    if name == "last":
+        found = api.get("/v1/runs", limit=1)["runs"]
+        if not found:
+            raise NotFoundError("run", "last", "There are no runs yet: `starling ask` makes one.")
+        return str(found[0]["run_id"])
+
+    def ending_in(ending: str) -> list[Document]:
+        return api.get("/v1/runs", ending=ending, limit=LISTED + 1)["runs"]
+
+    def described(run: Document) -> str:
+        request = " ".join(str(run["input"]).split())
+        return f"{run['status']}, {moment(str(run['created_at']))}: {request[:_INPUT_CHARS]}"
+
+    return find_id("run", name, ending_in, described=described, remedy=_REMEDY, field="run_id")

@@ -10,14 +10,14 @@ from starling.app.access.keys import KeySpec
 from starling.app.cli.id_name import SHORTEST
 from starling.app.cli.options import Full, Json, OneTenant, Utc
 from starling.app.cli.platform.command_settings import settings_of
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.signals import run_with
 from starling.app.cli.terminal.formats import moment, parse_duration, short_ids
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_list, print_result, write
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
+from starling.app.storage import Storage
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
-from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.keys import StoredKey
 
@@ -53,7 +53,13 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
     lifetime = parse_duration(expires) if expires is not None else None
     spec = KeySpec(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
-    row, key, unknown = run_until_stopped(_create(settings_of(context), spec))
+    settings = settings_of(context)
+
+    async def store(storage: Storage) -> tuple[StoredKey, str, Sequence[str]]:
+        row, key = await storage.keys.create(spec, Actor.local("cli"))
+        return row, key, _unknown(grant, await storage.servers.servers())
+
+    row, key, unknown = run_with(open_storage(settings, find_database(settings)), store)
     if unknown:
         write(diagnostics(), f"Not there now, and reached once they are: {', '.join(unknown)}.\n", "yellow")
     if as_json:
@@ -69,7 +75,8 @@ def list_keys(
     context: typer.Context, tenant: OneTenant = None, full: Full = False, utc: Utc = False, as_json: Json = False
 ) -> None:
     """List keys, oldest first, also revoked and expired ones."""
-    rows = run_until_stopped(_list(settings_of(context), tenant))
+    settings = settings_of(context)
+    rows = run_with(open_storage(settings, find_database(settings)), lambda storage: storage.keys.every(tenant))
     ids = [row.id for row in rows]
     shown = dict(zip(ids, ids if full else short_ids(ids), strict=True))
 
@@ -89,33 +96,22 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke a key: new calls are refused, and its open streams end within seconds."""
-    row = run_until_stopped(_revoke(settings_of(context), key))
+    settings = settings_of(context)
+
+    async def end(storage: Storage) -> StoredKey:
+        ids = [row.id for row in await storage.keys.every(None)]
+        return await storage.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
+
+    row = run_with(open_storage(settings, find_database(settings)), end)
     print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)
 
 
-async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
-    """Return the row, the key, and the servers and tools of its grant that do not exist."""
-    async with open_storage(settings, find_database(settings)) as storage:
-        row, key = await storage.keys.create(spec, Actor.local("cli"))
-        return row, key, _unknown(spec.grant, await storage.servers.servers())
-
-
 def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
+    """Return the servers and tools of a grant that do not exist."""
     if grant is None:
         return ()
     tools = {row.name: {f"{row.name}.{tool}" for tool in row.tools} for row in rows}
     return sorted((grant.servers - tools.keys()) | grant.tools.difference(*tools.values()))
-
-
-async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
-    async with open_storage(settings, find_database(settings)) as storage:
-        return await storage.keys.every(tenant)
-
-
-async def _revoke(settings: Settings, key: str) -> StoredKey:
-    async with open_storage(settings, find_database(settings)) as storage:
-        ids = [row.id for row in await storage.keys.every(None)]
-        return await storage.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
 
 
 def _id_ending_in(ids: Sequence[str], ending: str) -> str:

@@ -33,18 +33,14 @@ def lazy_group(commands: Mapping[str, Lazy]) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and args[0] in commands:
-                name = args[0]
-                self.add_command(_load(name, commands[name]), name)
+                app: typer.Typer = import_quietly(commands[args[0]].module).app
+                loaded: Any = get_command(app)
+                _join_lines(loaded)
+                several = isinstance(loaded, TyperGroup)
+                self.add_command(loaded.commands.get(args[0], loaded) if several else loaded, args[0])
             return super().resolve_command(ctx, args)
 
     return LazyGroup
-
-
-def _load(name: str, lazy: Lazy) -> Any:
-    app: typer.Typer = import_quietly(lazy.module).app
-    loaded: Any = get_command(app)
-    _join_lines(loaded)
-    return loaded.commands.get(name, loaded) if isinstance(loaded, TyperGroup) else loaded
 
 
 def _join_lines(command: Any) -> None:

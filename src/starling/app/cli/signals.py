@@ -7,8 +7,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "drain_on_sigterm",
     "install_signal_handlers",
     "run_until_stopped",
+    "run_with",
     "treat_sigterm_as_success",
 ]
 
@@ -38,6 +39,16 @@ def run_until_stopped[T](
 ) -> T:
     """Run `main` in a new event loop. A signal cancels it; when it has cleaned up, StoppedBySignal is raised."""
     return asyncio.run(_with_signal_handlers(main), loop_factory=loop_factory)
+
+
+def run_with[T, R](resource: AbstractAsyncContextManager[T], use: Callable[[T], Awaitable[R]]) -> R:
+    """Open a resource in a new event loop and return what `use` of it returns. Raises StoppedBySignal."""
+
+    async def opened() -> R:
+        async with resource as found:
+            return await use(found)
+
+    return run_until_stopped(opened())
 
 
 @contextmanager
@@ -89,10 +100,6 @@ async def _with_signal_handlers[T](main: Coroutine[Any, Any, T]) -> T:
             raise StoppedBySignal(signals.stopped_by) from None
         raise
     finally:
-        _remove_handlers(loop, stopped=signals.signalled)
-
-
-def _remove_handlers(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
-    for number in SIGNALS:
-        loop.remove_signal_handler(number)
-        signal.signal(number, exit_on_second_interrupt if stopped else stop)
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, exit_on_second_interrupt if signals.signalled else stop)

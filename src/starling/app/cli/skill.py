@@ -13,7 +13,7 @@ from starling.app.cli.id_name import LISTED, find_id
 from starling.app.cli.options import Best, Full, Json, Latest, Reason, Tenant, Utc
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.formats import moment, short_ids
+from starling.app.cli.terminal.formats import moment, one_line, short_ids
 from starling.app.cli.terminal.output import (
     print_fields,
     print_json,
@@ -79,7 +79,7 @@ def list_skills(  # noqa: PLR0913, PLR0917 - its options
             moment(skill["created_at"], utc=utc),
             skill["agent"],
             *(str(skill[name]) for name in ("uses", "successes", "failures")),
-            skill["template"] if full else _line(skill["template"]),
+            skill["template"] if full else one_line(skill["template"], _TEMPLATE_CHARS),
         )
 
     columns = ("SKILL", "STATE", "STORED", "AGENT", "USES", "SUCCESSES", "FAILURES", "TASK")
@@ -135,7 +135,7 @@ def search(
             shown,
             "yes" if match["recalled"] else "no",
             *(f"{score:.2f}" for score in (match["similarity"], *match["parts"].values())),
-            _line(match["skill"]["template"]),
+            one_line(match["skill"]["template"], _TEMPLATE_CHARS),
         )
         for shown, match in zip(ids, found["skills"], strict=True)
     ]
@@ -209,7 +209,7 @@ def _path(api: Api, name: str) -> str:
         return api.get(_PATH, ending=ending, limit=LISTED + 1)["skills"]
 
     def described(skill: Document) -> str:
-        return f"{skill['state']}: {_line(skill['template'])}"
+        return f"{skill['state']}: {one_line(skill['template'], _TEMPLATE_CHARS)}"
 
     return f"{_PATH}/{quote(find_id('skill', name, ending_in, described=described, remedy=_REMEDY), safe='')}"
 
@@ -229,8 +229,3 @@ def _fields(skill: Document, *, utc: bool) -> Iterator[tuple[str, str]]:
 def _print_changed(skill: Document, *, as_json: bool) -> None:
     reason = f": {skill['reason']}" if skill["reason"] else "."
     print_result(skill, f"Skill {skill['id']} is {skill['state']}{reason}", as_json=as_json)
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _TEMPLATE_CHARS else f"{line[: _TEMPLATE_CHARS - 1]}…"

@@ -8,8 +8,7 @@ import typer
 
 from starling.app.cli.lazy_commands import import_quietly
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
-from starling.app.cli.process_setup import forbid_inspection, pause_collection
-from starling.app.cli.start_times import StartTimes
+from starling.app.cli.process_setup import StartTimes, forbid_inspection, pause_collection
 from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.container.configuration import check_configuration
 from starling.app.container.database import open_database

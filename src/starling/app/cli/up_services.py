@@ -9,14 +9,13 @@ from importlib.metadata import version
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.process_setup import finish_start
+from starling.app.cli.process_setup import StartTimes, finish_start
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
-from starling.app.cli.start_times import StartTimes
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
 from starling.app.container.database import Database, wait_for_database
 from starling.app.container.loader import connect, open_loader
-from starling.app.container.servers import Servers, open_servers
+from starling.app.container.servers import open_servers
 from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
 from starling.app.http.app_state import drain
@@ -65,14 +64,10 @@ async def _run(
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         times.end("API")
-        report(await _started(settings, address, servers, times), as_json=as_json)
+        models = {role.value: str(names[0]) for role, names in (await names_by_role(settings)).items()}
+        epoch, listings = servers.epoch_follower.epoch, servers.listings
+        report(Started(version("starling-swarm"), address, models, epoch, listings, times.seconds), as_json=as_json)
         await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
         with drain_on_sigterm(partial(drain, api), draining.set):
             ended, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()
-
-
-async def _started(settings: Settings, address: str, servers: Servers, times: StartTimes) -> Started:
-    models = {role.value: str(names[0]) for role, names in (await names_by_role(settings)).items()}
-    epoch = servers.epoch_follower.epoch
-    return Started(version("starling-swarm"), address, models, epoch, servers.listings, times.seconds)

@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol
 import httpx
 from httpx_sse import connect_sse
 
-from starling.app.cli.platform.api_errors import TEMPORARY, ApiUnavailableError, refusal
-from starling.app.cli.platform.reconnection import ONCE, Outage, RetryTimes
+from starling.app.cli.platform.api_errors import ONCE, TEMPORARY, ApiUnavailableError, Outage, RetryTimes, refusal
 from starling.core.errors import ConfigurationError
 from starling.core.ids import new_id
 

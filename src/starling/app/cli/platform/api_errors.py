@@ -1,8 +1,12 @@
-"""Errors of calls to the HTTP API: those that it answers with, and that it does not answer."""
+"""Errors of calls to the HTTP API, and how long requests are repeated while the platform is started again."""
 
 import json
 import re
+import time
+from dataclasses import dataclass, field
 from typing import Final
+
+import typer
 
 from starling.core.errors import (
     ConflictError,
@@ -41,6 +45,7 @@ class NoPlatformError(StarlingError):
 
 TEMPORARY: Final = (ApiUnavailableError, DatabaseUnavailableError)  # the latter: every 503 that a retry can help
 
+
 type TemporaryError = ApiUnavailableError | DatabaseUnavailableError
 
 
@@ -67,3 +72,48 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
             return ConflictError(detail, remedy)
         case _:
             return InvalidRequestError(detail, remedy) if status < 500 else StarlingError(detail, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTimes:
+    """Times in seconds: how long to repeat requests to an API that answered before and to one that never did.
+
+    `pause` is the time between two attempts; after `notice` the user is told.
+    """
+
+    answered_before: float = 60.0
+    never_answered: float = 2.0
+    pause: float = 0.5
+    notice: float = 2.0
+
+
+DEFAULT_TIMES: Final = RetryTimes()
+
+
+ONCE: Final = RetryTimes(answered_before=0, never_answered=0)
+
+
+@dataclass(slots=True)
+class Outage:
+    """Measures how long the API has not answered, over repeated attempts."""
+
+    times: RetryTimes = DEFAULT_TIMES
+    _since: float | None = field(default=None, init=False)
+    _notified: bool = field(default=False, init=False)
+
+    def end(self) -> None:
+        """The API has answered: the next outage is measured anew."""
+        self._since, self._notified = None, False
+
+    def wait(self, error: TemporaryError, *, reached: bool) -> None:
+        """Wait before the next attempt; `reached` says whether the API answered before. Raises `error` in the end."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        passed = now - self._since
+        limit = self.times.answered_before if reached else self.times.never_answered
+        if passed >= limit:
+            raise error
+        if reached and passed >= self.times.notice and not self._notified:
+            self._notified = True
+            typer.echo(f"{error.message} Trying again for up to {limit - passed:.0f} s.", err=True)
+        time.sleep(self.times.pause)

@@ -12,8 +12,7 @@ from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Api, Relocate, same_address
-from starling.app.cli.platform.api_errors import NoPlatformError
-from starling.app.cli.platform.reconnection import DEFAULT_TIMES
+from starling.app.cli.platform.api_errors import DEFAULT_TIMES, NoPlatformError
 from starling.app.cli.platform.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
@@ -86,7 +85,12 @@ class Connection:
         """Return the API of this data folder, if it answers this tenant without a key, else that of STARLING_URL."""
         found = self._here()
         if found is None:
-            return self._remote(tenant, lasting=lasting)
+            if self.settings.url and tenant != DEFAULT_TENANT:
+                raise InvalidRequestError(
+                    f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
+                    "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
+                )
+            return self._named(self.settings.url).api(lasting=lasting) if self.settings.url else None
         if not found.keyless or tenant != DEFAULT_TENANT:
             return None
         api = replace(self._of(found), key=read_token(self.settings.data_dir)).api(lasting=lasting)
@@ -95,16 +99,6 @@ class Connection:
         if self.settings.url.rstrip("/") not in ("", found.address):
             _note(f"Asking {found.address}, which runs on {self.settings.data_dir}, not STARLING_URL.")
         return api
-
-    def _remote(self, tenant: str, *, lasting: bool) -> Api | None:
-        if not self.settings.url:
-            return None
-        if tenant != DEFAULT_TENANT:
-            raise InvalidRequestError(
-                f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
-                "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
-            )
-        return self._named(self.settings.url).api(lasting=lasting)
 
     def _here(self) -> RunningPlatform | None:
         """Return the platform of this data folder, unless DATABASE_URL names another database than it uses."""

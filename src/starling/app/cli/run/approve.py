@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from starling.app.cli.id_name import HEX, SHORTEST
+from starling.app.cli.id_name import HEX, RUN_HELP, SHORTEST, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.errors import InvalidRequestError, NotFoundError

@@ -9,12 +9,11 @@ import typer
 
 from starling.app.cli.platform.api import Api, StreamedEvent
 from starling.app.cli.run.approve import open_interrupts
-from starling.app.cli.run.cancel import cancellation_text
+from starling.app.cli.run.changes import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EVENTS, answer_line, run_reference
-from starling.app.cli.terminal.line_input import has_person, read_line
 from starling.app.cli.terminal.output import print_json, print_line, results
-from starling.app.cli.terminal.prompts import FixedAnswers, Prompts
+from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person, read_line
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT

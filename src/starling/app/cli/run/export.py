@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.id_name import RUN_HELP, find_run
 from starling.app.cli.options import Tenant
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.terminal.formats import parse_duration
 from starling.app.cli.terminal.output import results
 from starling.core.clock import SystemClock

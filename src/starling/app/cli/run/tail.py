@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from starling.app.cli.id_name import Run, find_run
 from starling.app.cli.options import JsonEvents, No, Tenant, Yes
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
-from starling.app.cli.run.run_name import Run, find_run
 from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)

@@ -11,10 +11,10 @@ _COMMANDS = {
     "test": Lazy(_CHANGING, "Start a server, list its tools and compare them with what is stored."),
     "effects": Lazy("starling.app.cli.server.effects", "Show the effects of a server's tools, or propose them."),
     "tool": Lazy(
-        "starling.app.cli.server.tool_settings",
+        "starling.app.cli.server.tools",
         "Show the settings of one tool and where they come from, or change them.",
     ),
-    "approve": Lazy("starling.app.cli.server.approval", "Approve tools that are new or were changed by their server."),
+    "approve": Lazy("starling.app.cli.server.tools", "Approve tools that are new or were changed by their server."),
     "add": Lazy(_CHANGING, "Add a server and its specialist agent."),
     "remove": Lazy(_CHANGING, "Remove a server and its specialist agent."),
 }

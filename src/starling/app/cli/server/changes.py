@@ -7,14 +7,13 @@ import typer
 
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
-from mcp_gateway.registration.catalog import ServerProbe
 from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
 from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed_effects, documents_of
-from starling.app.cli.server.tool_settings import split_pairs
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.server.tools import split_pairs
+from starling.app.cli.signals import run_until_stopped, run_with
 from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
@@ -22,7 +21,6 @@ from starling.app.container.services import open_services
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect
-from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor
 
 app = typer.Typer(add_completion=False)
@@ -69,17 +67,25 @@ def add(  # noqa: PLR0913, PLR0917 - its options
         listed = run_until_stopped(_list(settings, name, config))
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
     chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
-    listing, epoch = run_until_stopped(_add(settings, name, with_effects(config, chosen), listed))
+    listing, report = run_with(
+        open_services(settings, find_database(settings)),
+        lambda services: services.registry.add(name, with_effects(config, chosen), Actor.local("cli"), listed),
+    )
     tools = [tool.name for tool in listing.tools]
-    document = {"name": name, "tools": tools, "epoch": epoch, "proposed": documents_of(proposed)}
-    text = f"{name} is in epoch {epoch}, with {len(tools)} tools: {', '.join(tools)}."
+    document = {"name": name, "tools": tools, "epoch": report.epoch, "proposed": documents_of(proposed)}
+    text = f"{name} is in epoch {report.epoch}, with {len(tools)} tools: {', '.join(tools)}."
     print_result(document, text, as_json=as_json)
 
 
 @app.command()
 def remove(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Remove a server and its specialist agent. A server of a file comes back when the file is read again."""
-    epoch = run_until_stopped(_remove(settings_of(context), name))
+    settings = settings_of(context)
+    report = run_with(
+        open_services(settings, find_database(settings)),
+        lambda services: services.registry.remove(name, Actor.local("cli")),
+    )
+    epoch = report.epoch
     print_result({"name": name, "epoch": epoch}, f"{name} is removed from epoch {epoch} on.", as_json=as_json)
 
 
@@ -87,7 +93,9 @@ def remove(context: typer.Context, name: Server, as_json: Json = False) -> None:
 def try_out(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Start a server, list its tools and compare them with the stored ones, without changing anything."""
     with progress(f"Starting {name} …"):
-        trial = run_until_stopped(_try_out(settings_of(context), name))
+        settings = settings_of(context)
+        services = open_services(settings, find_database(settings))
+        trial = run_with(services, lambda opened: opened.registry.probe(name))
     differences = {"new": trial.new, "gone": trial.gone, "changed": trial.changed, "left_out": trial.left_out}
     if as_json:
         print_json({"name": name, "seconds": round(trial.seconds, 3), **differences, "tools": trial.tools})
@@ -103,22 +111,6 @@ async def _list(settings: Settings, name: str, config: ServerConfig) -> Listed:
     if isinstance(found, ServerUnavailableError):
         raise found
     return found
-
-
-async def _add(settings: Settings, name: str, config: ServerConfig, listed: Listed) -> tuple[ServerListing, int]:
-    async with open_services(settings, find_database(settings)) as services:
-        listing, report = await services.registry.add(name, config, Actor.local("cli"), listed)
-        return listing, report.epoch
-
-
-async def _remove(settings: Settings, name: str) -> int:
-    async with open_services(settings, find_database(settings)) as services:
-        return (await services.registry.remove(name, Actor.local("cli"))).epoch
-
-
-async def _try_out(settings: Settings, name: str) -> ServerProbe:
-    async with open_services(settings, find_database(settings)) as services:
-        return await services.registry.probe(name)
 
 
 def _config(name: str, target: Sequence[str], values: dict[str, str], options: dict[str, Any]) -> ServerConfig:

@@ -1,21 +1,33 @@
-"""`starling server effects`, and the confirmation of effects that a server's annotations propose."""
+"""`starling server effects`, and the confirmation of effects that a server's annotations propose.
 
+Effects of a server of an `mcpServers` file are written into it: the file is written anew, unless it has comments.
+"""
+
+import difflib
 import json
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
-from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.configuration.effect_suggestions import (
+    EffectSuggestion,
+    suggested_effects,
+    with_effects,
+    with_effects_of_tools,
+)
+from mcp_gateway.configuration.json_comments import without_comments
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config, server_of
 from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.registration.server_rows import effective
 from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
-from starling.app.cli.server.file_effects import FileEdit
-from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.line_input import confirmed
+from starling.app.cli.signals import run_with
 from starling.app.cli.terminal.output import (
     diagnostics,
     print_json,
@@ -25,18 +37,77 @@ from starling.app.cli.terminal.output import (
     write,
     write_table,
 )
+from starling.app.cli.terminal.prompts import confirmed
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.container.storage import open_storage
-from starling.core.errors import ConfigurationError, NotFoundError
-from starling.core.json import JsonObject
+from starling.core.errors import ConfigurationError, ConflictError, NotFoundError
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 
 app = typer.Typer(add_completion=False)
+_BOM = b"\xef\xbb\xbf"
 
-type _Tools = dict[str, JsonObject]
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """An edit of an `mcpServers` file, in bytes, and what the file says after it."""
+
+    file: Path
+    before: bytes
+    after: bytes
+    config: McpConfig
+
+    @classmethod
+    def of(cls, file: Path, name: str, stored: ServerConfig, effects: Sequence[EffectSuggestion]) -> "FileEdit":
+        """Return the edit that adds effects to a server.
+
+        Raises ConfigurationError where the file has comments, or not the server as it is stored.
+        """
+        try:
+            before = file.read_bytes()
+            text = before.decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{file} can't be read: {error}.") from None
+        found = parse_config(text, str(file)).get(name)
+        if found is None or found.hash != stored.hash:
+            raise ConfigurationError(f"{file} has no server {name} with the configuration that is in use.")
+        if without_comments(text) != text:
+            raise ConfigurationError(f"{file} has comments, or commas that JSON does not allow, which would be lost.")
+        document = json.loads(text)
+        server = document["mcpServers"][name]
+        server["x-starling"] = with_effects_of_tools(server.get("x-starling"), effects)
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return cls(file, before, _BOM * before.startswith(_BOM) + text.encode(), parse_config(text, str(file)))
+
+    def changes_only(self, name: str, rows: Iterable[ServerRow]) -> bool:
+        """Return whether the other servers of the file are the stored servers of files, unchanged."""
+        stored = {row.name: row.config_hash for row in rows if row.source == "file" and row.name != name}
+        return stored == {other: config.hash for other, config in self.config.items() if other != name}
+
+    def show(self) -> None:
+        """Print the changed lines on stderr."""
+        before, after = (text.decode("utf-8-sig").splitlines() for text in (self.before, self.after))
+        for line in difflib.unified_diff(before, after, str(self.file), str(self.file), lineterm=""):
+            style = {"+": "green", "-": "red"}.get(line[:1])
+            write(diagnostics(), f"{line}\n", style)
+
+    def write(self) -> None:
+        """Replace the file in one step; it keeps its permissions. Raises ConflictError where it has changed since."""
+        file = self.file.resolve()
+        if file.read_bytes() != self.before:
+            raise ConflictError(f"{self.file} was changed meanwhile.", "Nothing was written; run the command again.")
+        draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+                opened.write(self.after)
+                opened.flush()
+                os.fsync(opened.fileno())
+            shutil.copymode(file, draft)
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 @app.command()
@@ -56,7 +127,12 @@ def effects(
     file are written into the file, whose comments stay.
     """
     settings = settings_of(context)
-    rows, row, tools = run_until_stopped(_stored(settings, name))
+    storage = open_storage(settings, find_database(settings))
+    rows, definitions = run_with(storage, lambda opened: opened.servers.servers_and_tools())
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+    tools = {tool: definitions[name, tool] for tool in row.tools}
     config, options = server_of(row.config), effective(row).options
     proposed = suggested_effects(tools, options) if propose else []
     if not as_json and not propose:
@@ -70,7 +146,11 @@ def effects(
         epoch = _set_in_file(settings, rows, name, chosen, yes=yes, quiet=as_json) if chosen else None
     else:
         chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
-        epoch = run_until_stopped(_set(settings, name, with_effects(config, chosen))) if chosen else None
+        epoch = None
+        if chosen:
+            services, wanted = open_services(settings, find_database(settings)), with_effects(config, chosen)
+            report = run_with(services, lambda opened: opened.registry.reconfigure(name, wanted, Actor.local("cli")))
+            epoch = report.epoch
     if as_json:
         known = {tool: options.effect_of(tool).value for tool in sorted(tools)}
         print_json({"name": name, "effects": known, "proposed": documents_of(proposed), "epoch": epoch})
@@ -138,23 +218,5 @@ def _set_in_file(
         write(diagnostics(), f"{edit.file} is written. {hint}\n")
         return None
     with progress(f"Listing {name} …"):
-        return run_until_stopped(_reload(settings, edit))
-
-
-async def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, _Tools]:
-    async with open_storage(settings, find_database(settings)) as storage:
-        rows, definitions = await storage.servers.servers_and_tools()
-    row = next((row for row in rows if row.name == name), None)
-    if row is None:
-        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
-    return rows, row, {tool: definitions[name, tool] for tool in row.tools}
-
-
-async def _reload(settings: Settings, edit: FileEdit) -> int:
-    async with open_services(settings, find_database(settings)) as services:
-        return (await services.registry.reload(edit.config, Actor.local("cli"))).epoch
-
-
-async def _set(settings: Settings, name: str, config: ServerConfig) -> int:
-    async with open_services(settings, find_database(settings)) as services:
-        return (await services.registry.reconfigure(name, config, Actor.local("cli"))).epoch
+        services = open_services(settings, find_database(settings))
+        return run_with(services, lambda opened: opened.registry.reload(edit.config, Actor.local("cli"))).epoch

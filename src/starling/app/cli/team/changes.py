@@ -21,8 +21,8 @@ from starling.app.cli.team.arguments import (
     team_path,
     unreadable,
 )
-from starling.app.cli.terminal.line_input import confirmed, has_person
 from starling.app.cli.terminal.output import print_json, print_line, print_result
+from starling.app.cli.terminal.prompts import confirmed, has_person
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from starling.app.cli.terminal.event_text import Data, Line, counted, one_line, seconds_text
+from starling.app.cli.terminal.formats import Data, Line, counted, one_line, seconds_text
 from starling.app.cli.terminal.output import print_line, printable, results
 
 _WIDTH: Final = 80

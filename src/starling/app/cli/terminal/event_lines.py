@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from starling.app.cli.terminal.build_text import BUILD_EVENTS, build_lines
-from starling.app.cli.terminal.event_text import (
+from starling.app.cli.terminal.formats import (
     Data,
     arguments_text,
     case_of,
@@ -55,10 +55,6 @@ def _plan(data: Data) -> str:
     return f"Plan{team}{version}: {'; '.join(tasks)}" if tasks else ""
 
 
-def _task_start(data: Data) -> str:
-    return f"{_place(data)} → {data['agent']} works{f', attempt {data["attempt"]}' if data['attempt'] > 1 else ''}"
-
-
 def _tool_result(data: Data) -> str:
     place = without_numbers(data["call_id"].rsplit(".", 2)[0])
     verb = "answered" if data["status"] == "succeeded" else "failed"
@@ -84,7 +80,9 @@ def _trouble(data: Data) -> str:
 _LINES: Final[Mapping[str, Callable[[Data], str]]] = {
     "run_started": lambda data: f"Run {data['run_id']} on thread {data['thread_id']}, epoch {data['epoch']}",
     "plan": _plan,
-    "task_start": _task_start,
+    "task_start": lambda data: (
+        f"{_place(data)} → {data['agent']} works{f', attempt {data["attempt"]}' if data['attempt'] > 1 else ''}"
+    ),
     "tool_start": lambda data: f"{_place(data)}   calls {data['name']}({arguments_text(data['args'])})",
     "tool_progress": lambda data: f"{_place(data)}   {data['name']}: {one_line(progress_text(data), _TEXT_CHARS)}",
     "tool_log": lambda data: f"{_place(data)}   {data['name']} logs {one_line(log_text(data), _TEXT_CHARS)}",

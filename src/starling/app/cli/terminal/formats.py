@@ -1,9 +1,10 @@
-"""How ids, moments and durations are written."""
+"""How ids, moments, durations and counts are written, and text that lines of events and trees of runs share."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from starling.core.errors import InvalidRequestError
 
@@ -11,6 +12,14 @@ _SHORTEST: Final = 8
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION: Final = re.compile(r"([0-9]{1,7})([mhdw])")
 _LONGEST: Final = timedelta(days=36_500)
+type Data = Mapping[str, Any]
+type Line = tuple[str, str | None]
+"""A line of text and its style."""
+ARGUMENTS_CHARS: Final = 90
+_REASON_CHARS: Final = 200
+_NOT_ANSWERED: Final = "Not answered"  # as replies that no model wrote say it, too
+_COUNTED: Final = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+_TRIAL: Final = re.compile(r"\.(?=[a-z])(?:case-)?(?P<name>[^/.:]+)")
 
 
 def moment(written: str | datetime, *, utc: bool = False) -> str:
@@ -41,3 +50,79 @@ def short_ids(ids: Sequence[str]) -> Sequence[str]:
         if len(set(shortened)) == len(set(ids)):
             return shortened
     return ids
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: `1 call`, `2 calls`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def arguments_text(arguments: Data) -> str:
+    """Return the arguments of a call in one line."""
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return one_line(shown, ARGUMENTS_CHARS)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration: `< 1 ms`, `40 ms`, `1.2 s`."""
+    if seconds < 0.001:
+        return "< 1 ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def result_text(result: str, simulated: str | None) -> str:
+    """Return the result of a call; of one that a trial didn't make, after what gave it: `[fixture]`."""
+    return f"[{simulated}] {result.partition('\n')[2]}" if simulated else result
+
+
+def log_text(report: Data) -> str:
+    """Return what a server wrote to its log during a call: `warning, db: slow today`."""
+    source = ", ".join(filter(None, (report["level"], report["logger"])))
+    return f"{source}: {report['message']}"
+
+
+def case_of(path: str) -> str:
+    """Return the name of the case that a team is tried on at a path; empty outside of trials."""
+    found = _TRIAL.search(path)
+    return found["name"] if found else ""
+
+
+def result_lines(result: Data, times: str = "") -> Iterator[Line]:
+    """Yield the answer of a run with its sources, what is missing in it, and what it used."""
+    reply: str = result["reply"]
+    if reply:
+        yield "Answer", "bold"
+        yield reply, None
+    parts = {
+        "Sources": [
+            f"[{one['id']}] {': '.join(filter(None, (one['agent'], ', '.join(one['tools']))))}"
+            for one in result.get("citations", ())
+        ],
+        "Assumptions": result.get("assumptions", ()),
+        _NOT_ANSWERED: [
+            f"{one['part']}: {one_line(one['reason'], _REASON_CHARS)}"
+            for one in result.get("degraded", ())
+            if not _is_said(one, reply)
+        ],
+    }
+    for title, lines in parts.items():
+        if lines:
+            yield title, "bold"
+        for line in lines:
+            yield f"  {line}", "yellow" if title == _NOT_ANSWERED else None
+    used = ", ".join(counted(result["usage"][name], what) for name, what in _COUNTED)
+    status = result["status"].replace("_", " ").capitalize()
+    yield f"{status}: {used}{times and f'; {times}'}", "green" if result["status"] == "succeeded" else "red"
+
+
+def _is_said(part: Data, reply: str) -> bool:
+    """Whether a reply names a part that is missing, or begins with the reason, which may be cut."""
+    reason = " ".join(part["reason"].rstrip("…").split())
+    named = part["part"] in reply.partition(_NOT_ANSWERED)[2]
+    return named or (bool(reason) and " ".join(reply.split()).startswith(reason))

@@ -71,12 +71,15 @@ def write(console: Console, text: str, style: str | None = None) -> None:
 
 def print_json(value: Any) -> None:
     """Print a JSON document on one line, whatever stdout is."""
-    results().file.write(json.dumps(value, ensure_ascii=False, default=_as_text) + "\n")
+    results().file.write(
+        json.dumps(
+            value,
+            ensure_ascii=False,
+            default=lambda each: each.isoformat() if isinstance(each, datetime) else str(each),
+        )
+        + "\n"
+    )
     results().file.flush()
-
-
-def _as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_result(document: Any, text: str | Callable[[], None], *, as_json: bool) -> None:
@@ -153,17 +156,16 @@ def _widths(room: int, columns: Sequence[str], cells: Sequence[Sequence[str]]) -
     last = room - sum(widths[:-1])
     if last >= min(_LAST_COLUMN, widths[-1]):
         return [*widths[:-1], min(last, widths[-1])]
-    words = [max(_longest_word(text) for text in texts) for texts in zip(columns, *cells, strict=True)]
+    words = [
+        max(cell_len(word) for text in texts for word in text.split() or ("",))
+        for texts in zip(columns, *cells, strict=True)
+    ]
     least = [*words[:-1], min(words[-1], _LAST_COLUMN // 2)] if sum(words) > room else words
     for kept in (least, [1] * len(widths)):
         while sum(widths) > room and any(width > end for width, end in zip(widths, kept, strict=True)):
             widest = max((width, at) for at, (width, end) in enumerate(zip(widths, kept, strict=True)) if width > end)
             widths[widest[1]] -= 1
     return widths
-
-
-def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from starling.app.cli.terminal.event_lines import event_line
-from starling.app.cli.terminal.event_text import Data, result_lines
+from starling.app.cli.terminal.formats import Data, result_lines
 from starling.app.cli.terminal.interrupt_text import INTERRUPT_EVENTS, behind_line, run_reference
 from starling.app.cli.terminal.output import printable, write
 from starling.app.cli.terminal.run_tree import TreeForm, run_times, tree_lines

@@ -12,7 +12,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 from starling.app.cli.terminal.build_text import build_lines, wrapped
-from starling.app.cli.terminal.event_text import (
+from starling.app.cli.terminal.formats import (
     Line,
     arguments_text,
     case_of,

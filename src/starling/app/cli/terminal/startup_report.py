@@ -33,7 +33,10 @@ def report(started: Started, *, as_json: bool) -> None:
     if as_json:
         seconds = {part: round(seconds, 3) for part, seconds in started.seconds.items()}
         known = {"version": started.version, "address": started.address, "models": dict(started.models)}
-        servers = [_document(item) for item in started.servers]
+        servers = [
+            {"name": one.name, "state": one.state, "tools": len(one.tools), "error": one.error, "remedy": one.remedy}
+            for one in started.servers
+        ]
         print_json({**known, "epoch": started.epoch, "servers": servers, "seconds": seconds})
         return
     print_line(f"Starling {started.version} listens on {started.address}", "bold")
@@ -52,16 +55,6 @@ def report(started: Started, *, as_json: bool) -> None:
     print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
     print_line(f'       -d \'{{"input": "{question or _ANY_QUESTION}", "thread_id": "t1"}}\'')
     print_line(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
-
-
-def _document(item: ServerListing) -> dict[str, object]:
-    return {
-        "name": item.name,
-        "state": item.state,
-        "tools": len(item.tools),
-        "error": item.error,
-        "remedy": item.remedy,
-    }
 
 
 def _models(models: Mapping[str, str]) -> str:

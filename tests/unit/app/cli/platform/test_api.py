@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from starling.app.cli.platform.api import Api, Relocate, same_address
-from starling.app.cli.platform.api_errors import ApiUnavailableError
-from starling.app.cli.platform.reconnection import RetryTimes
+from starling.app.cli.platform.api_errors import ApiUnavailableError, RetryTimes
 from starling.core.errors import (
     ConfigurationError,
     ConflictError,

@@ -10,7 +10,7 @@ from typing import TextIO
 import pytest
 
 from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handlers
-from starling.app.cli.terminal.line_input import read_line
+from starling.app.cli.terminal.prompts import read_line
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from starling.app.cli.id_name import find_run
 from starling.app.cli.platform.api import Api
-from starling.app.cli.run.run_name import find_run
 from starling.app.cli.terminal.formats import short_ids
 from starling.core.errors import InvalidRequestError, NotFoundError
 

@@ -1,0 +1,128 @@
+"""`starling run show`, `compare` and `artifacts`."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from httpx import Response
+
+from starling.app.cli.id_name import RUN_HELP, Run, find_run
+from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform.api import Document
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.terminal.build_text import print_lines
+from starling.app.cli.terminal.interrupt_text import run_reference
+from starling.app.cli.terminal.output import print_json, print_line, print_paragraph, print_table, results, write
+from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
+from starling.core.clock import SystemClock
+from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.run_document.loading import load
+
+app = typer.Typer(add_completion=False)
+_PIPE_WIDTH = 200  # of lines in a pipe or file
+_SHOW = "`starling run artifacts RUN` shows the ids."
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run: Run,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_tree: Annotated[bool, typer.Option("--tree", help="Show decisions, model calls, tokens and ids, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a run: its tasks with their calls and verdicts as a tree, what it waits for, and its answer."""
+    api = connection_of(context).api(tenant)
+    found = api.get(f"/v1/runs/{find_run(api, run)}", include="tasks,calls,prompts,feedback")
+    if as_json:
+        print_json(found)
+        return
+    document = load(found)
+    width = results().width if results().is_terminal else _PIPE_WIDTH
+    form = TreeForm(width=width, now=SystemClock().now(), details=as_tree)
+    print_lines(stored_lines(document, form, run_reference(document.run_id, tenant)))
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    first: Annotated[str, typer.Argument(metavar="A", help=RUN_HELP)],
+    second: Annotated[str, typer.Argument(metavar="B", help=RUN_HELP)],
+    tenant: Tenant = DEFAULT_TENANT,
+    every: Annotated[bool, typer.Option("--all", help="Show what is the same, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs of the same request: plans, calls, verdicts, prompts and epochs, the first difference first."""
+    api = connection_of(context).api(tenant)
+    document = api.get(f"/v1/runs/{find_run(api, first)}/comparison/{find_run(api, second)}")
+    if as_json:
+        print_json(document)
+        return
+    for name in ("a", "b"):
+        run = document[name]
+        print_line(f"{name.upper()}  {run['run_id']}  {run['status']}, epoch {run['epoch']}")
+    print_line(document["text"], "bold" if document["same_request"] else "bold yellow")
+    for part in document["parts"] if every else document["differences"]:
+        _print_part(part)
+    for text in document["unread"]:
+        print_paragraph(text, 0)
+
+
+def _print_part(part: Document) -> None:
+    named = part["kind"] if part["place"] == part["kind"] else f"{part['kind']} {part['place']}"
+    if part["same"]:
+        print_line(f"{named}: the same", "dim")
+        return
+    print_line(named, "bold")
+    for name in ("a", "b"):
+        print_paragraph(f"{name.upper()}: {'(nothing)' if part[name] is None else part[name]}")
+
+
+@app.command()
+def artifacts(
+    context: typer.Context,
+    run: Run,
+    artifact: Annotated[str, typer.Argument(help="The id of an artifact, or its beginning; prints its content.")] = "",
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
+) -> None:
+    """List results that were too long for a model, or print one of them."""
+    api = connection_of(context).api(tenant)
+    path = f"/v1/runs/{find_run(api, run)}/artifacts"
+    found = api.get(path)["artifacts"]
+    if artifact:
+        whole = _find_artifact(found, artifact)
+        _print(whole, api.send("GET", f"{path}/{whole}"), as_json=as_json)
+    elif as_json:
+        print_json(found)
+    elif found:
+        rows = [
+            (*(one[name] for name in ("id", "call_id", "name", "media_type")), f"{one['bytes']:,}") for one in found
+        ]
+        print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), rows)
+    else:
+        print_line("The run has no artifacts: no result was too long, or `starling db prune` removed them.")
+
+
+def _find_artifact(found: Sequence[Document], wanted: str) -> str:
+    ids = {str(item["id"]) for item in found if item["id"].startswith(wanted)}
+    if len(ids) > 1:
+        raise InvalidRequestError(f"{wanted!r} is the beginning of {len(ids)} artifacts.", "Write more of the id.")
+    if not ids:
+        raise NotFoundError("artifact", wanted, _SHOW)
+    return ids.pop()
+
+
+def _print(artifact: str, answer: Response, *, as_json: bool) -> None:
+    """Print content unchanged into a pipe or file; on a terminal without control characters."""
+    text = answer.content.decode()
+    if as_json:
+        print_json(
+            {"id": artifact, "media_type": answer.headers.get("content-type", "").partition(";")[0], "content": text}
+        )
+    elif results().is_terminal:
+        write(results(), f"{text}\n")
+    else:
+        results().file.write(text)
+        results().file.flush()
