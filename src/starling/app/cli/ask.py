@@ -8,7 +8,7 @@ import typer
 
 from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
+from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 
 app = typer.Typer(add_completion=False)
 
@@ -38,20 +38,18 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     fixed = fixed_answers(yes=yes, no=no)
     request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     api = connection_of(context).conversation(url)
-    display = display_for(live=True, as_json=as_json)
-    talk = conversation(api, display, fixed, as_json=as_json)
+    talk = conversation(api, fixed, as_json=as_json)
 
     def read() -> None:
         try:
             with api.showing_run_ahead(talk):
                 for event in api.ask(request):
-                    talk.run_id = display.run_id = api.run_id
+                    talk.run_id = talk.display.run_id = api.run_id
                     talk.event(event)
         finally:
             talk.run_id = talk.run_id or api.run_id
 
-    with display:
-        follow(talk, read)
+    follow(talk, read)
     if talk.status != "succeeded":
         raise typer.Exit(1)
 

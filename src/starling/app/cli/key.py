@@ -1,11 +1,10 @@
 """`starling key`: create, list and revoke API keys."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from mcp_gateway.registration.repository import ServerRow
 from starling.app.access.keys import KeySpec
 from starling.app.cli.id_name import SHORTEST
 from starling.app.cli.options import Full, Json, OneTenant, Utc
@@ -57,7 +56,10 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 
     async def store(storage: Storage) -> tuple[StoredKey, str, Sequence[str]]:
         row, key = await storage.keys.create(spec, Actor.local("cli"))
-        return row, key, _unknown(grant, await storage.servers.servers())
+        if grant is None:
+            return row, key, ()
+        tools = {row.name: {f"{row.name}.{tool}" for tool in row.tools} for row in await storage.servers.servers()}
+        return row, key, sorted((grant.servers - tools.keys()) | grant.tools.difference(*tools.values()))
 
     row, key, unknown = run_with(open_storage(settings, find_database(settings)), store)
     if unknown:
@@ -104,14 +106,6 @@ def revoke(
 
     row = run_with(open_storage(settings, find_database(settings)), end)
     print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)
-
-
-def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
-    """Return the servers and tools of a grant that do not exist."""
-    if grant is None:
-        return ()
-    tools = {row.name: {f"{row.name}.{tool}" for tool in row.tools} for row in rows}
-    return sorted((grant.servers - tools.keys()) | grant.tools.difference(*tools.values()))
 
 
 def _id_ending_in(ids: Sequence[str], ending: str) -> str:

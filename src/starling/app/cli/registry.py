@@ -118,7 +118,7 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     if as_json:
         print_json({name: report[name] for name in _REPORT} | {name: report.get(name, {}) for name in _LATER})
         return
-    found = [*_lines(report["changes"]), *_prompt_lines(report)]
+    found = [*_lines(report)]
     print_line(headline if found else f"Nothing to change: epoch {report['epoch']} says the same.")
     for line in found:
         print_line(f"  {line}")
@@ -136,18 +136,15 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
         print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
 
 
-def _lines(changes: Document) -> Iterator[str]:
+def _lines(report: Document) -> Iterator[str]:
+    changes, wordings = report["changes"], report.get("prompts", {})
     for mark, name in _marked(changes["servers"]):
         tools = [f"{mark}{tool}" for mark, tool in _marked(changes["tools"].get(name, {}))]
         what = [*changes["details"].get(name, ()), *tools]
         yield f"{mark} server {name}" + (f": {', '.join(what)}" if what else "")
     for kind in ("agent", "team"):
         yield from (f"{mark} {kind} {name}" for mark, name in _marked(changes[f"{kind}s"]))
-
-
-def _prompt_lines(report: Document) -> Iterator[str]:
-    wordings = report.get("prompts", {})
-    for mark, name in _marked(report["changes"]["prompts"]):
+    for mark, name in _marked(changes["prompts"]):
         change = wordings.get(name)
         yield f"{mark} prompt {name}" + (f": {place(change['before'])} → {place(change['after'])}" if change else "")
 

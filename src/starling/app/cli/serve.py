@@ -12,7 +12,8 @@ from uvicorn.loops.auto import auto_loop_factory
 from starling.app.access.local_token import local_token
 from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.process_setup import finish_start, forbid_inspection
-from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.container.database import Database, find_database, wait_for_database
 from starling.app.container.loader import open_loader

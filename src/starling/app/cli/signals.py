@@ -12,23 +12,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from starling.app.cli.stop_signals import (
-    SIGNALS,
-    StoppedBySignal,
-    exit_on_second_interrupt,
-    install_signal_handlers,
-    stop,
-    treat_sigterm_as_success,
-)
-
-__all__ = [
-    "StoppedBySignal",
-    "drain_on_sigterm",
-    "install_signal_handlers",
-    "run_until_stopped",
-    "run_with",
-    "treat_sigterm_as_success",
-]
+from starling.app.cli.stop_signals import SIGNALS, StoppedBySignal, exit_on_second_interrupt, stop
 
 _log = logging.getLogger(__name__)
 _CURRENT: ContextVar["_Signals"] = ContextVar("starling_signals")

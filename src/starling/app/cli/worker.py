@@ -9,7 +9,8 @@ from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.process_setup import finish_start, forbid_inspection
-from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
+from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
+from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.configuration import check_configuration
 from starling.app.container.database import Database, find_database, wait_for_database

@@ -8,14 +8,13 @@ from collections.abc import Generator
 
 import pytest
 
-from starling.app.cli.signals import (
+from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
+from starling.app.cli.stop_signals import (
     StoppedBySignal,
-    drain_on_sigterm,
+    finish_before_stop,
     install_signal_handlers,
-    run_until_stopped,
     treat_sigterm_as_success,
 )
-from starling.app.cli.stop_signals import finish_before_stop
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -93,11 +93,6 @@ class Api:
             transport=transport or _connection_to(self.url),
         )
 
-    @property
-    def place(self) -> str:
-        """Where it is: its address, or the database."""
-        return "the database" if self.in_process else self.url
-
     def answers(self) -> bool:
         """Return whether Starling answers at the address."""
         try:

@@ -98,16 +98,24 @@ class Conversation:
         return UnansweredError(reason, f"{how}\n`starling run tail {run}` follows the run.")
 
 
-def conversation(api: Api, display: RunDisplay, fixed: FixedAnswers | None, **more: Any) -> Conversation:
+def conversation(
+    api: Api, fixed: FixedAnswers | None, *, live: bool = True, after: int = 0, **more: Any
+) -> Conversation:
     """Return a conversation with these answers, else with those of the person at the terminal, if there is one.
 
-    Raises InvalidRequestError where answers are given but no platform runs that takes them.
+    It shows the run as a tree on a terminal; as lines elsewhere, and where its first events aren't read. Raises
+    InvalidRequestError where answers are given but no platform runs that takes them.
     """
     if fixed is not None and api.in_process:
         raise InvalidRequestError(
             "--yes and --no need a running platform.", "Start one with `starling up`, or use `starling run approve`."
         )
-    prompts = Prompts() if has_person() and not more.get("as_json") and not api.in_process else None
+    as_json, tenant = more.get("as_json"), more.get("tenant", DEFAULT_TENANT)
+    prompts = Prompts() if has_person() and not as_json and not api.in_process else None
+    display = RunDisplay(results(), tenant)
+    if results().is_terminal and not after and not as_json:
+        display = TreeDisplay(results(), tenant, times=live)
+    display.run_id = more.get("run_id", "")
     display.commands = fixed is not None or prompts is None
     return Conversation(api, display, fixed or prompts, **more)
 
@@ -119,25 +127,20 @@ def fixed_answers(*, yes: bool, no: bool) -> FixedAnswers | None:
     return FixedAnswers(approve=yes) if yes or no else None
 
 
-def display_for(*, live: bool, as_json: bool, after: int = 0, tenant: str = DEFAULT_TENANT) -> RunDisplay:
-    """Return what shows a run: a tree on a terminal; lines elsewhere, and where its first events aren't read."""
-    if results().is_terminal and not after and not as_json:
-        return TreeDisplay(results(), tenant, times=live)
-    return RunDisplay(results(), tenant)
-
-
 def follow(talk: Conversation, read: Callable[[], None]) -> None:
     """Read the events of a run. Ctrl-C leaves it running; a person may cancel it instead. Raises StoppedBySignal."""
-    try:
-        read()
-    except StoppedBySignal as stopped:
-        with finish_before_stop():
-            talk.display.freeze()
-        if talk.run_id:
-            _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
-        else:
-            typer.echo("\nNo answer of the API yet: `starling run list` shows whether it took the request.", err=True)
-        raise
+    with talk.display:
+        try:
+            read()
+        except StoppedBySignal as stopped:
+            with finish_before_stop():
+                talk.display.freeze()
+            if talk.run_id:
+                _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
+            else:
+                sent = "`starling run list` shows whether it took the request."
+                typer.echo(f"\nNo answer of the API yet: {sent}", err=True)
+            raise
 
 
 def _leave(talk: Conversation, *, ask: bool) -> None:

@@ -1,12 +1,10 @@
 """`starling run list`: the latest runs."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from starling.app.cli.options import Full, Json, Latest, Tenant, Utc
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment, short_ids
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results
@@ -41,7 +39,18 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
     if as_json:
         print_json(found)
     elif found:
-        columns, rows = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc)
+        columns, ids = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [run["id"] for run in found]
+        rows = [
+            (
+                name,
+                run["status"],
+                moment(run["created_at"], utc=utc),
+                f"{run['seconds']:.1f}",
+                run["thread_id"],
+                run["input"] if full else run["input"][:_INPUT_CHARS],
+            )
+            for name, run in zip(ids if full else short_ids(ids), found, strict=True)
+        ]
         has_room = not results().is_terminal or results().width >= _WIDTH_WITH_THREADS
         shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or has_room]
         print_table([columns[index] for index in shown], [[row[index] for index in shown] for row in rows])
@@ -49,18 +58,3 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
         print_line("There are no such runs.")
     else:
         print_line(f"The tenant {tenant} has no runs yet. `starling ask` makes one; `--tenant` names another tenant.")
-
-
-def _rows(found: Sequence[Document], *, full: bool, utc: bool) -> Sequence[tuple[str, ...]]:
-    ids = [run["id"] for run in found]
-    return [
-        (
-            shown,
-            run["status"],
-            moment(run["created_at"], utc=utc),
-            f"{run['seconds']:.1f}",
-            run["thread_id"],
-            run["input"] if full else run["input"][:_INPUT_CHARS],
-        )
-        for shown, run in zip(ids if full else short_ids(ids), found, strict=True)
-    ]

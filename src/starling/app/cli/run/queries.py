@@ -64,19 +64,15 @@ def compare(
         print_line(f"{name.upper()}  {run['run_id']}  {run['status']}, epoch {run['epoch']}")
     print_line(document["text"], "bold" if document["same_request"] else "bold yellow")
     for part in document["parts"] if every else document["differences"]:
-        _print_part(part)
+        named = part["kind"] if part["place"] == part["kind"] else f"{part['kind']} {part['place']}"
+        if part["same"]:
+            print_line(f"{named}: the same", "dim")
+            continue
+        print_line(named, "bold")
+        for name in ("a", "b"):
+            print_paragraph(f"{name.upper()}: {'(nothing)' if part[name] is None else part[name]}")
     for text in document["unread"]:
         print_paragraph(text, 0)
-
-
-def _print_part(part: Document) -> None:
-    named = part["kind"] if part["place"] == part["kind"] else f"{part['kind']} {part['place']}"
-    if part["same"]:
-        print_line(f"{named}: the same", "dim")
-        return
-    print_line(named, "bold")
-    for name in ("a", "b"):
-        print_paragraph(f"{name.upper()}: {'(nothing)' if part[name] is None else part[name]}")
 
 
 @app.command()

@@ -7,7 +7,7 @@ import typer
 from starling.app.cli.id_name import Run, find_run
 from starling.app.cli.options import JsonEvents, No, Tenant, Yes
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
+from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)
@@ -31,11 +31,9 @@ def tail(  # noqa: PLR0913, PLR0917 - its options
     fixed = fixed_answers(yes=yes, no=no)
     api = connection_of(context).api(tenant, lasting=True)
     run_id = find_run(api, run)
-    display = display_for(live=False, after=after, tenant=tenant, as_json=as_json)
-    display.run_id = run_id
-    talk = conversation(api, display, fixed, as_json=as_json, patient=True, tenant=tenant, run_id=run_id)
-    with display:
-        follow(talk, lambda: api.watch(run_id, after, talk))
+    known = {"as_json": as_json, "tenant": tenant, "run_id": run_id}
+    talk = conversation(api, fixed, live=False, after=after, patient=True, **known)
+    follow(talk, lambda: api.watch(run_id, after, talk))
     if not talk.status:
         typer.echo(f"There is nothing after event {after}: the run has ended.", err=True)
     if talk.status not in ("", "succeeded"):

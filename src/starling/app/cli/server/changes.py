@@ -8,7 +8,6 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.discovery import try_servers
-from mcp_gateway.registration.listed_tools import Listed
 from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed_effects, documents_of
@@ -19,7 +18,7 @@ from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.core.errors import ServerUnavailableError
-from starling.core.settings.schema import Settings, environment
+from starling.core.settings.schema import environment
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 
@@ -64,7 +63,10 @@ def add(  # noqa: PLR0913, PLR0917 - its options
         name, target, split_pairs(values or [], "KEY"), {key: one for key, one in given.items() if one is not None}
     )
     with progress(f"Listing {name} …"):
-        listed = run_until_stopped(_list(settings, name, config))
+        trial = try_servers({name: config}, settings.limits, environment(), private_files(settings))
+        listed = run_until_stopped(trial)[name]
+    if isinstance(listed, ServerUnavailableError):
+        raise listed
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
     chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
     listing, report = run_with(
@@ -104,13 +106,6 @@ def try_out(context: typer.Context, name: Server, as_json: Json = False) -> None
     for what, tools in differences.items():
         if tools:
             print_line(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
-
-
-async def _list(settings: Settings, name: str, config: ServerConfig) -> Listed:
-    found = (await try_servers({name: config}, settings.limits, environment(), private_files(settings)))[name]
-    if isinstance(found, ServerUnavailableError):
-        raise found
-    return found
 
 
 def _config(name: str, target: Sequence[str], values: dict[str, str], options: dict[str, Any]) -> ServerConfig:

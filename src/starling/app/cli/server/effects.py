@@ -42,6 +42,7 @@ from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.container.storage import open_storage
 from starling.core.errors import ConfigurationError, ConflictError, NotFoundError
+from starling.core.json import JsonObject
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
@@ -124,15 +125,10 @@ def effects(
     """Show the effects of a server's tools; with --propose, what its annotations propose for tools without one.
 
     Annotations are what a server says about itself: they count once you have confirmed them. Those of a server of a
-    file are written into the file, whose comments stay.
+    file are written into the file, unless it has comments.
     """
     settings = settings_of(context)
-    storage = open_storage(settings, find_database(settings))
-    rows, definitions = run_with(storage, lambda opened: opened.servers.servers_and_tools())
-    row = next((row for row in rows if row.name == name), None)
-    if row is None:
-        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
-    tools = {tool: definitions[name, tool] for tool in row.tools}
+    rows, row, tools = _stored(settings, name)
     config, options = server_of(row.config), effective(row).options
     proposed = suggested_effects(tools, options) if propose else []
     if not as_json and not propose:
@@ -220,3 +216,13 @@ def _set_in_file(
     with progress(f"Listing {name} …"):
         services = open_services(settings, find_database(settings))
         return run_with(services, lambda opened: opened.registry.reload(edit.config, Actor.local("cli"))).epoch
+
+
+def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, dict[str, JsonObject]]:
+    """Return all stored servers, the one with this name, and the definitions of its tools. Raises NotFoundError."""
+    storage = open_storage(settings, find_database(settings))
+    rows, definitions = run_with(storage, lambda opened: opened.servers.servers_and_tools())
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+    return rows, row, {tool: definitions[name, tool] for tool in row.tools}

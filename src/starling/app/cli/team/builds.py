@@ -11,7 +11,7 @@ from starling.app.cli.ask import input_text
 from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
+from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
 from starling.app.cli.terminal.output import print_result
 from starling.app.cli.terminal.prompts import FixedAnswers
@@ -46,15 +46,13 @@ class _Run:
             text = f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it."
             print_result(accepted, text, as_json=self.as_json)
             return
-        display = display_for(live=True, as_json=self.as_json)
-        talk = conversation(api, display, self.fixed, as_json=self.as_json, bounded=True)
+        talk = conversation(api, self.fixed, as_json=self.as_json, bounded=True)
 
         def read() -> None:
-            talk.run_id = display.run_id = api.start(path, body)["run_id"]
+            talk.run_id = talk.display.run_id = api.start(path, body)["run_id"]
             api.watch(talk.run_id, 0, talk)
 
-        with display:
-            follow(talk, read)
+        follow(talk, read)
         if talk.status != "succeeded":
             raise typer.Exit(1)
 

@@ -55,7 +55,7 @@ def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json:
     empty = "There are no teams yet. `starling team build` and `starling team import` make one."
     print_list(found, ("NAME", "STATE", "VERSION", "PURPOSE"), cells, empty=empty, as_json=as_json)
     if not (found or as_json):
-        print_line(f"Looked in {api.place}.", "dim")
+        print_line(f"Looked in {'the database' if api.in_process else api.url}.", "dim")
 
 
 @app.command()
@@ -107,7 +107,7 @@ def export_team(
 def history(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """List who built, proved, approved, activated and archived a team, and when, oldest first."""
     changes = connection_of(context).api(tenant).get(team_path(name, "history"))["changes"]
-    print_result(changes, lambda: _print_changes([_change(change) for change in changes]), as_json=as_json)
+    print_result(changes, lambda: _print_changes(changes), as_json=as_json)
 
 
 @app.command()
@@ -181,24 +181,24 @@ def _works_with(member: Document) -> str:
     return f"{member['server']} ({count} tool{'' if count == 1 else 's'})"
 
 
-def _change(change: Document) -> tuple[str, ...]:
-    """Return the cells of an audited change."""
-    detail: Mapping[str, Any] = change["detail"]
-    said = ", ".join(
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in detail.items()
-        if name not in _NOT_SHOWN and value not in ("", None)
-    )
-    action = change["action"].removeprefix("team.")
-    return moment(change["at"]), action, str(detail.get("version", "")), change["by"], change["origin"], said
+def _print_changes(changes: Sequence[Document]) -> None:
+    """Print a table of audited changes; on a terminal that is too narrow for their details, two lines for each."""
 
+    def cells(change: Document) -> tuple[str, ...]:
+        detail: Mapping[str, Any] = change["detail"]
+        said = ", ".join(
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in detail.items()
+            if name not in _NOT_SHOWN and value not in ("", None)
+        )
+        action = change["action"].removeprefix("team.")
+        return moment(change["at"]), action, str(detail.get("version", "")), change["by"], change["origin"], said
 
-def _print_changes(changes: Sequence[tuple[str, ...]]) -> None:
-    """Print a table of changes; on a terminal that is too narrow for their details, two lines for each."""
+    rows = [cells(change) for change in changes]
     if not results().is_terminal or results().width >= _WIDE:
-        print_table(("AT", "ACTION", "VERSION", "BY", "FROM", "DETAILS"), changes)
+        print_table(("AT", "ACTION", "VERSION", "BY", "FROM", "DETAILS"), rows)
         return
-    for at, action, version, by, origin, details in changes:
+    for at, action, version, by, origin, details in rows:
         print_line(f"{at}  {action}{' ' if version else ''}{version}  by {by} from {origin}", "bold")
         for line in wrapped(f"  {details}", results().width) if details else ():
             print_line(line)
