@@ -40,7 +40,7 @@ async def test_record_of_a_large_run_is_made_in_few_statements_without_blocking_
         stop.set()
 
     assert len(page.records[0]["calls"]) == 500
-    assert len(statements) <= STATEMENTS + 1502 / EVENTS_PER_STATEMENT
+    assert len(statements) <= STATEMENTS + 2002 / EVENTS_PER_STATEMENT
     assert watcher.result() < LOOP_SECONDS
 
 
