@@ -85,8 +85,8 @@ def events_of(tasks: int, *, chars: int = 10, failed: str = "There is no thing."
 async def blocked_for(stop: asyncio.Event) -> float:
     """Return how many seconds the event loop computed without a pause, at most, until it is stopped.
 
-    It is processor time of its thread: on a busy machine, waiting for a processor is no work of ours. What earlier tests
-    left is excluded from garbage collection, as a platform excludes what its start made.
+    It is processor time of its thread: on a busy machine, waiting for a processor is no work of ours. What earlier
+    tests left is excluded from garbage collection, as a platform excludes what its start made.
     """
     gc.collect()
     gc.freeze()
