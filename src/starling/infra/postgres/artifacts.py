@@ -22,7 +22,7 @@ from starling.core.artifacts import (
     artifact_id,
 )
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
-from starling.infra.postgres.engine import Engine, execute_autocommit, translated
+from starling.infra.postgres.engine import Engine, execute_autocommit, reading, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.tables import artifacts, run_artifacts
 
@@ -119,9 +119,8 @@ class PostgresArtifacts(ArtifactStore):
         return bool(row and row[0])
 
     async def _rows(self, query: Select[*tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
-        with translated():
-            async with self._autocommit.connect() as connection:
-                return (await connection.execute(query)).all()
+        async with reading(self._autocommit) as connection:
+            return (await connection.execute(query)).all()
 
     async def _retry[T](self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retry_while_unavailable(attempt, seconds=self._retry_seconds)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
 from starling.core.principal import SHARED, Principal
-from starling.infra.postgres.engine import driver, translated
+from starling.infra.postgres.engine import changing, driver, reading
 from starling.infra.postgres.tables import audit, audit_events
 
 LOCAL: Final = "local"
@@ -99,16 +99,15 @@ async def latest_of_team(engine: AsyncEngine, tenant: str, name: str, *, limit: 
 
 async def _entries(engine: AsyncEngine, condition: ColumnElement[bool], limit: int) -> Sequence[AuditEntry]:
     query = select(audit).where(condition).order_by(audit.c.id.desc()).limit(limit)
-    with translated():
-        async with engine.connect() as connection:
-            return [
-                AuditEntry(
-                    Actor(row.tenant, row.actor, row.origin),
-                    AuditedChange(row.action, row.target, row.detail),
-                    row.created_at,
-                )
-                for row in await connection.execute(query)
-            ]
+    async with reading(engine) as connection:
+        return [
+            AuditEntry(
+                Actor(row.tenant, row.actor, row.origin),
+                AuditedChange(row.action, row.target, row.detail),
+                row.created_at,
+            )
+            for row in await connection.execute(query)
+        ]
 
 
 SOURCE: Final = "starling"
@@ -181,10 +180,9 @@ class Outbox:
     async def take(self, limit: int, *, lease_seconds: float) -> Sequence[AuditEvent]:
         """Return the events that are due, oldest first; other callers don't get them for `lease_seconds`."""
         values = {"limit": limit, "lease": lease_seconds, "days": self._days}
-        with translated():
-            async with self._engine.begin() as transaction:
-                cursor = await (await driver(transaction)).execute(_TAKE, values)
-                found = [AuditEvent(*row) for row in await cursor.fetchall()]
+        async with changing(self._engine) as transaction:
+            cursor = await (await driver(transaction)).execute(_TAKE, values)
+            found = [AuditEvent(*row) for row in await cursor.fetchall()]
         return sorted(found, key=lambda event: event.id)
 
     async def settle(self, delivered: Sequence[AuditEvent], undelivered: Sequence[AuditEvent]) -> None:
@@ -194,6 +192,5 @@ class Outbox:
             "ids": [event.id for event in (*delivered, *undelivered)],
             "delivered": [True] * len(delivered) + [False] * len(undelivered),
         }
-        with translated():
-            async with self._engine.begin() as transaction:
-                await (await driver(transaction)).execute(_SETTLE, values)
+        async with changing(self._engine) as transaction:
+            await (await driver(transaction)).execute(_SETTLE, values)

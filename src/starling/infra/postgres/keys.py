@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import EngineConnection, translated
+from starling.infra.postgres.engine import EngineConnection, changing, reading
 from starling.infra.postgres.kill_switches import NOTIFY_HALTS
 from starling.infra.postgres.tables import keys
 
@@ -73,11 +73,10 @@ class KeyRepository:
             "expires_at": func.now() + key.lifetime if key.lifetime is not None else None,
         }
         detail = {"tenant": key.tenant, "name": key.name, "scopes": values["scopes"], "grants": values["grants"]}
-        with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(insert(keys).values(values))
-                await record(connection, actor, AuditedChange("key.create", key.id, detail))
-                return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).one())
+        async with changing(self._engine) as connection:
+            await connection.execute(insert(keys).values(values))
+            await record(connection, actor, AuditedChange("key.create", key.id, detail))
+            return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).one())
 
     async def find(self, key_id: str) -> StoredKey | None:
         """Return a key by its id, whatever its state."""
@@ -96,13 +95,12 @@ class KeyRepository:
     async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
         """Revoke a key, with an audit entry; a revoked key is unchanged. Raises NotFoundError."""
         change = update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=func.now())
-        with translated():
-            async with self._engine.begin() as connection:
-                changed = await connection.execute(change.returning(keys.c.tenant))
-                for (tenant,) in changed:
-                    await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": tenant}))
-                    await connection.execute(NOTIFY_HALTS)
-                row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
+        async with changing(self._engine) as connection:
+            changed = await connection.execute(change.returning(keys.c.tenant))
+            for (tenant,) in changed:
+                await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": tenant}))
+                await connection.execute(NOTIFY_HALTS)
+            row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
         if row is None:
             raise NotFoundError("key", key_id, "`starling key list` shows the ids.")
         return _stored(row)
@@ -111,9 +109,8 @@ class KeyRepository:
         """Store the time of a key's use, at most once in five minutes."""
         long_ago = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < func.now() - _USE_INTERVAL)
         change = update(keys).where(keys.c.id == key_id, long_ago).values(last_used_at=func.now())
-        with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(change)
+        async with changing(self._engine) as connection:
+            await connection.execute(change)
 
     async def active(self, key_ids: Collection[str]) -> frozenset[str]:
         """Return those of the keys that are neither revoked nor expired."""
@@ -124,10 +121,9 @@ class KeyRepository:
         return bool(await self._rows(_STATE == "active"))
 
     async def _rows(self, condition: ColumnElement[bool]) -> list[StoredKey]:
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(_SELECT.where(condition).order_by(keys.c.created_at, keys.c.id))
-                return [_stored(row) for row in found]
+        async with reading(self._engine) as connection:
+            found = await connection.execute(_SELECT.where(condition).order_by(keys.c.created_at, keys.c.id))
+            return [_stored(row) for row in found]
 
 
 def _stored(row: Row[Any]) -> StoredKey:

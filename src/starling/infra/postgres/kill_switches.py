@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import EngineConnection, driver, fetch_autocommit, translated
+from starling.infra.postgres.engine import EngineConnection, changing, driver, fetch_autocommit, reading, translated
 from starling.infra.postgres.tables import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
@@ -81,10 +81,9 @@ class SwitchRepository:
 
     async def every(self) -> Sequence[Switch]:
         """Return all switches that are off, newest first."""
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = await connection.execute(select(switches).order_by(switches.c.created_at.desc()))
-                return [_switch(row) for row in rows]
+        async with reading(self._engine) as connection:
+            rows = await connection.execute(select(switches).order_by(switches.c.created_at.desc()))
+            return [_switch(row) for row in rows]
 
     async def off(self, target: Target, reason: str, actor: Actor) -> Switch:
         """Switch a target off, or replace the reason if it is off."""
@@ -92,23 +91,21 @@ class SwitchRepository:
         values = {"reason": reason, "actor": actor.name}
         statement = insert(switches).values(**key, **values)
         statement = statement.on_conflict_do_update(index_elements=list(key), set_=values | {"created_at": func.now()})
-        with translated():
-            async with self._engine.begin() as connection:
-                row = (await connection.execute(statement.returning(switches))).one()
-                await record(connection, actor, AuditedChange("switch.off", str(target), key | {"reason": reason}))
-                await connection.execute(NOTIFY_HALTS)
-                return _switch(row)
+        async with changing(self._engine) as connection:
+            row = (await connection.execute(statement.returning(switches))).one()
+            await record(connection, actor, AuditedChange("switch.off", str(target), key | {"reason": reason}))
+            await connection.execute(NOTIFY_HALTS)
+            return _switch(row)
 
     async def on(self, target: Target, actor: Actor) -> None:
         """Switch a target on again. Raises NotFoundError if it isn't off."""
         key = {"tenant": target.owner, "kind": target.kind, "name": target.name}
         conditions = [switches.c[column] == value for column, value in key.items()]
-        with translated():
-            async with self._engine.begin() as connection:
-                if not (await connection.execute(delete(switches).where(*conditions))).rowcount:
-                    raise NotFoundError("switch", str(target), "`starling switch list` shows what is switched off.")
-                await record(connection, actor, AuditedChange("switch.on", str(target), key))
-                await connection.execute(NOTIFY_HALTS)
+        async with changing(self._engine) as connection:
+            if not (await connection.execute(delete(switches).where(*conditions))).rowcount:
+                raise NotFoundError("switch", str(target), "`starling switch list` shows what is switched off.")
+            await record(connection, actor, AuditedChange("switch.on", str(target), key))
+            await connection.execute(NOTIFY_HALTS)
 
     async def halted(self, known: Halted = NOTHING) -> Halted:
         """Return everything that is halted now. Reads only revoked keys that may be missing in `known`."""

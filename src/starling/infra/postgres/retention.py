@@ -30,7 +30,7 @@ from sqlalchemy import (
 from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
 from starling.infra.postgres.audit import DELIVERY_DAYS
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, changing
 from starling.infra.postgres.tables import (
     artifacts,
     audit,
@@ -241,10 +241,9 @@ class Retention:
     async def _prune_contents(self, tenant: str | None) -> int:
         total, last = 0, cast("ContentKey | None", FIRST_CONTENT)
         while last is not None:
-            with translated():
-                async with self._engine.begin() as connection:
-                    await connection.execute(_LIMIT_LOCKS)
-                    count, last = await delete_unreferenced_contents(connection, tenant, last, self._rows_at_once)
+            async with changing(self._engine) as connection:
+                await connection.execute(_LIMIT_LOCKS)
+                count, last = await delete_unreferenced_contents(connection, tenant, last, self._rows_at_once)
             total += count
         return total
 
@@ -263,7 +262,6 @@ class Retention:
         return RetentionReport(old.before, **counts, runs=found["runs"], rows=rows)
 
     async def _row(self, query: Select[*tuple[Any, ...]]) -> RowMapping:
-        with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(_LIMIT_LOCKS)
-                return (await connection.execute(query)).mappings().one()
+        async with changing(self._engine) as connection:
+            await connection.execute(_LIMIT_LOCKS)
+            return (await connection.execute(query)).mappings().one()

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
-from starling.infra.postgres.engine import ConnectionLimits, connected, driver, first_line, open_engine, translated
+from starling.infra.postgres.engine import ConnectionLimits, changing, connected, driver, first_line, open_engine
 
 COMPATIBLE_FROM: Final = "0018"
 """Versions of Starling whose newest revision is this or later can use a database at our newest one. A revision that
@@ -120,16 +120,15 @@ async def _migrate(url: str) -> SchemaState:
     """Upgrade the schema, unless another version has brought it to ours or a later one meanwhile; return its state."""
     engine = open_engine(url, _MIGRATION_LIMITS)
     try:
-        with translated():
-            async with engine.begin() as connection:
-                await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-                session = await driver(connection)
+        async with changing(engine) as connection:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            session = await driver(connection)
+            found = await _state(session)
+            if _is_older(found):
+                await connection.run_sync(_run_alembic)
+                await connection.execute(text(_NOTE))
                 found = await _state(session)
-                if _is_older(found):
-                    await connection.run_sync(_run_alembic)
-                    await connection.execute(text(_NOTE))
-                    found = await _state(session)
-                return found
+            return found
     except DatabaseUnavailableError as error:
         if not isinstance(getattr(error.__cause__, "orig", None), errors.LockNotAvailable):
             raise

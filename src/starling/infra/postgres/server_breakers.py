@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.json import storable_text
 from starling.core.principal import SHARED
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import changing, reading
 
 _SHOWN_SECONDS: Final = 600.0  # after the time of the next trial: nothing has been tried, or the process has ended
 _SAVE: Final = text("""
@@ -73,13 +73,11 @@ class BreakerRepository:
     async def by_server(self) -> Mapping[str, Sequence[StoredBreaker]]:
         """Return the open breakers of all processes, by server."""
         found: dict[str, list[StoredBreaker]] = {}
-        with translated():
-            async with self._engine.connect() as connection:
-                for server, *values in await connection.execute(_OPEN, {"tenant": SHARED}):
-                    found.setdefault(server, []).append(StoredBreaker(*values))
+        async with reading(self._engine) as connection:
+            for server, *values in await connection.execute(_OPEN, {"tenant": SHARED}):
+                found.setdefault(server, []).append(StoredBreaker(*values))
         return found
 
     async def _execute(self, statement: TextClause, values: Mapping[str, object]) -> None:
-        with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(statement, values)
+        async with changing(self._engine) as connection:
+            await connection.execute(statement, values)

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.tool_calls import UNCERTAIN, CallState
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, changing, reading
 
 _CLAIM: Final = text("""
 INSERT INTO call_claims (tenant, key, run_id, call_key) VALUES (:tenant, :key, CAST(:run AS uuid), :call)
@@ -64,18 +64,17 @@ class CallClaims:
         """
         place = {"tenant": call.tenant, "key": key}
         own = {"run": call.run_id, "call": call.call_key}
-        with translated():
-            async with self._engine.begin() as connection:
-                if (await connection.execute(_CLAIM, place | own)).one_or_none() is not None:
-                    return None
-                row = (await connection.execute(_EARLIER, place | {"age": timedelta(seconds=seconds)})).one_or_none()
-                if row is None:  # deleted between the two statements, because its run is too old
-                    return EarlierCall("", "", "open")
-                if (row.run_id, row.call_key) == (call.run_id, call.call_key):
-                    return None
-                if (earlier := _earlier(row)) is None:
-                    await connection.execute(_TAKE_OVER, place | own)
-                return earlier
+        async with changing(self._engine) as connection:
+            if (await connection.execute(_CLAIM, place | own)).one_or_none() is not None:
+                return None
+            row = (await connection.execute(_EARLIER, place | {"age": timedelta(seconds=seconds)})).one_or_none()
+            if row is None:  # deleted between the two statements, because its run is too old
+                return EarlierCall("", "", "open")
+            if (row.run_id, row.call_key) == (call.run_id, call.call_key):
+                return None
+            if (earlier := _earlier(row)) is None:
+                await connection.execute(_TAKE_OVER, place | own)
+            return earlier
 
 
 def _earlier(row: Any) -> EarlierCall | None:
@@ -128,6 +127,5 @@ class RecentCalls:
 
     async def servers(self) -> Sequence[CalledServer]:
         """Return the servers and tenants of the last 50 runs, latest call first. Raises DatabaseUnavailableError."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return [CalledServer(*row) for row in await connection.execute(_CALLED, {"runs": _RUNS})]
+        async with reading(self._engine) as connection:
+            return [CalledServer(*row) for row in await connection.execute(_CALLED, {"runs": _RUNS})]

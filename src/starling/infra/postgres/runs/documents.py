@@ -16,7 +16,7 @@ from starling.core.run_document.document import RunAhead, RunDocument, RunFailur
 from starling.core.run_document.rows import AnswerRow, CallRow, EventRow, Kept, RunRow, StepRow
 from starling.core.run_status import RunStatus
 from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader, public_interrupt
@@ -108,9 +108,8 @@ class RunDocumentRepository:
 
     async def row(self, key: RunKey) -> RunRow:
         """Return the row of a run, without `why` and `behind`. Raises NotFoundError, also for runs of other tenants."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await _row(connection, key)
+        async with reading(self._engine) as connection:
+            return await _row(connection, key)
 
     async def read(self, key: RunKey, parts: Collection[Part] = ALL_PARTS, *, chars: int = TEXT_CHARS) -> RunDocument:
         """Return the document of a run with the parts that are asked for; texts are cut to `chars` characters.
@@ -118,14 +117,13 @@ class RunDocumentRepository:
         Without parts it has the open interrupts alone. Raises NotFoundError, also for runs of other tenants.
         """
         builder = RunDocumentBuilder(chars)
-        with translated():
-            async with self._engine.connect() as connection:
-                row = await _row(connection, key)
-                begin = row.created_at
-                builder.take(_masked(await _completed(connection, key, row)), begin)
-                reading = _Reading(connection, {"tenant": key.tenant, "run_id": key.id, "chars": chars})
-                async for item, at in reading.parts(parts, self._most):
-                    builder.take(item, at or begin)
+        async with reading(self._engine) as connection:
+            row = await _row(connection, key)
+            begin = row.created_at
+            builder.take(_masked(await _completed(connection, key, row)), begin)
+            reading = _Reading(connection, {"tenant": key.tenant, "run_id": key.id, "chars": chars})
+            async for item, at in reading.parts(parts, self._most):
+                builder.take(item, at or begin)
         for asked in await self._interrupts.of_run(key):
             if parts or (asked.state == "open" and row.ended_at is None):
                 shown = public_interrupt(asked)

@@ -11,7 +11,7 @@ from starling.core.errors import NotFoundError
 from starling.core.run_document.document import Feedback
 from starling.core.tracing import USER_FEEDBACK, TraceScore, outcome_scores
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, changing, reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
 from starling.infra.postgres.tables import feedback
@@ -36,14 +36,13 @@ class FeedbackRepository:
     async def give(self, key: RunKey, score: float, comment: str, actor: Actor) -> Feedback:
         """Store the actor's feedback on a run in place of an earlier one. Raises NotFoundError."""
         values = {"tenant": key.tenant, "run_id": key.id, "principal": actor.name, "score": score, "comment": comment}
-        with translated():
-            async with self._engine.begin() as connection:
-                row = (await connection.execute(_GIVE, values)).one_or_none()
-                if row is None:
-                    raise NotFoundError("run", key.id)
-                await record(connection, actor, AuditedChange("run.feedback", key.id, {"score": score}))
-                await connection.execute(_NOTIFY)
-                return Feedback(*row)
+        async with changing(self._engine) as connection:
+            row = (await connection.execute(_GIVE, values)).one_or_none()
+            if row is None:
+                raise NotFoundError("run", key.id)
+            await record(connection, actor, AuditedChange("run.feedback", key.id, {"score": score}))
+            await connection.execute(_NOTIFY)
+            return Feedback(*row)
 
     async def of_run(self, key: RunKey) -> Sequence[Feedback]:
         """Return the feedback on a run, oldest first."""
@@ -53,9 +52,8 @@ class FeedbackRepository:
             .where(feedback.c.tenant == key.tenant, feedback.c.run_id == key.id)
             .order_by(feedback.c.created_at, feedback.c.principal)
         )
-        with translated():
-            async with self._engine.connect() as connection:
-                return [Feedback(*row) for row in await connection.execute(query)]
+        async with reading(self._engine) as connection:
+            return [Feedback(*row) for row in await connection.execute(query)]
 
 
 DELIVERY_DAYS: Final = 7  # older scores are not sent
@@ -163,21 +161,19 @@ class UnsentScoreRepository:
         """Return rows that are due, at most `limit` of each kind; other callers don't get them for a minute."""
         values = {"limit": limit, "lease": _LEASE_SECONDS, "days": DELIVERY_DAYS}
         found: list[UnsentScores] = []
-        with translated():
-            async with self._engine.begin() as connection:
-                for name, kind in _KINDS.items():
-                    rows = (await connection.execute(kind.take, values)).mappings()
-                    found += [_unsent(name, {**row}) for row in rows]
+        async with changing(self._engine) as connection:
+            for name, kind in _KINDS.items():
+                rows = (await connection.execute(kind.take, values)).mappings()
+                found += [_unsent(name, {**row}) for row in rows]
         return found
 
     async def settle(self, sent: Sequence[UnsentScores], given_up: Sequence[UnsentScores]) -> None:
         """Mark rows as sent or as given up, except feedback that was replaced since it was taken."""
-        with translated():
-            async with self._engine.begin() as connection:
-                for name, kind in _KINDS.items():
-                    for statement, settled in ((kind.sent, sent), (kind.given_up, given_up)):
-                        if places := _sorted(one.place for one in settled if one.kind == name):
-                            await connection.execute(statement, places)
+        async with changing(self._engine) as connection:
+            for name, kind in _KINDS.items():
+                for statement, settled in ((kind.sent, sent), (kind.given_up, given_up)):
+                    if places := _sorted(one.place for one in settled if one.kind == name):
+                        await connection.execute(statement, places)
 
 
 def _unsent(name: str, row: Values) -> UnsentScores:

@@ -17,6 +17,7 @@ from starling.infra.postgres.engine import (
     address_of,
     arguments_of,
     execute_autocommit,
+    reading,
     transaction,
     translated,
 )
@@ -335,8 +336,7 @@ async def backlog(engine: Engine) -> Backlog:
     """Count the unfinished runs. Raises DatabaseUnavailableError."""
     seconds = func.extract("epoch", func.max(func.now() - runs.c.admitted_at))
     query = select(runs.c.status, func.count(), seconds).where(runs.c.ended_at.is_(None)).group_by(runs.c.status)
-    with translated():
-        async with engine.connect() as connection:
-            found = {RunStatus(row[0]): (row[1], float(row[2] or 0)) for row in await connection.execute(query)}
+    async with reading(engine) as connection:
+        found = {RunStatus(row[0]): (row[1], float(row[2] or 0)) for row in await connection.execute(query)}
     _, oldest = found.get(RunStatus.QUEUED, (0, 0.0))
     return Backlog({status: count for status, (count, _) in found.items()}, oldest)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from starling.core.json import JsonObject, storable
 from starling.core.tool_calls import CallState, Effect
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
 from starling.infra.postgres.tables import ledger
@@ -111,7 +111,6 @@ class LedgerReader:
             .where(ledger.c.tenant == key.tenant, ledger.c.run_id == key.id)
             .order_by(ledger.c.created_at, ledger.c.path, ledger.c.position, ledger.c.index)
         )
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = [LedgerRow(*row) for row in await connection.execute(query)]
+        async with reading(self._engine) as connection:
+            rows = [LedgerRow(*row) for row in await connection.execute(query)]
         return [replace(row, state=CallState(row.state), effect=Effect(row.effect)) for row in rows]

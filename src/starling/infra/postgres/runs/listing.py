@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, false, func, or_, select
 
 from starling.core.runs import RunStatus
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, reading
 from starling.infra.postgres.tables import runs, steps
 
 ENDING_SCAN = 100_000
@@ -82,12 +82,9 @@ class RunListing:
             .order_by(runs.c.id.desc())  # ids sort by creation time
             .limit(limit)
         )
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(query)
-                return [
-                    RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found
-                ]
+        async with reading(self._engine) as connection:
+            found = await connection.execute(query)
+            return [RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found]
 
 
 def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import Step
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
@@ -152,10 +152,9 @@ class RunReader:
     async def _stream_ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
         """Return the last number of each stream, and whether the stream has ended."""
         values = {"tenants": [key.tenant for key in keys], "ids": [key.id for key in keys]}
-        with translated():
-            async with self._streams.connect() as connection:
-                rows = await connection.execute(_STREAM_ENDS, values)
-                return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
+        async with reading(self._streams) as connection:
+            rows = await connection.execute(_STREAM_ENDS, values)
+            return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
 
     async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
         """Return all events after number `after`, oldest first."""
@@ -170,9 +169,8 @@ class RunReader:
         """Return the next events after number `after`: 64 KiB of JSON text and the rest of its last event, at most."""
         values = {"tenant": key.tenant, "run_id": key.id, "after": after}
         values |= {"most_bytes": _PAGE_BYTES, "most_rows": _PAGE_ROWS}
-        with translated():
-            async with self._streams.connect() as connection:
-                rows = (await connection.execute(_EVENT_PAGE, values)).all()
+        async with reading(self._streams) as connection:
+            rows = (await connection.execute(_EVENT_PAGE, values)).all()
         return EventPage([StoredEvent(*row[:3]) for row in rows], last=not rows or rows[-1][3])
 
     async def steps(self, key: RunKey) -> Sequence[Step]:
@@ -182,10 +180,9 @@ class RunReader:
             .where(steps.c.tenant == key.tenant, steps.c.run_id == key.id)
             .order_by(steps.c.id)
         )
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = await connection.execute(query)
-                return [Step(type=row.type, description=row.description, metadata=row.metadata) for row in rows]
+        async with reading(self._engine) as connection:
+            rows = await connection.execute(query)
+            return [Step(type=row.type, description=row.description, metadata=row.metadata) for row in rows]
 
     async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
         """Return the journal entries of the run."""
@@ -198,15 +195,13 @@ class RunReader:
             journal.c.data,
         )
         query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
-        with translated():
-            async with self._engine.connect() as connection:
-                return [JournalEntry(*row) for row in await connection.execute(query)]
+        async with reading(self._engine) as connection:
+            return [JournalEntry(*row) for row in await connection.execute(query)]
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
         """Return whether the run has ended and `after` is at or beyond its last event."""
         columns = (runs.c.seq, runs.c.trimmed, runs.c.ended_at)
         query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
-        with translated():
-            async with self._streams.connect() as connection:
-                row = (await connection.execute(query)).one_or_none()
+        async with reading(self._streams) as connection:
+            row = (await connection.execute(query)).one_or_none()
         return row is None or (row.ended_at is not None and row.seq <= max(after, row.trimmed))
