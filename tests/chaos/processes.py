@@ -12,7 +12,7 @@ from time import monotonic
 
 import psutil
 
-from starling.infra.postgres.embedded.parent_death import die_with_parent
+from starling.infra.postgres.embedded.os_process import die_with_parent
 from tests.support.command_line import STARLING
 
 _RESTART_SECONDS = 0.2

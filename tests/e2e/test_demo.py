@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from starling.infra.postgres.embedded.cluster import locate
-from starling.infra.postgres.embedded.os_user import service_account
+from starling.infra.postgres.embedded.os_process import service_account
 from tests.support.command_line import new_workspace
 
 _ROOT = Path(__file__).parents[2]

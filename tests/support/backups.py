@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from starling.infra.postgres.embedded.os_user import service_account
+from starling.infra.postgres.embedded.os_process import service_account
 from tests.support.documented_commands import blocks
 from tests.support.postgres_servers import DATABASE, PostgresServer, run_program
 

@@ -16,8 +16,7 @@ import psycopg
 
 from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
 from starling.infra.postgres.embedded.cluster import ROLE, Cluster, initialise, locate
-from starling.infra.postgres.embedded.os_user import service_account
-from starling.infra.postgres.embedded.parent_death import die_with_parent
+from starling.infra.postgres.embedded.os_process import die_with_parent, service_account
 from starling.infra.postgres.embedded.postmaster import HOST
 from tests.support.gateway_harness import free_port
 

@@ -47,7 +47,7 @@ from starling.core.run_document.document import (
     TaskAttempt,
     TaskRecord,
 )
-from starling.core.run_document.steps import REVIEWS
+from starling.core.run_document.rows import REVIEWS
 from starling.core.task_paths import without_numbers
 
 _TEXT_CHARS: Final = 600

@@ -10,11 +10,11 @@ from starling.app.access.keys import KeyService
 from starling.app.runs.retention import RetentionService
 from starling.app.telemetry.metrics import MetricsExporter
 from starling.core.artifacts import ArtifactStore
+from starling.infra.postgres.availability import WriteCheck
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.kill_switches import SwitchRepository
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.write_check import WriteCheck
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from starling.infra.postgres.embedded import postmaster
-from starling.infra.postgres.embedded.os_user import service_account
+from starling.infra.postgres.embedded.os_process import service_account
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 
 _OLD = Path("/usr/lib/postgresql/15/bin")

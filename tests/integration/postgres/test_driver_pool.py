@@ -9,7 +9,7 @@ from psycopg.errors import DivisionByZero
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres.driver_pool import DriverPool
+from starling.infra.postgres.connections import DriverPool
 from starling.infra.postgres.engine import (
     ConnectionLimits,
     connected,

@@ -18,7 +18,7 @@ import pytest
 from starling.core.errors import ConfigurationError
 from starling.infra.postgres.embedded.binaries import binaries_for, find_binaries
 from starling.infra.postgres.embedded.cluster import locate
-from starling.infra.postgres.embedded.os_user import root_home, service_account
+from starling.infra.postgres.embedded.os_process import root_home, service_account
 from starling.infra.postgres.embedded.postmaster import free_port, spawn, wait_ready
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach, restarting
 from tests.integration.postgres.conftest import owner_of

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.availability import WriteCheck
 from starling.infra.postgres.engine import (
     ConnectionLimits,
     execute_autocommit,
@@ -21,7 +22,6 @@ from starling.infra.postgres.engine import (
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.schema import upgrade
-from starling.infra.postgres.write_check import WriteCheck
 from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.open_folder import new_open_folder

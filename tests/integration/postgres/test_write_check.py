@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
-from starling.infra.postgres import write_check
-from starling.infra.postgres.write_check import WriteCheck
+from starling.infra.postgres import availability
+from starling.infra.postgres.availability import WriteCheck
 
-_execute = write_check.execute_autocommit
+_execute = availability.execute_autocommit
 
 
 class Clock:
@@ -31,7 +31,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         sent.append(statement)
         return await _execute(engine, statement, values)
 
-    monkeypatch.setattr(write_check, "execute_autocommit", execute)
+    monkeypatch.setattr(availability, "execute_autocommit", execute)
     return sent
 
 
@@ -67,7 +67,7 @@ async def test_failure_is_shared_by_waiting_callers_and_not_kept(
 ) -> None:
     writes = WriteCheck(engine, Clock())
     with monkeypatch.context() as patched:
-        patched.setattr(write_check, "_LOG_ENTRY", "SELECT NULL")  # what a Postgres that only reads returns
+        patched.setattr(availability, "_LOG_ENTRY", "SELECT NULL")  # what a Postgres that only reads returns
 
         failed = await asyncio.gather(*(writes.check() for _ in range(5)), return_exceptions=True)
 

@@ -30,7 +30,7 @@ from starling.app.worker.isolation import IsolatedWork
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.embedded.parent_death import end_with
+from starling.infra.postgres.embedded.os_process import end_with
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
+from starling.infra.postgres.availability import WriteCheck
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository
@@ -25,7 +26,6 @@ from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import backlog
 from starling.infra.postgres.schema import check, upgrade
-from starling.infra.postgres.write_check import WriteCheck
 from starling.infra.prompts.factory import local_prompts, remote_prompts
 
 

@@ -11,7 +11,7 @@ from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.metrics import Metrics
 from starling.core.ids import new_id
 from starling.core.principal import Principal
-from starling.infra.postgres.timeouts import answers_within
+from starling.infra.postgres.connections import answers_within
 
 _ANSWER_SECONDS: Final = 10.0  # a frozen Postgres answers nothing, also not that a statement takes too long
 _log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ _QUIET: Final = (
 _LEAST: Final = {
     "psycopg": logging.ERROR,  # it logs a warning for each connection closed by a cancelled query
     "psycopg.pool": logging.WARNING,
-    "starling.infra.postgres.driver_pool": logging.WARNING,  # SQLAlchemy's pool logs when it is opened and closed
+    "starling.infra.postgres.connections": logging.WARNING,  # SQLAlchemy's pool logs when it is opened and closed
     "watchfiles": logging.WARNING,  # else a line for each of ours, if the log is in the watched folder
 }
 

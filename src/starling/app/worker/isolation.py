@@ -19,7 +19,7 @@ from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run
 from starling.core.settings.schema import Settings
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim
 from starling.infra.postgres.runs.leases import Leases
 

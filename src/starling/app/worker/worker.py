@@ -18,7 +18,7 @@ from starling.core.ids import process_name
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.leases import LeaseKey, Leases
 from starling.infra.queue.run_queue import RunQueue

@@ -23,8 +23,7 @@ from starling.core.run_document.document import (
     TaskAttempt,
     TaskRecord,
 )
-from starling.core.run_document.rows import AnswerRow, CallRow, EventRow, Kept, RunRow, StepRow
-from starling.core.run_document.steps import REVIEWS, ReadSteps
+from starling.core.run_document.rows import REVIEWS, AnswerRow, CallRow, EventRow, Kept, ReadSteps, RunRow, StepRow
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import without_numbers
 

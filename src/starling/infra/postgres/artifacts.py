@@ -22,8 +22,8 @@ from starling.core.artifacts import (
     artifact_id,
 )
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
-from starling.infra.postgres.engine import Engine, execute_autocommit, reading, translated
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
+from starling.infra.postgres.engine import Engine, execute_autocommit, reading
 from starling.infra.postgres.tables import artifacts, run_artifacts
 
 type ContentKey = tuple[str, str]
@@ -114,8 +114,7 @@ class PostgresArtifacts(ArtifactStore):
         return found[0]
 
     async def _put(self, values: dict[str, Any]) -> bool:
-        with translated():
-            row = await execute_autocommit(self._engine, _PUT, values)
+        row = await execute_autocommit(self._engine, _PUT, values)
         return bool(row and row[0])
 
     async def _rows(self, query: Select[*tuple[Any, ...]]) -> Sequence[Sequence[Any]]:

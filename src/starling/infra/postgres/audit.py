@@ -68,19 +68,14 @@ async def record(connection: AsyncConnection, actor: Actor, change: AuditedChang
         "detail": dict(change.detail),
     }
     await connection.execute(insert(audit).values(tenant=actor.tenant, id=audit_id, **values))
-    await _add_event(connection, actor.tenant, audit_id, values)
-
-
-async def _add_event(connection: AsyncConnection, tenant: str, audit_id: str, values: Mapping[str, Any]) -> None:
-    """Put an audit event into the outbox; its correlation id is the id of the audit row."""
-    await connection.execute(
+    await connection.execute(  # the outbox
         insert(audit_events).values(
-            tenant=tenant,
+            tenant=actor.tenant,
             id=new_id(),
             correlation_id=audit_id,
-            event_type=values["action"],
+            event_type=change.action,
             source=SOURCE,
-            payload={"tenant": tenant, **values},
+            payload={"tenant": actor.tenant, **values},
         )
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from starling.infra.postgres.engine import Engine, execute_autocommit, fetch_autocommit, translated
+from starling.infra.postgres.engine import Engine, execute_autocommit, fetch_autocommit
 
 _GET: Final = """
 SELECT hash, vector FROM embeddings
@@ -28,17 +28,13 @@ class EmbeddingRepository:
 
     async def get(self, tenant: str, model: str, hashes: Sequence[str]) -> Mapping[str, bytes]:
         """Return the known vectors by hash. Raises DatabaseUnavailableError."""
-        with translated():
-            rows = await fetch_autocommit(
-                self._engine, _GET, {"tenant": tenant, "model": model, "hashes": list(hashes)}
-            )
+        rows = await fetch_autocommit(self._engine, _GET, {"tenant": tenant, "model": model, "hashes": list(hashes)})
         return {str(key): bytes(vector) for key, vector in rows}
 
     async def put(self, tenant: str, model: str, vectors: Mapping[str, bytes]) -> None:
         """Store vectors by hash; known ones stay. Raises DatabaseUnavailableError."""
         values = {"tenant": tenant, "model": model, "hashes": list(vectors), "vectors": list(vectors.values())}
-        with translated():
-            await execute_autocommit(self._engine, _PUT, values)
+        await execute_autocommit(self._engine, _PUT, values)
 
     async def other_models(self, model: str, keys: Sequence[tuple[str, str]]) -> Sequence[str]:
         """Return the other models that have vectors of all `keys`, tenants and hashes; that of the newest vector first.
@@ -48,5 +44,4 @@ class EmbeddingRepository:
         wanted = sorted(set(keys))
         values = {"model": model, "count": len(wanted)}
         values |= {"tenants": [tenant for tenant, _ in wanted], "hashes": [key for _, key in wanted]}
-        with translated():
-            return [str(name) for (name,) in await fetch_autocommit(self._engine, _OTHER_MODELS, values)]
+        return [str(name) for (name,) in await fetch_autocommit(self._engine, _OTHER_MODELS, values)]

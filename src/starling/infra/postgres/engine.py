@@ -21,8 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.fast_json import dumps
-from starling.infra.postgres.driver_pool import BehindPoolerPool, DriverPool, is_alive, release
-from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
+from starling.infra.postgres.connections import (
+    KEEPALIVE,
+    BehindPoolerPool,
+    BoundedConnection,
+    DriverPool,
+    is_alive,
+    release,
+)
 
 set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
 
@@ -111,28 +117,30 @@ async def driver(connection: EngineConnection) -> AsyncConnection[Any]:
 async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
     """Yield one of the engine's psycopg connections for one transaction, committed at the end.
 
-    For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement.
+    For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement. Raises as `reading`.
     """
-    pooled = await engine.raw_connection()
-    connection = cast("AsyncConnection[Any]", pooled.driver_connection)
-    try:
-        yield connection
-        await connection.commit()
-    except BaseException as error:
-        await release(pooled, broken=True)
-        if isinstance(error, errors.ReadOnlySqlTransaction):
-            await replace_idle_connections(engine)
-        raise
-    await release(pooled)
+    with translated():
+        pooled = await engine.raw_connection()
+        connection = cast("AsyncConnection[Any]", pooled.driver_connection)
+        try:
+            yield connection
+            await connection.commit()
+        except BaseException as error:
+            await release(pooled, broken=True)
+            if isinstance(error, errors.ReadOnlySqlTransaction):
+                await replace_idle_connections(engine)
+            raise
+        await release(pooled)
 
 
 @contextlib.asynccontextmanager
 async def pipelined_transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
     """Yield what `transaction` yields, in a pipeline: statements are sent when a result is fetched, and at the end."""
-    async with _pool(engine).autocommit() as connection, connection.pipeline():
-        await connection.execute(b"BEGIN")
-        yield connection
-        await connection.execute(b"COMMIT")
+    with translated():
+        async with _pool(engine).autocommit() as connection, connection.pipeline():
+            await connection.execute(b"BEGIN")
+            yield connection
+            await connection.execute(b"COMMIT")
 
 
 async def execute_autocommit(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -150,10 +158,11 @@ def encoded(statement: str) -> bytes:
 async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Execute one statement that is a transaction by itself, and return its rows.
 
-    One round trip, without BEGIN and COMMIT.
+    One round trip, without BEGIN and COMMIT. Raises as `reading`.
     """
-    async with _pool(engine).autocommit() as connection:
-        return await (await connection.execute(encoded(statement), values)).fetchall()
+    with translated():
+        async with _pool(engine).autocommit() as connection:
+            return await (await connection.execute(encoded(statement), values)).fetchall()
 
 
 async def replace_idle_connections(engine: AsyncEngine) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import EngineConnection, changing, driver, fetch_autocommit, reading, translated
+from starling.infra.postgres.engine import EngineConnection, changing, driver, fetch_autocommit, reading
 from starling.infra.postgres.tables import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
@@ -109,8 +109,7 @@ class SwitchRepository:
 
     async def halted(self, known: Halted = NOTHING) -> Halted:
         """Return everything that is halted now. Reads only revoked keys that may be missing in `known`."""
-        with translated():
-            rows = await fetch_autocommit(self._engine, _HALTED, {"since": known.at - _REVOCATION_OVERLAP})
+        rows = await fetch_autocommit(self._engine, _HALTED, {"since": known.at - _REVOCATION_OVERLAP})
         return _halted(rows, known)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,8 +13,8 @@ import psycopg
 from psycopg import AsyncConnection, Notify, OperationalError
 from psycopg.sql import SQL, Identifier
 
+from starling.infra.postgres.connections import BoundedConnection
 from starling.infra.postgres.engine import address_of, beside_address, first_line
-from starling.infra.postgres.timeouts import BoundedConnection
 
 _RECONNECT_SECONDS: Final = 1.0
 _PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
@@ -114,7 +114,11 @@ class NotificationHub:
         count_at = loop.time()
         while True:
             self._wake.clear()
-            await self._listen_on(connection, set(self._subscriptions) - self._listening)
+            for channel in set(self._subscriptions) - self._listening:
+                await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
+                self._listening.add(channel)
+                for subscription in tuple(self._subscriptions[channel]):
+                    subscription.on_listening()
             if loop.time() >= count_at:
                 self._announced = False
                 row = await (await connection.execute(_COUNT_PEERS.encode())).fetchone()
@@ -126,13 +130,6 @@ class NotificationHub:
                     await self._wake.wait()
             if lost:
                 raise lost[0]
-
-    async def _listen_on(self, connection: AsyncConnection[Any], channels: Iterable[str]) -> None:
-        for channel in channels:
-            await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
-            self._listening.add(channel)
-            for subscription in tuple(self._subscriptions[channel]):
-                subscription.on_listening()
 
     @contextmanager
     def _reading(self, connection: AsyncConnection[Any]) -> Generator[list[OperationalError]]:

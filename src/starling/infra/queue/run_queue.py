@@ -9,11 +9,10 @@ from math import inf
 
 from psycopg import OperationalError
 
+from starling.infra.postgres.connections import answers_within
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
-from starling.infra.postgres.timeouts import answers_within
-from starling.infra.queue.run_jobs import RunJobs, open_jobs
-from starling.infra.queue.tenant_slots import TenantSlots
+from starling.infra.queue.run_jobs import RunJobs, TenantSlots, open_jobs
 
 type Handler = Callable[[RunKey], Awaitable[None]]
 
@@ -100,20 +99,17 @@ class RunQueue:
         self._slots.resize(concurrency, per_tenant, isolated)
         try:
             while True:
-                await self._work(concurrency)
+                try:
+                    jobs = await self.open()
+                except OperationalError as error:
+                    _log.warning("the queue could not be reached and is opened again: %s", error)
+                else:
+                    await jobs.work(concurrency)
                 await asyncio.sleep(_RESTART_SECONDS)
         finally:
             self._slots.resize(0, 0, 0)
             for task in self._direct:
                 task.cancel()
-
-    async def _work(self, concurrency: int) -> None:
-        try:
-            jobs = await self.open()
-        except OperationalError as error:
-            _log.warning("the queue could not be reached and is opened again: %s", error)
-        else:
-            await jobs.work(concurrency)
 
     def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)

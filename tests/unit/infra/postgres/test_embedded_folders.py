@@ -7,7 +7,7 @@ import pytest
 
 from starling.core.errors import ConfigurationError
 from starling.infra.postgres.embedded.binaries import find_binaries
-from starling.infra.postgres.embedded.os_user import Account, claim_folder
+from starling.infra.postgres.embedded.os_process import Account, claim_folder
 from starling.infra.postgres.embedded.postmaster import end_previous, free_port, running_server, socket_folder
 
 ANSWERER = Account(uid=54_321, gid=54_321, is_self=False)

@@ -1,6 +1,6 @@
 """The slots of a worker: each tenant gets its share, and the next run is that of the tenant with the fewest."""
 
-from starling.infra.queue.tenant_slots import TenantSlots
+from starling.infra.queue.run_jobs import TenantSlots
 
 
 def slots(total: int, per_tenant: int) -> TenantSlots:

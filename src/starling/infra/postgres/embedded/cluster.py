@@ -14,8 +14,7 @@ from pathlib import Path
 
 from starling.core.errors import ConfigurationError
 from starling.infra.postgres.embedded.binaries import Binaries
-from starling.infra.postgres.embedded.os_user import Account, claim_folder, root_home
-from starling.infra.postgres.embedded.parent_death import die_with_parent
+from starling.infra.postgres.embedded.os_process import Account, claim_folder, die_with_parent, root_home
 
 ROLE = "starling"
 _INITDB_SECONDS = 120

@@ -14,7 +14,7 @@ import psutil
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.binaries import Binaries
 from starling.infra.postgres.embedded.cluster import Cluster
-from starling.infra.postgres.embedded.parent_death import die_with_parent
+from starling.infra.postgres.embedded.os_process import die_with_parent
 
 HOST = "127.0.0.1"
 _SOCKET_PATH_BYTES = 107

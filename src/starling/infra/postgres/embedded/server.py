@@ -21,7 +21,7 @@ from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.postgres.embedded import postmaster
 from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
 from starling.infra.postgres.embedded.cluster import ROLE, Cluster, control_folder, initialise, locate, write_private
-from starling.infra.postgres.embedded.os_user import service_account
+from starling.infra.postgres.embedded.os_process import service_account
 
 DATABASE = "starling"
 _PORT_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
@@ -168,7 +168,9 @@ class EmbeddedPostgres:
             _rotate_log(cluster.log)
             process = postmaster.spawn(binaries, cluster, port=port, sockets=self._sockets, durable=self._durable)
             self._process, self._port = process, port
-            self._call_meanwhile()
+            # Once: not at a second port, and not when the server is started again later.
+            meanwhile, self._meanwhile = self._meanwhile, lambda: None
+            meanwhile()
             if postmaster.wait_ready(process, cluster.data):
                 return
             if _PORT_TAKEN not in cluster.log.read_text(errors="replace"):
@@ -177,11 +179,6 @@ class EmbeddedPostgres:
         raise DatabaseUnavailableError(
             f"The embedded Postgres didn't start: {_last_line(cluster.log)}", f"Its log is {cluster.log}."
         )
-
-    def _call_meanwhile(self) -> None:
-        """Call it once: not at a second port, and not when the server is started again later."""
-        meanwhile, self._meanwhile = self._meanwhile, lambda: None
-        meanwhile()
 
     def _make_database(self) -> None:
         """Make sure that there is the database, and that it can be used."""
@@ -285,7 +282,10 @@ async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
         except DatabaseUnavailableError as error:  # remains of the former server may need a moment
             _log.warning("the embedded Postgres doesn't start: %s", error)
         else:
-            _check_same(url, server.url)
+            if server.url != url:
+                raise DatabaseUnavailableError(
+                    "The embedded Postgres was restarted, but its former port is in use.", "Start Starling again."
+                )
 
 
 async def _ended_or_checked(pid: int) -> None:
@@ -302,10 +302,3 @@ async def _ended_or_checked(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _check_same(before: str, now: str) -> None:
-    if before != now:
-        raise DatabaseUnavailableError(
-            "The embedded Postgres was restarted, but its former port is in use.", "Start Starling again."
-        )

@@ -24,12 +24,11 @@ from starling.core.events.run_events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import WriteCheck, retry_while_unavailable
+from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
-from starling.infra.postgres.write_check import WriteCheck
 
 # An existing key is only read, but its row is locked: the second of two requests waits for the first.
 _RESERVE: Final = """
@@ -72,8 +71,7 @@ async def reserve(connection: AsyncConnection[Any], tenant: str, key: Idempotenc
 
 async def is_stored(engine: AsyncEngine, tenant: str, key: str) -> bool:
     """Return whether a key was stored by an earlier request of the tenant."""
-    with translated():
-        return await execute_autocommit(engine, _IS_STORED, {"tenant": tenant, "key": key}) is not None
+    return await execute_autocommit(engine, _IS_STORED, {"tenant": tenant, "key": key}) is not None
 
 
 type Connection = AsyncConnection[Any]
@@ -266,27 +264,34 @@ class RunRepository:
 
     async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | IdempotencyRecord, bool]:
         """Return the run's first event and whether it was admitted, or the existing record of its idempotency key."""
-        with translated():
-            async with pipelined_transaction(self._engine) as connection:
-                if new.build and new.build.name:
-                    await connection.execute(LOCK_REGISTRY)
-                if new.idempotency:
-                    record = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
-                    if record.run_id != new.key.id:
-                        return record, False
-                if new.build:
-                    await check_name(connection, new.key.tenant, new.key.id, new.build)
-                return await self._write(connection, new, queued=queued)
+        async with pipelined_transaction(self._engine) as connection:
+            if new.build and new.build.name:
+                await connection.execute(LOCK_REGISTRY)
+            if new.idempotency:
+                record = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
+                if record.run_id != new.key.id:
+                    return record, False
+            if new.build:
+                await check_name(connection, new.key.tenant, new.key.id, new.build)
+            return await self._write(connection, new, queued=queued)
 
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
         place = await connection.execute(_TAKE_POSITION, key)
-        branch_id, arrival, epoch = _one(await place.fetchone())
+        position = await place.fetchone()
+        assert position is not None
+        branch_id, arrival, epoch = position
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
-        first = _first_event(new, epoch or 0)
+        first = RunStarted(
+            run_id=new.key.id,
+            thread_id=new.thread_id,
+            trace_id=new.trace_id,
+            epoch=epoch or 0,
+            correlation_id=new.correlation_id,
+        )
         caps = {"cap": self._cap, "backlog": self._backlog}
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival} | caps | run_event_values()
         written = await (await connection.execute(_INSERT_RUN, key | row)).fetchone()
@@ -333,8 +338,7 @@ class RunRepository:
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return an accepted run, or None."""
-        with translated():
-            row = await execute_autocommit(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
+        row = await execute_autocommit(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
         if row is None:
             return None
         thread_id, trace_id, epoch, correlation_id, status = row
@@ -356,16 +360,6 @@ async def _reject_if_clarification_open(connection: Connection, place: Mapping[s
         raise OpenClarificationError(f"Thread {place['thread_id']!r} waits for an answer.")
 
 
-def _first_event(new: NewRun, epoch: int) -> RunStarted:
-    return RunStarted(
-        run_id=new.key.id,
-        thread_id=new.thread_id,
-        trace_id=new.trace_id,
-        epoch=epoch,
-        correlation_id=new.correlation_id,
-    )
-
-
 def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
     return {
         "epoch": first.epoch,
@@ -377,9 +371,3 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "event": Jsonb(first.model_dump(mode="json")),
         "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
     }
-
-
-def _one(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
-    if row is None:
-        raise LookupError("a statement that always returns a row returned none")
-    return row

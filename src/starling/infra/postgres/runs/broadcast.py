@@ -14,7 +14,7 @@ import psycopg
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.run_events import Gap
 from starling.core.events.stream import StoredEvent
-from starling.infra.postgres.engine import Engine, execute_autocommit, translated
+from starling.infra.postgres.engine import Engine, execute_autocommit
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -64,8 +64,7 @@ class NoticeSender:
             notices = [f"{run_id}:{seq}" for run_id, seq in self._pending.items()]
             self._pending.clear()
             try:
-                with translated():
-                    await execute_autocommit(self._engine, SEND_NOTICES, {"notices": notices})
+                await execute_autocommit(self._engine, SEND_NOTICES, {"notices": notices})
             except (DatabaseUnavailableError, psycopg.Error) as error:
                 _log.warning("readers in other processes are not notified of new events: %s", error)
 

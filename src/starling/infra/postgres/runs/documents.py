@@ -121,8 +121,8 @@ class RunDocumentRepository:
             row = await _row(connection, key)
             begin = row.created_at
             builder.take(_masked(await _completed(connection, key, row)), begin)
-            reading = _Reading(connection, {"tenant": key.tenant, "run_id": key.id, "chars": chars})
-            async for item, at in reading.parts(parts, self._most):
+            pages = _Reading(connection, {"tenant": key.tenant, "run_id": key.id, "chars": chars})
+            async for item, at in pages.parts(parts, self._most):
                 builder.take(item, at or begin)
         for asked in await self._interrupts.of_run(key):
             if parts or (asked.state == "open" and row.ended_at is None):

@@ -1,6 +1,6 @@
 """Feedback on runs, and the scores of runs that Langfuse has not got yet."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -163,8 +163,10 @@ class UnsentScoreRepository:
         found: list[UnsentScores] = []
         async with changing(self._engine) as connection:
             for name, kind in _KINDS.items():
-                rows = (await connection.execute(kind.take, values)).mappings()
-                found += [_unsent(name, {**row}) for row in rows]
+                for row in [{**row} for row in (await connection.execute(kind.take, values)).mappings()]:
+                    place = {column: row[column] for column in kind.place}
+                    scores = kind.scores(row)
+                    found.append(UnsentScores(name, place, row["run_id"], row["trace_id"], scores, row["expired"]))
         return found
 
     async def settle(self, sent: Sequence[UnsentScores], given_up: Sequence[UnsentScores]) -> None:
@@ -172,16 +174,7 @@ class UnsentScoreRepository:
         async with changing(self._engine) as connection:
             for name, kind in _KINDS.items():
                 for statement, settled in ((kind.sent, sent), (kind.given_up, given_up)):
-                    if places := _sorted(one.place for one in settled if one.kind == name):
+                    places = [one.place for one in settled if one.kind == name]
+                    places.sort(key=lambda place: [str(value) for value in place.values()])  # all lock in one order
+                    if places:
                         await connection.execute(statement, places)
-
-
-def _unsent(name: str, row: Values) -> UnsentScores:
-    kind = _KINDS[name]
-    place = {column: row[column] for column in kind.place}
-    return UnsentScores(name, place, row["run_id"], row["trace_id"], kind.scores(row), row["expired"])
-
-
-def _sorted(places: Iterable[Values]) -> list[Values]:
-    """Return places in the one order in which all processes lock rows."""
-    return sorted(places, key=lambda place: [str(value) for value in place.values()])

@@ -17,8 +17,8 @@ from starling.core.principal import Grant, Principal, Scope
 from starling.core.run_document.document import InterruptKind, InterruptState, RunInterrupt
 from starling.core.teams.building import QUESTION
 from starling.infra.postgres.audit import LOCAL
-from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction
 from starling.infra.postgres.runs.acceptance import (
     RETRY_SECONDS,
     Connection,
@@ -221,22 +221,20 @@ class InterruptRepository(InterruptReader):
         Raises NotFoundError for an unknown run or interrupt, ConflictError if one has a different answer, has expired
         or its run has ended.
         """
-        with translated():
-            async with transaction(self._engine) as connection:
-                values = {"tenant": key.tenant, "id": key.id}
-                over = await (await connection.execute(_LOCK, values)).fetchone()
-                if over is None:
-                    raise NotFoundError("run", key.id)
-                new = await self._unanswered(connection, values, answers)
-                if new and over[0]:
-                    raise ConflictError(f"Run {key.id} has ended, so its interrupts can no longer be answered.")
-                if new:
-                    await self._write(connection, {**values, "actor": actor, "origin": origin}, new)
+        async with transaction(self._engine) as connection:
+            values = {"tenant": key.tenant, "id": key.id}
+            over = await (await connection.execute(_LOCK, values)).fetchone()
+            if over is None:
+                raise NotFoundError("run", key.id)
+            new = await self._unanswered(connection, values, answers)
+            if new and over[0]:
+                raise ConflictError(f"Run {key.id} has ended, so its interrupts can no longer be answered.")
+            if new:
+                await self._write(connection, {**values, "actor": actor, "origin": origin}, new)
 
     async def grant_of(self, key: RunKey) -> Grant | None:
         """Return the grant of a run; None allows everything. Raises NotFoundError."""
-        with translated():
-            found = await fetch_autocommit(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
+        found = await fetch_autocommit(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
         if not found:
             raise NotFoundError("run", key.id)
         return Grant.from_json(found[0][0])
@@ -271,8 +269,7 @@ class InterruptRepository(InterruptReader):
         )
 
     async def _find_answer(self, tenant: str, audit_id: str) -> tuple[RunKey, int] | None:
-        with translated():
-            found = await fetch_autocommit(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
+        found = await fetch_autocommit(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
         return (RunKey(tenant, found[0][0]), found[0][1]) if found else None
 
     async def _answer_thread(
@@ -280,18 +277,19 @@ class InterruptRepository(InterruptReader):
     ) -> tuple[RunKey, int] | None:
         values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
         values |= {"may_build": Scope.TEAMS in principal.scopes}
-        with translated():
-            async with transaction(self._engine) as connection:
-                active = await (await connection.execute(_ACTIVE, values)).fetchone()
-                if active is None or not _may_answer(principal, active[2]):
-                    return None
-                key = RunKey(principal.tenant, active[0])
-                # The key is locked before the run, as in acceptance.
-                if idempotency and await _is_key_taken(connection, idempotency, key):
-                    return None
-                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, audit_id):
-                    return key, seq
-                await connection.rollback()  # frees the idempotency key
+        async with transaction(self._engine) as connection:
+            active = await (await connection.execute(_ACTIVE, values)).fetchone()
+            if active is None or (
+                principal.grant is not None and not principal.grant.covers(Grant.from_json(active[2]))
+            ):
+                return None
+            key = RunKey(principal.tenant, active[0])
+            # The key is locked before the run, as in acceptance.
+            if idempotency and await _is_key_taken(connection, idempotency, key):
+                return None
+            if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, audit_id):
+                return key, seq
+            await connection.rollback()  # frees the idempotency key
         return None
 
     async def _answer_only_question(
@@ -309,18 +307,17 @@ class InterruptRepository(InterruptReader):
 
     async def expire(self) -> int:
         """Expire unanswered interrupts and queue their runs again; return the number of runs."""
-        with translated():
-            if await execute_autocommit(self._engine, _ANY_LAPSED, {}) == (False,):
-                return 0
-            async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_LAPSED, {"limit": BATCH_LIMIT})
-                lapsed = [RunKey(*row) for row in await cursor.fetchall()]
-                for key in lapsed:
-                    values = {"tenant": key.tenant, "id": key.id}
-                    await connection.execute(_EXPIRE, values)
-                    await connection.execute(_WAKE, values)
-                for tenant in {key.tenant for key in lapsed}:
-                    await self._runs.admit(connection, tenant)
+        if await execute_autocommit(self._engine, _ANY_LAPSED, {}) == (False,):
+            return 0
+        async with transaction(self._engine) as connection:
+            cursor = await connection.execute(_LAPSED, {"limit": BATCH_LIMIT})
+            lapsed = [RunKey(*row) for row in await cursor.fetchall()]
+            for key in lapsed:
+                values = {"tenant": key.tenant, "id": key.id}
+                await connection.execute(_EXPIRE, values)
+                await connection.execute(_WAKE, values)
+            for tenant in {key.tenant for key in lapsed}:
+                await self._runs.admit(connection, tenant)
         return len(lapsed)
 
     async def wake_if_answered(self, connection: Connection, key: RunKey, interrupts: Sequence[str]) -> None:
@@ -345,7 +342,11 @@ class InterruptRepository(InterruptReader):
             if (state, payload) == (item.state, item.payload):
                 continue
             if state != "open" or late:
-                raise _conflict(item.id, "expired" if state == "open" else state)
+                expired = state in ("open", "expired")
+                how = "has expired" if expired else f"was {state} already, with another answer"
+                raise ConflictError(
+                    f"The interrupt {item.id} {how}.", "`GET /v1/approvals` shows what can be answered."
+                )
             new.append(item)
         return new
 
@@ -361,8 +362,7 @@ class InterruptRepository(InterruptReader):
 
 
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
-    with translated():
-        return [StoredInterrupt(*row) for row in await fetch_autocommit(engine, query, values)]
+    return [StoredInterrupt(*row) for row in await fetch_autocommit(engine, query, values)]
 
 
 def public_interrupt(item: StoredInterrupt) -> RunInterrupt:
@@ -389,16 +389,6 @@ def is_of_build(path: str) -> bool:
     return path.endswith(f".{QUESTION}")
 
 
-def _may_answer(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
-    """Return whether the caller's grant covers the run's grant."""
-    return principal.grant is None or principal.grant.covers(Grant.from_json(grant))
-
-
 async def _is_key_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:
     """Store an idempotency key for a run; return whether it belongs to another run or request."""
     return await reserve(connection, key.tenant, idempotency, key.id) != idempotency.record_for(key.id)
-
-
-def _conflict(interrupt: str, state: str) -> ConflictError:
-    how = "has expired" if state == "expired" else f"was {state} already, with another answer"
-    return ConflictError(f"The interrupt {interrupt} {how}.", "`GET /v1/approvals` shows what can be answered.")

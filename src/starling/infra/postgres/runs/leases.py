@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import psycopg
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
+from starling.infra.postgres.connections import BoundedThreadConnection
 from starling.infra.postgres.engine import (
     ConnectionLimits,
     Engine,
@@ -23,7 +23,6 @@ from starling.infra.postgres.engine import (
 )
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 from starling.infra.postgres.tables import runs
-from starling.infra.postgres.timeouts import BoundedThreadConnection
 
 type Admit = Callable[[Connection, str], Awaitable[None]]
 """Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
@@ -161,22 +160,19 @@ class Leases:
             "reclaim_own": worker if reclaim_own else "",
             "graph_version": self._graph_version,
         }
-        with translated():
-            row = await execute_autocommit(self._engine, _CLAIM, values)
+        row = await execute_autocommit(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
 
     async def later_version(self, key: RunKey) -> int | None:
         """Return the graph's version of an unfinished run if it is later than ours, so that only others claim it."""
         values = {"tenant": key.tenant, "id": key.id, "graph_version": self._graph_version}
-        with translated():
-            row = await execute_autocommit(self._engine, _OF_LATER_VERSION, values)
+        row = await execute_autocommit(self._engine, _OF_LATER_VERSION, values)
         return None if row is None else row[0]
 
     async def begin_alone(self, run: Run) -> bool:
         """Record that a suspected run is alone in a process from now on; return whether it is held under this fence."""
         values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
-        with translated():
-            return await execute_autocommit(self._engine, _BEGIN_ALONE, values) is not None
+        return await execute_autocommit(self._engine, _BEGIN_ALONE, values) is not None
 
     async def release(self, run: Run, *, crashed: bool = False) -> bool:
         """Put an unfinished run back into the queue; it counts as a crash only if the run `crashed` its process.
@@ -184,18 +180,16 @@ class Leases:
         Does nothing if the run is no longer held under this fence; returns whether it was.
         """
         values = {"tenant": run.tenant, "id": run.id, "fence": run.fence, "crashes": int(crashed)}
-        with translated():
-            async with transaction(self._engine) as connection:
-                released = await (await connection.execute(_RELEASE, values)).fetchall()
-                await self._queue(connection, released)
+        async with transaction(self._engine) as connection:
+            released = await (await connection.execute(_RELEASE, values)).fetchall()
+            await self._queue(connection, released)
         return bool(released)
 
     async def requeue(self, key: RunKey) -> None:
         """Queue a run again whose job was fetched but which this worker does not claim."""
-        with translated():
-            async with transaction(self._engine) as connection:
-                fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
-                await self._queue(connection, await fetched.fetchall())
+        async with transaction(self._engine) as connection:
+            fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
+            await self._queue(connection, await fetched.fetchall())
 
     async def sweep(self, *, grace_seconds: float, lease_seconds: float) -> int:
         """Queue runs with an expired or missing lease or a lost job again; admit runs that were missed.
@@ -205,17 +199,16 @@ class Leases:
         queued again.
         """
         times = {"grace": grace_seconds, "lease": lease_seconds}
-        with translated():
-            if await execute_autocommit(self._engine, _NEEDS_SWEEP, times) == (False,):
-                return 0
-            async with transaction(self._engine) as connection:
-                await connection.execute(_SHORTEN, times)
-                stranded = await connection.execute(_LOCK_STRANDED, times)
-                found = await self._queue(connection, await stranded.fetchall())
-                await connection.execute(f"DELETE {_LEFT_BEHIND}")
-                waiting = await connection.execute(_WAITING_TENANTS)
-                for (tenant,) in await waiting.fetchall():
-                    await self._admit(connection, tenant)
+        if await execute_autocommit(self._engine, _NEEDS_SWEEP, times) == (False,):
+            return 0
+        async with transaction(self._engine) as connection:
+            await connection.execute(_SHORTEN, times)
+            stranded = await connection.execute(_LOCK_STRANDED, times)
+            found = await self._queue(connection, await stranded.fetchall())
+            await connection.execute(f"DELETE {_LEFT_BEHIND}")
+            waiting = await connection.execute(_WAITING_TENANTS)
+            for (tenant,) in await waiting.fetchall():
+                await self._admit(connection, tenant)
         return found
 
     async def _queue(self, connection: Connection, runs: Sequence[tuple[str, str]]) -> int:
@@ -279,7 +272,7 @@ class LeaseRenewer:
         self._limits = ConnectionLimits(
             connect_seconds=2, statement_seconds=statement_seconds, network_seconds=statement_seconds / 2
         )
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: BoundedThreadConnection | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -297,7 +290,12 @@ class LeaseRenewer:
         }
         try:
             with translated():
-                rows = self._connected().execute(_RENEW, values).fetchall()
+                if self._connection is None:
+                    arguments = arguments_of(self._url, self._limits)
+                    address = address_of(self._url)
+                    self._connection = BoundedThreadConnection.connect(address, autocommit=True, **arguments)
+                    self._connection.answer_seconds = self._limits.answer_seconds
+                rows = self._connection.execute(_RENEW, values).fetchall()
         except BaseException:
             self._close()
             raise
@@ -306,14 +304,6 @@ class LeaseRenewer:
             locked=frozenset((run_id, fence) for run_id, fence, locked, _ in rows if locked),
             cancelled=frozenset((run_id, fence) for run_id, fence, _, cancelled in rows if cancelled),
         )
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None:
-            arguments = arguments_of(self._url, self._limits)
-            connection = BoundedThreadConnection.connect(address_of(self._url), autocommit=True, **arguments)
-            connection.answer_seconds = self._limits.answer_seconds
-            self._connection = connection
-        return self._connection
 
     def _close(self) -> None:
         if self._connection is not None:

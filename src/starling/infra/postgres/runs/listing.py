@@ -104,7 +104,9 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
     if which.ending is not None:
         conditions.append(runs.c.id.in_(_ending_in(tenant, which.ending)))
     if which.prompt is not None:
-        conditions += [or_(false(), *map(_accepted_in, which.prompt.epochs)), _used(which.prompt.hash)]
+        used = steps.c.metadata["prompt"]["hash"].astext == which.prompt.hash
+        used = exists().where(steps.c.tenant == runs.c.tenant, steps.c.run_id == runs.c.id, used)
+        conditions += [or_(false(), *map(_accepted_in, which.prompt.epochs)), used]
     return conditions
 
 
@@ -119,11 +121,6 @@ def _accepted_in(found: EpochRange) -> ColumnElement[bool]:
 def _id_at(moment: datetime) -> str:
     """Return the lowest id that is made at a time."""
     return str(UUID(int=int(moment.timestamp() * 1_000) << 80))
-
-
-def _used(prompt: str) -> ColumnElement[bool]:
-    named = steps.c.metadata["prompt"]["hash"].astext == prompt
-    return exists().where(steps.c.tenant == runs.c.tenant, steps.c.run_id == runs.c.id, named)
 
 
 def _ending_in(tenant: str, ending: str) -> Select[tuple[str]]:

@@ -11,7 +11,7 @@ from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.core.tool_calls import AFTER_RUN_END
-from starling.infra.postgres.engine import driver, execute_autocommit, fetch_autocommit, reading, translated
+from starling.infra.postgres.engine import driver, execute_autocommit, fetch_autocommit, reading
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
@@ -133,8 +133,7 @@ class TerminationRepository:
 
         Returns None if a worker holds it or it has ended. Raises NotFoundError, also for a run of another tenant.
         """
-        with translated():
-            row = await execute_autocommit(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
+        row = await execute_autocommit(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
         if row is None:
             await self.status(key)
             return None
@@ -143,16 +142,14 @@ class TerminationRepository:
 
     async def status(self, key: RunKey) -> RunStatus:
         """Return the status of a run. Raises NotFoundError, also for a run of another tenant."""
-        with translated():
-            row = await execute_autocommit(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
+        row = await execute_autocommit(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
         if row is None:
             raise NotFoundError("run", key.id)
         return RunStatus(row[0])
 
     async def flagged(self) -> frozenset[str]:
         """Return the ids of running runs that are flagged as cancelled."""
-        with translated():
-            return frozenset(row[0] for row in await fetch_autocommit(self._engine, _FLAGGED, {}))
+        return frozenset(row[0] for row in await fetch_autocommit(self._engine, _FLAGGED, {}))
 
     async def open_calls(self, key: RunKey) -> Sequence[OpenCall]:
         """Return the tool calls that have started and have no result, oldest first."""

@@ -20,8 +20,8 @@ from starling.core.runs import Run, RunResult, Step
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.engine import encoded, execute_autocommit, pipelined_transaction, translated
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
+from starling.infra.postgres.engine import encoded, execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 
@@ -297,23 +297,19 @@ class RunWriter:
         self._broadcast.publish(self.run.id, prepared.stored, lease_time() - begun)
 
     async def _write(self, prepared: _PreparedBatch) -> None:
-        with translated():
-            if prepared.writes:
-                written = await self._write_with_more(prepared)
-            else:
-                written = _is_written(await execute_autocommit(self._engine, prepared.statement, prepared.values))
-            if not written:  # the connection was returned before, so ending a run never holds two
-                await self._check_written(prepared)
-
-    async def _write_with_more(self, prepared: _PreparedBatch) -> bool:
-        """Write a batch and its further writes in one transaction; return False if the fence rejected it."""
-        async with pipelined_transaction(self._engine) as connection:
-            row = await (await connection.execute(encoded(prepared.statement), prepared.values)).fetchone()
-            if not _is_written(row):
-                return False
-            for write in prepared.writes:
-                await write(connection)
-        return True
+        if prepared.writes:  # in one transaction, and only if the fence accepts the batch
+            async with pipelined_transaction(self._engine) as connection:
+                row = await (await connection.execute(encoded(prepared.statement), prepared.values)).fetchone()
+                for write in prepared.writes if _is_written(row) else ():
+                    await write(connection)
+        else:
+            row = await execute_autocommit(self._engine, prepared.statement, prepared.values)
+        # The connection was returned before, so ending a run never holds two. An earlier attempt may have committed
+        # the batch, as the flush counter shows.
+        if not _is_written(row) and not _is_written(
+            await execute_autocommit(self._engine, _WAS_WRITTEN, prepared.values)
+        ):
+            raise LeaseLostError(self.run.id, self.run.fence)
 
     def _prepare(self, batch: _Batch) -> _PreparedBatch:
         stored = [_stored(self._seq + offset, event) for offset, event in enumerate(batch.events, start=1)]
@@ -334,11 +330,6 @@ class RunWriter:
         assignments = batch.transition.assignments if batch.transition else ""
         statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)))
         return _PreparedBatch(stored, statement, values, batch.writes)
-
-    async def _check_written(self, prepared: _PreparedBatch) -> None:
-        """Raise LeaseLostError unless the batch was committed by an earlier attempt, as the flush counter shows."""
-        if not _is_written(await execute_autocommit(self._engine, _WAS_WRITTEN, prepared.values)):
-            raise LeaseLostError(self.run.id, self.run.fence)
 
 
 def _stored(seq: int, event: AnyEvent) -> StoredEvent:

@@ -8,10 +8,12 @@ from starling.infra.postgres.tables.access import audit, audit_events, keys, met
 from starling.infra.postgres.tables.registry import (
     agents,
     configs,
+    embeddings,
     epochs,
     prompts,
     server_breakers,
     servers,
+    skills,
     stars,
     tool_pins,
     tools,
@@ -34,7 +36,6 @@ from starling.infra.postgres.tables.run_records import (
     threads,
     unsent_status_scores,
 )
-from starling.infra.postgres.tables.skill_memory import embeddings, skills
 
 __all__ = [
     "agents",

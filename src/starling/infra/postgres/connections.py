@@ -1,16 +1,88 @@
-"""The pool of connections: SQLAlchemy's, with those beside it that the driver uses without SQLAlchemy."""
+"""Connections with a time limit for each answer, and their pool.
+
+A frozen server enforces neither its own limits nor those of TCP. The pool is SQLAlchemy's, with connections beside it
+that the driver uses without SQLAlchemy.
+"""
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from time import time
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from math import inf
+from time import monotonic, time
+from typing import Any, Final, cast
 
-from psycopg import AsyncConnection, Error
+from psycopg import AsyncConnection, Connection, Error, OperationalError
+from psycopg.abc import PQGen
 from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.util import await_only, greenlet_spawn
+
+KEEPALIVE: Final[dict[str, Any]] = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+_ANSWER_SECONDS: ContextVar[float] = ContextVar("starling_answer_seconds", default=inf)
+_INTERVAL = 0.1  # psycopg's default: how often a wait is interrupted
+
+
+@contextmanager
+def answers_within(seconds: float) -> Generator[None]:
+    """Wait at most so long for each answer in the block and in tasks begun there, where a connection waits longer."""
+    before = _ANSWER_SECONDS.set(seconds)
+    try:
+        yield
+    finally:
+        _ANSWER_SECONDS.reset(before)
+
+
+class BoundedConnection(AsyncConnection[Any]):
+    """Waits `answer_seconds` for each answer; then it is closed, and OperationalError is raised.
+
+    It is also closed where the server only reads: the address may lead to another server by now.
+    """
+
+    answer_seconds = 40.0
+    used = False  # since it was opened
+
+    async def wait[T](
+        self,
+        gen: PQGen[T],
+        interval: float = _INTERVAL,
+        timeout: float | None = None,  # noqa: ASYNC109 - the base class has it
+    ) -> T:
+        """Consume one of psycopg's generators; an explicit `timeout` replaces `answer_seconds`."""
+        if timeout is not None:
+            return await super().wait(gen, interval, timeout)
+        begun, seconds = monotonic(), min(self.answer_seconds, _ANSWER_SECONDS.get())
+        try:
+            return await super().wait(gen, interval, seconds)
+        except ReadOnlySqlTransaction:
+            self.pgconn.finish()
+            raise
+        except OperationalError:
+            if monotonic() - begun < seconds:
+                raise
+            self.pgconn.finish()  # a late answer would be read as the answer to the next statement
+            raise OperationalError(f"no answer within {seconds:g} s") from None
+
+
+class BoundedThreadConnection(Connection[Any]):
+    """The synchronous form of BoundedConnection."""
+
+    answer_seconds = 40.0
+
+    def wait[T](self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
+        """Consume one of psycopg's generators."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        begun = monotonic()
+        try:
+            return super().wait(gen, interval, self.answer_seconds)
+        except OperationalError:
+            if monotonic() - begun < self.answer_seconds:
+                raise
+            self.pgconn.finish()
+            raise OperationalError(f"no answer within {self.answer_seconds:g} s") from None
+
 
 type DriverConnection = AsyncConnection[Any]
 
@@ -54,7 +126,9 @@ class DriverPool(AsyncAdaptedQueuePool):
             await release(pooled, broken=True)
         pooled = await greenlet_spawn(self.connect)
         try:
-            await self._prepare(_driver(pooled))
+            await _driver(pooled).set_autocommit(True)
+            if self.plans_by_index:
+                await _driver(pooled).execute(b"SET enable_seqscan = off")
         except BaseException:
             await release(pooled, broken=True)
             raise
@@ -92,11 +166,6 @@ class DriverPool(AsyncAdaptedQueuePool):
         finally:
             pooled.close()
 
-    async def _prepare(self, connection: DriverConnection) -> None:
-        await connection.set_autocommit(True)
-        if self.plans_by_index:
-            await connection.execute(b"SET enable_seqscan = off")
-
     async def _restore(self, connection: DriverConnection) -> None:
         if self.plans_by_index:
             await connection.execute(b"RESET enable_seqscan")
@@ -127,10 +196,8 @@ def is_alive(connection: DriverConnection) -> bool:
     An idle connection has nothing to read: a readable one has reached the end of the stream, or has the server's
     closing message. TCP keep-alive detects peers that vanish silently, and ends the stream too.
     """
-    return not connection.closed and not _is_readable(connection.fileno())
-
-
-def _is_readable(descriptor: int) -> bool:
+    if connection.closed:
+        return False
     poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)

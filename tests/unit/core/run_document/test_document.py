@@ -7,8 +7,15 @@ from typing import Any
 
 import orjson
 
-from starling.core.run_document.document import Feedback, Pruned, RecalledSkill, RunAhead, RunFailure, RunInterrupt
-from starling.core.run_document.loading import load
+from starling.core.run_document.document import (
+    Feedback,
+    Pruned,
+    RecalledSkill,
+    RunAhead,
+    RunFailure,
+    RunInterrupt,
+    load,
+)
 from starling.core.run_document.rows import AnswerRow, CallRow, StepRow
 from starling.core.run_status import RunStatus
 from tests.unit.core.run_document.test_builder import STORY, builder_of

@@ -1,12 +1,17 @@
-"""Whether Postgres takes writes: one that only reads, or whose disk is full, still answers queries."""
+"""Retry with backoff while Postgres is unavailable, and the check whether it takes writes.
+
+A server that only reads, or whose disk is full, still answers queries.
+"""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.ids import new_id
@@ -14,8 +19,35 @@ from starling.infra.postgres.engine import (
     execute_autocommit,
     replace_idle_connections,
     transaction,
-    translated,
 )
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+async def retry_while_unavailable[T](
+    attempt: Callable[[], Awaitable[T]], *, seconds: float = inf, give_up: Callable[[], bool] = lambda: False
+) -> T:
+    """Return what `attempt` returns; repeat it after DatabaseUnavailableError, with random exponential backoff.
+
+    The last DatabaseUnavailableError is raised `seconds` after the first one, or once `give_up()` is true; it is asked
+    after each failure. Every other error is raised at once. An attempt whose commit was in doubt is repeated too: it
+    has to be idempotent.
+    """
+    try:
+        return await attempt()  # AsyncRetrying takes processor time even where nothing fails
+    except DatabaseUnavailableError:
+        if seconds <= 0 or give_up():
+            raise
+    end = monotonic() + seconds
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(DatabaseUnavailableError),
+        stop=lambda _: monotonic() >= end or give_up(),
+        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS),
+        reraise=True,
+    )
+    return await retrying(attempt)
+
 
 _FRESH_SECONDS: Final = 1.0
 _LOG_ENTRY: Final = """
@@ -61,16 +93,12 @@ class WriteCheck:
 
     async def _write(self) -> None:
         begun = self._clock()
-        with translated():
-            if await execute_autocommit(self._engine, _LOG_ENTRY, {}) == (None,):
-                await replace_idle_connections(self._engine)
-                raise DatabaseUnavailableError("Postgres only reads.", "Check that it is the primary server.")
-            if self._failed:
-                await self._write_rows()
+        if await execute_autocommit(self._engine, _LOG_ENTRY, {}) == (None,):
+            await replace_idle_connections(self._engine)
+            raise DatabaseUnavailableError("Postgres only reads.", "Check that it is the primary server.")
+        if self._failed:
+            async with transaction(self._engine) as connection:
+                await connection.execute(_ROW, {"id": new_id()})
+                await connection.rollback()
         self._failed = False
         self._succeeded = begun
-
-    async def _write_rows(self) -> None:
-        async with transaction(self._engine) as connection:
-            await connection.execute(_ROW, {"id": new_id()})
-            await connection.rollback()

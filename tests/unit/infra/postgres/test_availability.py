@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
-from starling.infra.postgres.outage_retry import retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
 
 
 def failing(errors: list[Exception]) -> Callable[[], Awaitable[str]]:
