@@ -40,7 +40,7 @@ _FORBIDDEN = [  # importing module, imported module, beginning of the rule
     ),
     ("starling.app.cli.key", "starling.app.http", "Only the commands that serve, and the fallback"),
     (
-        "starling.app.doctor.disk_space",
+        "starling.app.doctor.machine",
         "starling.app.doctor.database",
         "Checks of the doctor don't import each other",
     ),

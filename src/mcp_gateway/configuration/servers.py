@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mcp_gateway.configuration.json_comments import without_comments
 from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, removed_tests
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.validation_errors import fault_text
 
+_STRING: Final = r'"(?:\\.|[^"\\\n])*"'
+_COMMENT: Final = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
+_VISIBLE: Final = re.compile(r"[^\n]")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
@@ -115,6 +118,15 @@ def parse_config(text: str, source: str) -> McpConfig:
     if wrong:
         raise ConfigurationError(f"{source} is wrong: {'; '.join(wrong)}.", "Correct the file and try again.")
     return found
+
+
+def without_comments(text: str) -> str:
+    """Return `text` with spaces in place of comments and trailing commas: every other character keeps its place.
+
+    So the places in the errors of a JSON parser stay true, which the libraries for such files don't offer.
+    """
+    plain = _COMMENT.sub(lambda found: found[1] or _VISIBLE.sub(" ", found[0]), text)
+    return _TRAILING_COMMA.sub(lambda found: found[1] or " ", plain)
 
 
 def _json_of(text: str, source: str) -> Json:

@@ -1,8 +1,9 @@
-"""What may be called at this moment: the grant of the run's key and the kill switches, checked where a call is made."""
+"""What may be called at this moment, checked where a call is made: the key's grant, kill switches, pinned tools."""
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.stage import Stage, not_sent
+from mcp_gateway.path.stage import Stage, not_sent, quarantined
+from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.tools import CallRecord, Halts, ToolCall, ToolOutcome
 
@@ -28,6 +29,27 @@ class KillSwitch:
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         return switched_off(self.halts, call) or await self.inner(call, deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
+class PinCheck:
+    """Stops calls of servers and tools that were removed, and of tools that are quarantined or have changed."""
+
+    directory: Directory
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        server = self.directory.server(call.tool.server)
+        if server is None:
+            return not_sent("removed", f"The server {call.tool.server} was removed.")
+        if (reason := server.listing.quarantined.get(call.tool.name)) is not None:
+            return quarantined(call, reason)
+        pin = server.tools.get(call.tool.name)
+        if pin is None:
+            return not_sent("removed", f"{call.tool.full_name} was removed from its server.")
+        if pin != call.tool.hash:
+            return not_sent("removed", f"{call.tool.full_name} was changed by its server since it was granted.")
+        return await self.inner(call, deadline, record)
 
 
 def switched_off(halts: Halts, call: ToolCall) -> ToolOutcome | None:

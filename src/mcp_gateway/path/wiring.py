@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from mcp_gateway.path.approval import CallApproval
 from mcp_gateway.path.attempts import CallBounds, Retry, Timeout
-from mcp_gateway.path.authorization import Authorization, KillSwitch
+from mcp_gateway.path.authorization import Authorization, KillSwitch, PinCheck
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Claims, Deduplication
 from mcp_gateway.path.dispatch import Dispatch, RequiredContext
 from mcp_gateway.path.error_when import ErrorWhen
-from mcp_gateway.path.pin_check import PinCheck
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead

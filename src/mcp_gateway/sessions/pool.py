@@ -100,7 +100,10 @@ class SessionPool:
                 session.calls += 1
                 answered = session.answered
                 try:
-                    is_found = await self._is_alive(session)
+                    # others' calls may keep a server from answering a ping
+                    is_fresh = session.silent_seconds < _PING_AFTER_SECONDS
+                    is_found = is_fresh or (session.calls > 1 and not session.is_pinged)
+                    is_found = is_found or await session.answers(_PING_ANSWER_SECONDS)
                     if is_found:
                         yield session
                 except ServerUnavailableError as error:
@@ -207,12 +210,6 @@ class SessionPool:
             self._forget_idle(session)
             session.stop()
         return session
-
-    async def _is_alive(self, session: Session) -> bool:
-        """Return whether a session can be used. Others' calls may keep a server from answering a ping."""
-        if session.silent_seconds < _PING_AFTER_SECONDS or (session.calls > 1 and not session.is_pinged):
-            return True
-        return await session.answers(_PING_ANSWER_SECONDS)
 
     def _on_end(self, key: _Key, session: Session) -> None:
         """Note how a session ended."""

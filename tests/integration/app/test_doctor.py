@@ -15,7 +15,7 @@ from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
 from mcp_gateway.sessions import isolation
-from starling.app.doctor import clock_skew, disk_space, mcp_servers, python_version
+from starling.app.doctor import database, machine, mcp_servers
 from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.runner import run_checks
 from starling.core.settings.schema import ProviderSettings, Settings
@@ -182,17 +182,17 @@ async def test_unavailable_or_empty_database_is_a_problem(empty_database_url: st
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.1, "ok"), (-1.9, "ok"), (2.5, "problem"), (-3600, "problem")])
 def test_clock_skew_of_two_seconds_or_more_is_a_problem(seconds: float, state: str) -> None:
-    assert clock_skew.finding(NOW, NOW + timedelta(seconds=seconds)).state == state
+    assert database.clock_finding(NOW, NOW + timedelta(seconds=seconds)).state == state
 
 
 @pytest.mark.parametrize(("gib", "state"), [(50, "ok"), (2, "warning"), (0.5, "problem")])
 def test_little_free_disk_space_is_a_finding(gib: float, state: str) -> None:
-    assert disk_space.finding(Path("/data"), int(gib * 2**30)).state == state
+    assert machine.disk_finding(Path("/data"), int(gib * 2**30)).state == state
 
 
 @pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
 def test_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
-    assert python_version.finding(version).state == state
+    assert machine.python_finding(version).state == state
 
 
 async def test_command_tries_the_abilities_of_the_configured_model_and_shows_no_key() -> None:

@@ -1,6 +1,6 @@
 """A start opens the sessions of the servers that were called last, and of no others."""
 
-from starling.app.worker.session_warming import warm_recent_servers
+from starling.app.container.loader import warm_recent_servers
 from starling.core.tools import NO_HALTS
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mcp_gateway.configuration.json_comments import without_comments
+from mcp_gateway.configuration.servers import without_comments
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Only here are they imported inside of functions. A process imports them in a thr
 """
 
 import asyncio
+import logging
 import warnings
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,9 +15,13 @@ from mcp_gateway.gateway import Connections, GatewayParts
 from mcp_gateway.path.post_effects import Invalidate, Relist
 from starling.app.container.servers import Servers
 from starling.app.storage import Storage
-from starling.app.worker.session_warming import warm_recent_servers
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
+from starling.core.tools import Halts, ToolGateway
 from starling.infra.postgres.runs.call_claims import RecentCalls
+
+_MOST_WARMED = 4  # servers whose sessions are opened before they are needed
+_log = logging.getLogger(__name__)
 
 
 async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> Connections:
@@ -76,6 +81,27 @@ async def open_loader(settings: Settings, storage: Storage) -> AsyncGenerator[Lo
         yield loader
     finally:
         await loader.close()
+
+
+async def warm_recent_servers(calls: RecentCalls, gateway: ToolGateway, halts: Halts) -> None:
+    """Begin to open the sessions of the at most 4 servers that were called last.
+
+    Servers that are degraded or were removed are left out, and so are those that are switched off for the tenant that
+    called them. A session that can't be opened is logged.
+    """
+    try:
+        called = await calls.servers()
+    except DatabaseUnavailableError as error:
+        _log.info("no sessions are opened in advance: %s", error)
+        return
+    usable: dict[str, None] = {}  # in order
+    for server, tenant in ((one.server, one.tenant) for one in called):
+        listing = gateway.listing(server)
+        halted = halts.everything(tenant, "") or server in halts.named("server", tenant)
+        if listing is not None and listing.state == "ready" and not halted:
+            usable[server] = None
+    for server in list(usable)[:_MOST_WARMED]:
+        gateway.warm(server)
 
 
 def _connections():

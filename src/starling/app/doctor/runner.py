@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from starling.app.doctor import (
-    agent_runtimes,
-    clock_skew,
     database,
-    disk_space,
     embeddings,
     external_services,
+    machine,
     mcp_servers,
     model_endpoints,
     prompt_sources,
-    python_version,
 )
 from starling.app.doctor.finding import Check, Diagnostic, problem
 from starling.core.errors import StarlingError
@@ -21,15 +18,15 @@ from starling.core.settings.schema import Settings
 
 _SECONDS = 20.0
 _CHECKS: Mapping[str, Check] = {
-    "python": python_version.check,
-    "disk": disk_space.check,
+    "python": machine.check_python,
+    "disk": machine.check_disk,
     "postgres": database.check,
-    "clock": clock_skew.check,
+    "clock": database.check_clock,
     "models": model_endpoints.check,
     "embeddings": embeddings.check,
     "services": external_services.check,
     "prompts": prompt_sources.check,
-    "runtimes": agent_runtimes.check,
+    "runtimes": machine.check_runtimes,
 }
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hmac
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 
@@ -119,19 +119,15 @@ class AuthenticationMiddleware:
         known = self._access.keys.last_known(key)
         try:
             one_at_a_time = known is None and self._access.wrong_keys.is_used_up(address)
-            principal = await self._authenticated(key, one_at_a_time)
+            # a flood of wrong keys then takes one connection to Postgres at most
+            async with self._access.lookup if one_at_a_time else nullcontext():
+                principal = await self._access.keys.authenticate(key)
         except DatabaseUnavailableError:
             if known is None or path not in MONITORED:
                 raise
             principal = known
         self._access.rate.take(principal.key_id)
         return principal
-
-    async def _authenticated(self, key: str, one_at_a_time: bool) -> Principal:
-        if not one_at_a_time:
-            return await self._access.keys.authenticate(key)
-        async with self._access.lookup:  # a flood of wrong keys then takes one connection to Postgres at most
-            return await self._access.keys.authenticate(key)
 
     def _admin_of_host(self, scope: Connection, token: str) -> Principal:
         if reason := keyless_refusal(scope):

@@ -62,19 +62,16 @@ class EventStream(Response):
                 await chunks.send(b"", more=False)
         except TimeoutError as error:
             if isinstance(chunks.failure or error, SilentReaderError):
-                self._disconnect(scope)
+                if not abort_connection(scope):
+                    raise SilentReaderError from error
+                seconds = self._limits.stream_write_seconds
+                _log.warning("the reader of %s took nothing for %g s and was disconnected", scope["path"], seconds)
                 await watch
             elif chunks.failure or not connected.expired():
                 raise
         finally:
             watch.cancel()
             await asyncio.gather(watch, *chunks.end(), return_exceptions=True)
-
-    def _disconnect(self, scope: Scope) -> None:
-        if not abort_connection(scope):
-            raise SilentReaderError
-        seconds = self._limits.stream_write_seconds
-        _log.warning("the reader of %s took nothing for %g s and was disconnected", scope["path"], seconds)
 
 
 class _Chunks:

@@ -68,7 +68,8 @@ class _Request:
             return
         self.begun = True
         if message["type"] == "http.response.start":
-            self.streams = _streams(message)
+            headers = message.get("headers", ())
+            self.streams = any(name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in headers)
         await self._send(message)
         self._started = True
         self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -85,9 +86,3 @@ class _Request:
         self.begun = self.cut = True
         error = DrainingError("The request was not finished when this process had to stop.", _REMEDY)
         await problem_of(error)(self._scope, self._receive, self._send)
-
-
-def _streams(start: Message) -> bool:
-    return any(
-        name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in start.get("headers", ())
-    )

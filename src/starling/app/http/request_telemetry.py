@@ -63,7 +63,8 @@ class _Request:
         if self._streams:
             self._metrics.streams.dec()
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.requests.labels(method, _route(scope), self._status).inc()
+        route = getattr(scope.get("route"), "path", "none")  # the template: paths contain ids and arbitrary text
+        self._metrics.requests.labels(method, route, self._status).inc()
         level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
         more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
         _log.log(level, "request", extra=more | _caller(scope))
@@ -73,8 +74,3 @@ def _caller(scope: Scope) -> dict[str, str]:
     """Return tenant and key of an authenticated request."""
     principal: Principal | None = scope.get("state", {}).get("principal")
     return {} if principal is None else {"tenant": principal.tenant, "key_id": principal.key_id}
-
-
-def _route(scope: Scope) -> str:
-    """Return the route's template: paths contain ids and arbitrary text."""
-    return getattr(scope.get("route"), "path", "none")

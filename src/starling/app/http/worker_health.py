@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starling.app.access.local_token import local_token
 from starling.app.http import problems
 from starling.app.http.app_state import AppState, drain
-from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
+from starling.app.http.authentication import AuthenticationMiddleware, open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import serving
@@ -36,16 +36,11 @@ async def serve_worker_health(settings: Settings, storage: Storage) -> AsyncGene
         yield WorkerHealth()
         return
     async with open_access_control(settings, storage.keys, local_token(settings.data_dir)) as access:
-        app = _app(storage, access)
+        app = FastAPI(title="Starling worker", openapi_url=None)
+        app.state.api = AppState(storage)
+        for module in (health, metrics):
+            app.include_router(module.router)
+        problems.install(app)
+        app.add_middleware(AuthenticationMiddleware, access=access)
         async with serving(app, bind(settings.host, settings.worker_port)) as address:
             yield WorkerHealth(address, partial(drain, app))
-
-
-def _app(storage: Storage, access: AccessControl) -> FastAPI:
-    app = FastAPI(title="Starling worker", openapi_url=None)
-    app.state.api = AppState(storage)
-    for module in (health, metrics):
-        app.include_router(module.router)
-    problems.install(app)
-    app.add_middleware(AuthenticationMiddleware, access=access)
-    return app

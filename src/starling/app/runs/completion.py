@@ -14,17 +14,15 @@ _POLL_SECONDS = 0.1
 
 
 async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
-    """Read a stream until the run ends or waits for an answer; return whether it ended."""
+    """Read a stream until the run ends or waits for an answer; return whether it ended.
+
+    After a question the status is polled: no event says that a run waits, as other tasks may continue.
+    """
     async for batch in events:
         if any(event.type in _ASKS for event in batch):
-            return await _ended_or_waits(runs, key, events)
-    return True
-
-
-async def _ended_or_waits(
-    runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
-) -> bool:
-    """Poll the status: no event says that a run waits, as other tasks may continue after a question."""
+            break
+    else:
+        return True
     reading = asyncio.get_running_loop().create_task(_read_out(events), name=f"read-{key.id}")
     try:
         while not reading.done():

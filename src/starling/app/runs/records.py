@@ -43,7 +43,9 @@ class RunRecords:
         records: list[Record] = []
         size = 0
         for run in found:
-            record, length = await self._of(RunKey(tenant, run.run_id))
+            key = RunKey(tenant, run.run_id)
+            document = await self.documents.read(key, ("tasks", "feedback"), chars=WHOLE_CHARS)
+            record, length = await asyncio.to_thread(_masked_record, document, await self.reader.steps(key))
             records.append(record)
             size += length
             if size >= _PAGE_CHARS:
@@ -51,13 +53,9 @@ class RunRecords:
         more = len(found) == limit or len(records) < len(found)
         return RecordsPage(records, found[len(records) - 1].run_id if more and which.id is None else None)
 
-    async def _of(self, key: RunKey) -> tuple[Record, int]:
-        """Return the record of a run, with `***` where something looks like a key, and the length of its texts."""
-        run = await self.documents.read(key, ("tasks", "feedback"), chars=WHOLE_CHARS)
-        return await asyncio.to_thread(_masked_record, run, await self.reader.steps(key))
-
 
 def _masked_record(run: RunDocument, steps: Sequence[Step]) -> tuple[Record, int]:
+    """Return the record of a run, with `***` where something looks like a key, and the length of its texts."""
     record: Any = mask_keys_in(_record(run, steps))
     return record, sum(map(len, strings_in(record)))
 

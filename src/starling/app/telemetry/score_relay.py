@@ -70,18 +70,16 @@ class ScoreRelay:
         """Deliver all that is due until Langfuse fails; do nothing in the pause after a failure."""
         try:
             while self._next.passed and (found := await self._unsent.take(_AT_ONCE)):
-                await self._deliver(found)
+                if expired := [one for one in found if one.expired]:
+                    text = "scores of %d runs are not sent: they are older than %d days"
+                    _log.warning(text, len(expired), DELIVERY_DAYS)
+                    await self._unsent.settle((), expired)
+                if batch := [one for one in found if not one.expired]:
+                    done = await asyncio.to_thread(self._send, batch)
+                    await self._unsent.settle(done.sent, [one for one, _ in done.refused])
+                    self._report(done)
         except DatabaseUnavailableError as error:
             _log.warning("scores that have to be sent can't be read: %s", error)
-
-    async def _deliver(self, found: Sequence[UnsentScores]) -> None:
-        if expired := [one for one in found if one.expired]:
-            _log.warning("scores of %d runs are not sent: they are older than %d days", len(expired), DELIVERY_DAYS)
-            await self._unsent.settle((), expired)
-        if batch := [one for one in found if not one.expired]:
-            done = await asyncio.to_thread(self._send, batch)
-            await self._unsent.settle(done.sent, [one for one, _ in done.refused])
-            self._report(done)
 
     def _send(self, batch: Sequence[UnsentScores]) -> _Delivery:
         """Send a batch; if Langfuse refuses some of it, in halves, since its answer doesn't say which. Blocks."""

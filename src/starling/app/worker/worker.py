@@ -16,7 +16,7 @@ from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.ids import process_name
 from starling.core.run_status import RunStatus
-from starling.core.runs import Run, RunResult
+from starling.core.runs import RunResult
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
@@ -102,7 +102,9 @@ class Worker:
             finally:
                 fetching.cancel()
                 await self._hand_back(fetching)
-                self._log_drain_summary()
+                counts = self._drain_counts
+                if counts["held"]:
+                    _log.info("drained; runs that ended: %d, handed back: %d", counts["ended"], counts["handed_back"])
 
     async def _until_drained(self, fetching: asyncio.Task[None], renewing: asyncio.Future[None]) -> None:
         draining = asyncio.get_running_loop().create_task(self._draining.wait(), name="drain")
@@ -128,11 +130,6 @@ class Worker:
             _log.warning("%s could not be handed back: its lease has to expire", task.get_name())
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _log_drain_summary(self) -> None:
-        summary = self._drain_counts
-        if summary["held"]:
-            _log.info("drained; runs that ended: %d, handed back: %d", summary["ended"], summary["handed_back"])
 
     async def _start(self, key: RunKey) -> None:
         task = asyncio.get_running_loop().create_task(self._process(key), name=f"process-{key.id}")
@@ -186,7 +183,9 @@ class Worker:
             self._heartbeat.remove(run)
             del self._executions[run.id, run.fence]
         if execution.cancelled() or self._draining.is_set():
-            await self._release(run)
+            release = partial(self._leases.release, run)
+            if await retry_while_unavailable(release, give_up=lambda: self._stopping):
+                self._drain_counts["handed_back"] += 1
         if not execution.cancelled():
             execution.result()
 
@@ -213,13 +212,10 @@ class Worker:
 
     async def _handled(self, claim: Claim, *, park: bool) -> str | None:
         """Return the status of a run that has ended, None for one that waits or continues later."""
-        if claim.run.suspected and not park:
-            return await self._handled_alone(claim)
-        result = await (self._handlers.park if park else self._handlers.execute)(claim)
-        return None if result is None else result.status
-
-    async def _handled_alone(self, claim: Claim) -> str | None:
-        """Execute a suspected run if a process may start for it, else hand it back: it must not keep its slot."""
+        if park or not claim.run.suspected:
+            result = await (self._handlers.park if park else self._handlers.execute)(claim)
+            return None if result is None else result.status
+        # A suspected run is executed if a process may start for it, else handed back: it must not keep its slot.
         if not self._queue.reserve_isolated():
             await retry_while_unavailable(partial(self._leases.release, claim.run))
             return None
@@ -228,30 +224,20 @@ class Worker:
         finally:
             self._queue.release_isolated()
 
-    async def _release(self, run: Run) -> None:
-        """Hand a run back if its fence is still ours; retry while Postgres is unavailable."""
-        if await retry_while_unavailable(partial(self._leases.release, run), give_up=lambda: self._stopping):
-            self._drain_counts["handed_back"] += 1
-
     async def _sweep_periodically(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
-                await self._sweep()
+                seconds = self._limits.lease_seconds
+                found = await self._leases.sweep(grace_seconds=seconds, lease_seconds=seconds)
+                for sweep in self._handlers.sweeps:
+                    await sweep()
+                if found:
+                    _log.warning("runs without a valid lease that were queued again: %d", found)
+            except DatabaseUnavailableError as error:
+                _log.warning("the sweep is postponed: %s", error)
             except Exception:  # noqa: BLE001 - the worker's edge: the next sweep may succeed
                 _log.exception("the sweep failed")
-
-    async def _sweep(self) -> None:
-        try:
-            seconds = self._limits.lease_seconds
-            found = await self._leases.sweep(grace_seconds=seconds, lease_seconds=seconds)
-            for sweep in self._handlers.sweeps:
-                await sweep()
-        except DatabaseUnavailableError as error:
-            _log.warning("the sweep is postponed: %s", error)
-            return
-        if found:
-            _log.warning("runs without a valid lease that were queued again: %d", found)
 
 
 @asynccontextmanager

@@ -20,8 +20,7 @@ from mcp_gateway.configuration.effect_suggestions import (
     with_effects,
     with_effects_of_tools,
 )
-from mcp_gateway.configuration.json_comments import without_comments
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config, server_of
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config, server_of, without_comments
 from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.registration.server_rows import effective
 from starling.app.cli.options import Json, Server, Yes

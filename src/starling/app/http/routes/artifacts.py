@@ -62,7 +62,8 @@ async def content(
     """Send the tool's result unchanged, except for characters that Postgres cannot store."""
     found = await services.storage.artifacts.read(caller.tenant, str(run_id), artifact)
     headers = _headers(artifact, found.media_type)
-    if _is_known(artifact, if_none_match):
+    known = {tag.strip().removeprefix("W/").strip('"') for tag in if_none_match.split(",")}
+    if known & {artifact, "*"}:
         return Response(status_code=304, headers=headers)
     return Response(found.text.encode(), headers=headers, media_type=found.media_type)
 
@@ -76,8 +77,3 @@ def _headers(artifact: str, media_type: MediaType) -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-
-
-def _is_known(artifact: str, header: str) -> bool:
-    tags = {tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")}
-    return bool(tags & {artifact, "*"})

@@ -14,7 +14,6 @@ from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, RunBody, run_path
-from starling.app.services import Services
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
 from starling.core.runs import RunStatus
@@ -124,16 +123,14 @@ async def begin(
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first. A `prompt` whose text is not stored is answered with 404."""
     before = str(wanted.before) if wanted.before else None
-    prompt = await _prompt(services, wanted.prompt) if wanted.prompt else None
+    prompt = None
+    if wanted.prompt:
+        digest = (await services.prompt_catalog.show(wanted.prompt)).hash
+        prompt = PromptFilter(digest, await services.storage.epochs.pinning_prompt(digest))
     which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending, prompt)
     found = await services.runs.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=shown, next=shown[-1].run_id if more else None)
-
-
-async def _prompt(services: Services, wanted: str) -> PromptFilter:
-    digest = (await services.prompt_catalog.show(wanted)).hash
-    return PromptFilter(digest, await services.storage.epochs.pinning_prompt(digest))
 
 
 @router.get(
