@@ -149,7 +149,9 @@ class FencedSaver(BasePostgresSaver):
         batch. The last checkpoint isn't waited for either: the end of the star follows and doesn't need it.
         """
         place = config.get("configurable", {})
-        inline, apart = _split(checkpoint["channel_values"])
+        values = checkpoint["channel_values"]  # split as the stock saver does: simple ones are in the checkpoint's row
+        inline = {name: item for name, item in values.items() if item is None or isinstance(item, (str, int, float))}
+        apart = values.keys() - inline.keys()
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
         row = {
             "namespace": self._namespace,
@@ -158,8 +160,9 @@ class FencedSaver(BasePostgresSaver):
             "checkpoint": {**checkpoint, "channel_values": inline},
             "metadata": get_serializable_checkpoint_metadata(config, metadata),
         }
-        self._checkpoints.add(self._namespace, row, {channel: apart[channel] for channel in versions}, versions)
-        if self._checkpoints.writer.has_pending_records and _has_next_node(checkpoint):
+        self._checkpoints.add(self._namespace, row, {channel: values[channel] for channel in versions}, versions)
+        has_next_node = bool(values.get(TASKS)) or any(name.startswith("branch:to:") for name in values)
+        if self._checkpoints.writer.has_pending_records and has_next_node:
             await self._checkpoints.writer.flush()
         stored = {"thread_id": place["thread_id"], "checkpoint_ns": "", "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}
@@ -168,15 +171,3 @@ class FencedSaver(BasePostgresSaver):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store nothing: see the class."""
-
-
-def _has_next_node(checkpoint: Checkpoint) -> bool:
-    """Whether a node comes next."""
-    values = checkpoint["channel_values"]
-    return bool(values.get(TASKS)) or any(name.startswith("branch:to:") for name in values)
-
-
-def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split values into those in the checkpoint's own row and those in rows of their own, as the stock saver does."""
-    inline = {name: value for name, value in values.items() if value is None or isinstance(value, (str, int, float))}
-    return inline, {name: value for name, value in values.items() if name not in inline}

@@ -101,7 +101,8 @@ class Ledger(CallRecord):
 
         Those of a team are the calls of its members' tasks.
         """
-        rows = [row for row in self._rows.values() if is_within(row.path, path) and self._may_be_done(row)]
+        doubtful = (row for row in self._rows.values() if row.state in {*UNCERTAIN, CallState.DISPATCHED})
+        rows = [row for row in doubtful if is_within(row.path, path) and not self._repeated(row)]
         return [
             UncertainCall(
                 call=f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})",
@@ -166,7 +167,11 @@ class Ledger(CallRecord):
         if row.state is CallState.DISPATCHED:
             if after_restart(row.effect) is Observation.SENT:
                 return None
-            row = self._observe(row, _interrupted(call))
+            name = call.tool.full_name
+            text = (
+                f"The process that waited for {name} ended before it answered. Whether it changed anything is unknown."
+            )
+            row = self._observe(row, ToolOutcome(Observation.INTERRUPTED, text, code="interrupted"))
         finding = await self._finding(call, row, find)
         if finding is not None and finding.observation is Observation.FOUND_NOT_DONE:
             state = next_state(row.state, finding.observation, row.effect)
@@ -261,22 +266,16 @@ class Ledger(CallRecord):
         """Return an equal call of the run that keeps this one from being made, None where there is none."""
         for other in self._equal_rows(row.tool, row.arguments):
             same_key, found = other.sent_key == row.sent_key, other.settled_by is not None
-            refused = refuses_repeat(self._standing(other), row.effect, found=found, same_key=same_key)
+            state = other.state
+            if self._sent_earlier(other):  # what an earlier process left dispatched counts as interrupted
+                state = next_state(state, after_restart(other.effect), other.effect)
+            refused = refuses_repeat(state, row.effect, found=found, same_key=same_key)
             if other.key != row.key and refused and not self._repeated(other):
                 return other
         return None
 
-    def _standing(self, row: LedgerRow) -> CallState:
-        """Return a call's state; one that an earlier process left dispatched counts as interrupted."""
-        sent = self._sent_earlier(row)
-        return next_state(row.state, after_restart(row.effect), row.effect) if sent else row.state
-
     def _sent_earlier(self, row: LedgerRow) -> bool:
         return row.state is CallState.DISPATCHED and row.fence != self._writer.run.fence
-
-    def _may_be_done(self, row: LedgerRow) -> bool:
-        doubtful = row.state in UNCERTAIN or row.state is CallState.DISPATCHED
-        return doubtful and not self._repeated(row)
 
     def _repeated(self, row: LedgerRow) -> bool:
         """Whether a repeat under the same idempotency key succeeded: then there is no doubt about this one either."""
@@ -329,14 +328,6 @@ def _place(call: ToolCall) -> _Place:
 
 def _stored(row: LedgerRow) -> ToolOutcome:
     return ToolOutcome.from_json(row.outcome or {"status": "failed", "unknown": True, "text": ""})
-
-
-def _interrupted(call: ToolCall) -> ToolOutcome:
-    text = (
-        f"The process that waited for {call.tool.full_name} ended before it answered."
-        " Whether it changed anything is unknown."
-    )
-    return ToolOutcome(Observation.INTERRUPTED, text, code="interrupted")
 
 
 def _refusal(row: LedgerRow, earlier: LedgerRow) -> ToolOutcome:

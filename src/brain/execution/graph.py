@@ -55,16 +55,12 @@ def build_star(spec: StarSpec, nodes: StarNodes) -> Star:
     graph.add_conditional_edges("supervisor", route, ["agents", END])
     graph.add_edge("agents", "supervisor")
     if not spec.name:
-        _add_former_nodes(graph, nodes.qa)
+        # the nodes that only a checkpoint of an earlier version names as the next one
+        graph.add_node(FORMER_FIRST_NODE, _add_history)
+        graph.add_edge(FORMER_FIRST_NODE, "supervisor")
+        graph.add_node(QA, nodes.qa)
+        graph.add_edge(QA, END)
     return graph.compile()
-
-
-def _add_former_nodes(graph: StateGraph[GraphState, RunContext, GraphState, GraphState], qa: Qa) -> None:
-    """Add the nodes that only a checkpoint of an earlier version names as the next one."""
-    graph.add_node(FORMER_FIRST_NODE, _add_history)
-    graph.add_edge(FORMER_FIRST_NODE, "supervisor")
-    graph.add_node(QA, qa)
-    graph.add_edge(QA, END)
 
 
 async def _add_history(state: GraphState, runtime: Runtime[RunContext]) -> Update:

@@ -68,7 +68,9 @@ class Brain:
     """Executes claimed runs on the main star."""
 
     def __init__(self, parts: Collaborators) -> None:
-        self._parts = _traced(parts)
+        models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
+        traced = replace(parts, models=models, gateway=gateway)
+        self._parts = parts if parts.tracer is NOOP_TRACER else traced
         shortlister = Shortlister(parts.agent_ranker, parts.limits.shortlist, parts.tracer)
         supervisor = SupervisorNode(parts.limits, shortlister, self._parts.gateway, parts.tracer)
         self._stars = StarRunner(supervisor, Qa(), partial(_pipeline, self._parts))
@@ -261,13 +263,6 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
         architect_runtime=architect,
         crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )
-
-
-def _traced(parts: Collaborators) -> Collaborators:
-    if parts.tracer is NOOP_TRACER:
-        return parts
-    models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
-    return replace(parts, models=models, gateway=gateway)
 
 
 def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:

@@ -98,7 +98,12 @@ class RunBudget:
         where it was refused, or where the call of a team has used what is its own.
         """
         if self.whole:
-            self._check_own()
+            if self.deadline.passed:
+                raise DeadlineExceededError(self.exhausted_reason)
+            used = self.meter.tokens.total
+            if self.tokens is not None and used >= self.tokens:  # first, for a person can't give a team more
+                self.meter.exhausted = True
+                raise BudgetExhaustedError(used, self.tokens, "team")
             self.whole.check(path)
             return
         if self.deadline.passed:
@@ -122,15 +127,6 @@ class RunBudget:
                 raise BudgetExhaustedError(used, allowed)
             more = int(cast("float", answer.payload["tokens"]))  # JSON schema takes 10.0 for an integer too
             allowed, requests = allowed + more, requests + 1
-
-    def _check_own(self) -> None:
-        """Return if a team has not used what is its own: first, for a person can't give it more."""
-        if self.deadline.passed:
-            raise DeadlineExceededError(self.exhausted_reason)
-        used = self.meter.tokens.total
-        if self.tokens is not None and used >= self.tokens:
-            self.meter.exhausted = True
-            raise BudgetExhaustedError(used, self.tokens, "team")
 
     def _said(self, reason: str) -> str:
         return _OF_TEAM[reason] if self.whole else reason

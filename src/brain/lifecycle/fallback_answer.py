@@ -1,6 +1,6 @@
 """Answers without a model: the results as they are, the parts that are missing, and why there is no result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -104,8 +104,9 @@ _UNKNOWN_CODE = "the log of the worker, which has the details"
 def reply_without_results(state: GraphState) -> str:
     """Return the reply of a run that found nothing, composed of its failed tasks and unserved parts."""
     parts = degraded_parts(state)
-    if len(state["tasks"]) == 1 and (report := _report(state["results"])):
-        return report
+    results = state["results"]
+    if len(state["tasks"]) == 1 and results and results[-1]["reason"] and results[-1].get("code") in _REPORTED:
+        return results[-1]["reason"]
     opening = "There is no answer: no task gave a result." if state["tasks"] else "There is no answer."
     if state["failure"]:
         code = state.get("failure_code")
@@ -113,28 +114,20 @@ def reply_without_results(state: GraphState) -> str:
     return "\n\n".join([opening, *(_row(state, part) for part in parts)])
 
 
-def _report(results: Sequence[TaskOutcome]) -> str:
-    """Return the report of a task that has one, empty for any other."""
-    return results[-1]["reason"] if results and results[-1].get("code") in _REPORTED else ""
-
-
 def _row(state: GraphState, part: DegradedPart) -> str:
     """Return why a part was not answered, who tried it and what would help."""
     tries = [result for result in state["results"] if result["task_id"] == part.get("task_id")]
     code = tries[-1].get("code", "rejected") if tries else ""
-    return "\n".join([degraded_line(part), *_tried(tries), f"  What would help: {_remedy(code)}."])
-
-
-def _tried(tries: Sequence[TaskOutcome]) -> Iterator[str]:
-    if not tries:
-        return
-    agents = list(dict.fromkeys(result["agent"] for result in tries))
-    attempts = sum(result["attempts"] for result in tries)
-    used = [use["tool"] for result in tries for use in result["tools"]]
-    names = list(dict.fromkeys(used))
-    shown = ", ".join([*names[:_SHOWN_TOOLS], *(["…"] if len(names) > _SHOWN_TOOLS else [])])
-    calls = f"{_counted(len(used), 'tool call')} ({shown})" if used else "no tool call"
-    yield f"  Tried: {', '.join(agents)}, {_counted(attempts, 'attempt')}, {calls}."
+    rows = [degraded_line(part)]
+    if tries:
+        agents = ", ".join(dict.fromkeys(result["agent"] for result in tries))
+        attempts = sum(result["attempts"] for result in tries)
+        used = [use["tool"] for result in tries for use in result["tools"]]
+        names = list(dict.fromkeys(used))
+        shown = ", ".join([*names[:_SHOWN_TOOLS], *(["…"] if len(names) > _SHOWN_TOOLS else [])])
+        calls = f"{_counted(len(used), 'tool call')} ({shown})" if used else "no tool call"
+        rows.append(f"  Tried: {agents}, {_counted(attempts, 'attempt')}, {calls}.")
+    return "\n".join([*rows, f"  What would help: {_remedy(code)}."])
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,6 +1,5 @@
 """The end of a run: its result, its last event and the states on its branch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brain.conversation.repository import push_states
@@ -69,10 +68,14 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     answered = bool(approved(state)) or is_answered_directly(state)  # also with degraded parts
     reached: FinalStatus = "succeeded" if answered and not broken else "failed"
     ended = status or ("budget_exhausted" if meter.exhausted and not failure else reached)
+    code = None
+    if ended != "succeeded":
+        unfailed = (state.get("failure_code") or NO_RESULT) if ended == "failed" else ended
+        code = failure.code if failure else unfailed
     return RunResult(
         status=ended,
         reply=state["reply"] or broken or reply_without_results(state),
-        code=_code(state, failure, ended),
+        code=code,
         plan=state["plan"],
         citations=[Citation.model_validate(item) for item in state["citations"]],
         assumptions=state["assumptions"],
@@ -81,27 +84,14 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     )
 
 
-def _code(state: GraphState, failure: Failure | None, status: FinalStatus) -> str | None:
-    """Return why a run did not succeed."""
-    if status == "succeeded":
-        return None
-    if failure:
-        return failure.code
-    return (state.get("failure_code") or NO_RESULT) if status == "failed" else status
-
-
-def _clarified(run: Run, state: GraphState) -> Iterator[BaseState]:
-    """Yield the states of the clarifications of a run: question, wait and answer."""
-    for item in state.get("clarifications", []):
-        yield AssistantMessageState(content=item["question"])
-        yield WaitingState(kind="user_input", deadline=item["deadline"], correlation_id=run.id)
-        if item["answer"]:
-            yield UserResponseState(text=item["answer"])
-
-
 def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
     """Return the states that the run adds to its branch."""
-    pushed: list[BaseState] = [UserMessageState(text=run.input), *_clarified(run, state)]
+    pushed: list[BaseState] = [UserMessageState(text=run.input)]
+    for item in state.get("clarifications", []):
+        pushed.append(AssistantMessageState(content=item["question"]))
+        pushed.append(WaitingState(kind="user_input", deadline=item["deadline"], correlation_id=run.id))
+        if item["answer"]:
+            pushed.append(UserResponseState(text=item["answer"]))
     tasks = {task["id"]: task for task in state["tasks"]}
     for outcome in state["results"]:
         correlation = f"{run.id}/{outcome['task_id']}"

@@ -45,7 +45,11 @@ class RunTerminator:
 
         Raises as `stop` does.
         """
-        return await self.stop(claim, "parked", _parked(claim.run.crashes), blind=blind)
+        message = (
+            f"The run was parked: {claim.run.crashes} times its worker went down, or lost it, in the middle. Look at "
+            "that worker's log for why, then send the request again; `crashes_per_run` says how often a run is tried."
+        )
+        return await self.stop(claim, "parked", Failure(code="parked", message=message), blind=blind)
 
     async def stop(
         self,
@@ -145,15 +149,6 @@ def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphSt
     known = [cast("TaskOutcome", entry.data) for entry in own]
     added = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
     return {**state, "results": [*state["results"], *added]}
-
-
-def _parked(crashes: int) -> Failure:
-    """Return why a run is not tried again."""
-    return Failure(
-        code="parked",
-        message=f"The run was parked: {crashes} times its worker went down, or lost it, in the middle. Look at that "
-        "worker's log for why, then send the request again; `crashes_per_run` says how often a run is tried.",
-    )
 
 
 def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: Sequence[LedgerRow]) -> str:

@@ -34,7 +34,7 @@ class Qa:
         if not outcomes:
             reply = _text_without_results(context, state)
             emit_text(context.recorder, _message_id(context), reply)
-        elif _is_one_text(state, outcomes):
+        elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
             reply = _checked_text(context, outcomes[0])
         else:
             with interrupt_on_suspension():
@@ -76,12 +76,6 @@ class Qa:
             max_tokens=allowance.max_tokens,
             prompt=prompt.used,
         )
-
-
-def _is_one_text(state: GraphState, outcomes: Sequence[TaskOutcome]) -> bool:
-    """Whether the only task of the plan wrote the whole answer."""
-    alone = len(outcomes) == len(state["tasks"]) == 1
-    return alone and not outcomes[0]["tools"] and not state["degraded"]
 
 
 def _text_without_results(context: RunContext, state: GraphState) -> str:

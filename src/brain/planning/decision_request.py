@@ -9,7 +9,7 @@ from brain.conversation.states import history_lines
 from brain.governance import Allowance
 from brain.planning.decision import decision_schema
 from brain.prompts import Prompt, Xml, element, lines
-from brain.state import GraphState, TaskRecord
+from brain.state import GraphState
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.teams.stars import StarSpec
 
@@ -60,7 +60,17 @@ def decision_request(
         )
         or None,
         agents=inputs.agents,
-        current_plan=lines(map(_task_element, state["tasks"])),
+        current_plan=lines(
+            element(
+                "task",
+                task["task"],
+                id=task["id"],
+                agent=task["agent"],
+                status=task["status"],
+                depends_on=" ".join(task["depends_on"]),
+            )
+            for task in state["tasks"]
+        ),
         state_context=_state_context(state, allowance.hint),
     )
     return ModelRequest(
@@ -80,17 +90,6 @@ def _told_about_team(messages: tuple[Message, ...], star: StarSpec) -> tuple[Mes
     system, *rest = messages
     team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
     return (Message("system", f"{system.content}\n\n{_TEAM_NOTE}\n{team}"), *rest)
-
-
-def _task_element(task: TaskRecord) -> Xml:
-    return element(
-        "task",
-        task["task"],
-        id=task["id"],
-        agent=task["agent"],
-        status=task["status"],
-        depends_on=" ".join(task["depends_on"]),
-    )
 
 
 def _state_context(state: GraphState, hint: str) -> str:

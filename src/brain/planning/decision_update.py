@@ -24,11 +24,15 @@ def adopt(
 ) -> Update:
     """Return the update that adopts a decision with its accepted `tasks`; rejected ones become degraded parts."""
     routing = state["routing"]
+    decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
+    known = [part for part in state["degraded"] if part.get("task_id") not in decided]
+    added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
+    added += [DegradedPart(part=item.part, reason=item.reason, task_id=item.task_id) for item in rejected]
     return {
         "tasks": list(tasks),
         "plan": decision.plan,
         "assumptions": list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
-        "degraded": _degraded(state["degraded"], decision, tasks, rejected),
+        "degraded": [*known, *(part for part in added if part not in known)],
         "reply": "" if decision.selected_agents else decision.reply.strip(),
         "routing": routing
         | {
@@ -41,17 +45,6 @@ def adopt(
     }
 
 
-def _degraded(
-    known: Sequence[DegradedPart], decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[RejectedTask]
-) -> list[DegradedPart]:
-    """Return the known parts without those of tasks in this decision, then the parts that it leaves unserved."""
-    decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
-    parts = [part for part in known if part.get("task_id") not in decided]
-    added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
-    added += [DegradedPart(part=item.part, reason=item.reason, task_id=item.task_id) for item in rejected]
-    return [*parts, *(part for part in added if part not in parts)]
-
-
 REPEATS_ALLOWED: Final = 2
 
 
@@ -60,7 +53,8 @@ def count_selection(state: GraphState, agents: Set[str]) -> Routing:
 
     `retry_count` grows with each selection of an agent that was selected before, and starts again at 0 after progress.
     """
-    routing, progress = state["routing"], _progress(state)
+    routing, board = state["routing"], state["global_state"]
+    progress = digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})
     if progress != routing["progress"]:
         return {**routing, "progress": progress, "routed": sorted(agents), "retry_count": 0}
     repeated = bool(agents & set(routing["routed"]))
@@ -74,9 +68,3 @@ def count_selection(state: GraphState, agents: Set[str]) -> Routing:
 def is_open(routing: Routing) -> bool:
     """Whether no agent may be selected any more."""
     return routing["retry_count"] >= REPEATS_ALLOWED
-
-
-def _progress(state: GraphState) -> str:
-    """Return a digest that changes when the plan, the approved results or the blackboard do."""
-    board = state["global_state"]
-    return digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})

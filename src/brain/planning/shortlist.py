@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard, Roster
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent, Ranking
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from brain.retrieval.text_features import content_words
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
@@ -57,29 +57,19 @@ class Shortlister:
         always |= {name for name in kept if name in cards} | _named(search.candidates, texts[0])
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
-            found = _in_turn([ranking.agents for ranking in rankings], self.size)
+            rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*(ranking.agents for ranking in rankings))
+            found = list(dict.fromkeys(agent.name for row in rows for agent in row if agent))[: self.size]
             span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
         chosen = [cards[name] for name in dict.fromkeys((*found, *sorted(always)))]
         warning = next((one.warning for one in rankings if one.warning), "")
-        return Shortlist(chosen, len(cards), warning, _content(texts), _best_tools(rankings))
-
-
-def _in_turn(rankings: Sequence[Sequence[RankedAgent]], size: int) -> list[str]:
-    """Return the best of each ranking, then the second of each, and so on."""
-    rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*rankings)
-    names = dict.fromkeys(agent.name for row in rows for agent in row if agent)
-    return list(names)[:size]
+        tools: dict[str, set[str]] = {}
+        for agent in (agent for ranking in rankings for agent in ranking.agents):
+            tools.setdefault(agent.name, set()).add(agent.tool)
+        return Shortlist(chosen, len(cards), warning, _content(texts), tools)
 
 
 def _content(texts: Iterable[str]) -> str:
     return " ".join(word for text in texts for word in content_words(text))
-
-
-def _best_tools(rankings: Iterable[Ranking]) -> Mapping[str, Collection[str]]:
-    found: dict[str, set[str]] = {}
-    for agent in (agent for ranking in rankings for agent in ranking.agents):
-        found.setdefault(agent.name, set()).add(agent.tool)
-    return found
 
 
 def _named(roster: Roster, text: str) -> set[str]:

@@ -37,16 +37,13 @@ def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
         yield f"It is longer than {LONGEST_PROMPT:,} characters."
     if not instructions:
         yield "It has no instructions."
-    if broken := [found for part in (instructions, data) for found in _broken(part)]:
-        yield f"This is not a variable: {broken[0]} (a name stands between two braces: {{{{task}}}})."
+    literals = (literal for part in (instructions, data) for literal in Template.of(part).literals)
+    if broken := next((found for literal in literals for found in re.findall(_REST, literal)), ""):
+        yield f"This is not a variable: {broken} (a name stands between two braces: {{{{task}}}})."
     yield from _faults_of_names(own, Template.of(instructions).names, Template.of(data).names)
     yield from _faults_of_instructions(own, instructions)
     yield from _faults_of_data(own, Prompt.of(joined(instructions, data), own.used), data)
     yield from _faults_of_tags(own, (instructions, data))
-
-
-def _broken(part: str) -> list[str]:
-    return [found for literal in Template.of(part).literals for found in re.findall(_REST, literal)]
 
 
 def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
@@ -98,7 +95,11 @@ def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
         if name not in own.attributes and not _is_fenced(own_data or "", name):  # elements, each around its own data
             if not (not isinstance(read, str) and any(_HOSTILE in text for text in read.itertext())):
                 yield f"{{{{{name}}}}} must not stand in a comment, a CDATA section or an attribute."
-        elif not _is_fenced(data, name) or not _is_text(read):
+        elif (
+            not _is_fenced(data, name)
+            or isinstance(read, str)
+            or not any(not len(node) and (node.text or "").strip() == _HOSTILE for node in read.iter())
+        ):
             yield _has_to_stand_alone(name)
 
 
@@ -132,10 +133,3 @@ def _parsed(made: Prompt, values: Mapping[str, str]) -> ET.Element | str:
         return ET.fromstring(f"<prompt>{user.content}</prompt>")  # noqa: S314 - no DTD stands inside of an element
     except ET.ParseError as error:
         return expat.ErrorString(error.code)
-
-
-def _is_text(read: ET.Element | str) -> bool:
-    """Whether the hostile value was read back as the text of an element without elements inside."""
-    if isinstance(read, str):
-        return False
-    return any(not len(node) and (node.text or "").strip() == _HOSTILE for node in read.iter())

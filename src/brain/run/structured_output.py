@@ -17,11 +17,6 @@ _EXCERPT_CHARS = 300
 type Check[D] = Callable[[D], Sequence[str]]
 
 
-def _nothing_wrong(document: BaseModel) -> Sequence[str]:
-    del document
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class RefusedOutput:
     """The report about an unusable answer: for the user, and for the model that is to correct it."""
@@ -51,7 +46,7 @@ async def ask_for_document[D: BaseModel](
     position: int,
     request: ModelRequest,
     document: type[D],
-    check: Check[D] = _nothing_wrong,
+    check: Check[D] = lambda _: (),
 ) -> D:
     """Return the document that the model answered with.
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from starling.core.clock import Deadline
-from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, PromptVersion, TextDelta
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.core.tracing import Attributes, Span, SpanKind, Tracer
 
@@ -64,6 +64,13 @@ class TracedGateway(ToolGateway):
 
 def _request(request: ModelRequest, model: str) -> Attributes:
     provider, _, name = model.partition(":")
+    used = request.prompt
+    linked: Attributes = {}  # to the prompt in Langfuse, where its text is from there
+    if used and used.source == "langfuse":
+        linked = {
+            "langfuse.observation.prompt.name": used.remote_name,
+            "langfuse.observation.prompt.version": used.version,
+        }
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": provider,  # its name until 2025, which most dashboards still read
@@ -72,20 +79,10 @@ def _request(request: ModelRequest, model: str) -> Attributes:
         "gen_ai.request.temperature": request.temperature,
         "gen_ai.request.max_tokens": request.max_tokens,
         "starling.model_role": request.role.value,
-        "starling.prompt.name": request.prompt and request.prompt.name,
-        "starling.prompt.version": request.prompt and request.prompt.hash,
-        **(_langfuse_prompt(request.prompt) if request.prompt else {}),
+        "starling.prompt.name": used and used.name,
+        "starling.prompt.version": used and used.hash,
+        **linked,
         "input": [{"role": message.role, "content": message.content} for message in request.messages],
-    }
-
-
-def _langfuse_prompt(prompt: PromptVersion) -> Attributes:
-    """Return the attributes that link a generation to its prompt in Langfuse; none for a text that isn't there."""
-    if prompt.source != "langfuse":
-        return {}
-    return {
-        "langfuse.observation.prompt.name": prompt.remote_name,
-        "langfuse.observation.prompt.version": prompt.version,
     }
 
 

@@ -80,25 +80,23 @@ class TaskBuildRun:
         return run.clarifications < limit or asked.was_asked_within(f"clarification/{self.execution.path}.")
 
     async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
-        """Return a model's answer as a document. A resumed build asks with the sections that it had first."""
-        allowance, used = self.execution.context.allowance, self.execution.context.prompts[prompt]
+        """Return a model's answer as a document. A resumed build asks with the sections that it had first.
+
+        They are recorded, for servers and teams may have changed since.
+        """
+        context, place = self.execution.context, self._place(step)
+        if (recorded := context.journal.find(place, "context")) is None:
+            recorded = {"sections": storable_text(rendered(sections))}
+            context.journal.record(place, "context", recorded)
+        used = context.prompts[prompt]
         request = ModelRequest(
-            role=allowance.role(ModelRole.REASONING),
-            messages=used.fill(sections=self._shown(step, sections)),
+            role=context.allowance.role(ModelRole.REASONING),
+            messages=used.fill(sections=Xml(recorded["sections"])),
             response=response_schema(prompt, document),
-            max_tokens=allowance.max_tokens,
+            max_tokens=context.allowance.max_tokens,
             prompt=used.used,
         )
-        return await ask_for_document(self.execution.context.model, self._place(step), 0, request, document)
-
-    def _shown(self, step: str, sections: Sequence[Section]) -> Xml:
-        """Return sections as a prompt has them: servers and teams may have changed since they were recorded."""
-        journal, place = self.execution.context.journal, self._place(step)
-        if (recorded := journal.find(place, "context")) is not None:
-            return Xml(recorded["sections"])
-        shown = Xml(storable_text(rendered(sections)))
-        journal.record(place, "context", {"sections": shown})
-        return shown
+        return await ask_for_document(context.model, place, 0, request, document)
 
     async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
         """Return for each text the agents that fit it best, best first, of those that the caller may use."""
@@ -109,7 +107,18 @@ class TaskBuildRun:
             journal.record(place, "context", recorded)
         cards = self._cards()
         return [
-            [_candidate(cards[one["name"]], one) for one in found if one["name"] in cards]
+            [
+                Candidate(
+                    server=card.server or "",
+                    team=card.name if card.star else "",
+                    description=card.description,
+                    tools=card.tools,
+                    score=one["score"],
+                    tool=one["tool"],
+                )
+                for one in found
+                if (card := cards.get(one["name"]))
+            ]
             for found in recorded["found"]
         ]
 
@@ -194,17 +203,6 @@ def rendered(sections: Sequence[Section]) -> Xml:
     """Return the sections of a prompt as elements, all their text escaped."""
     return lines(
         element(one.name, rendered(one.parts) if one.parts else one.text, **one.attributes) for one in sections
-    )
-
-
-def _candidate(card: AgentCard, found: Mapping[str, Any]) -> Candidate:
-    return Candidate(
-        server=card.server or "",
-        team=card.name if card.star else "",
-        description=card.description,
-        tools=card.tools,
-        score=found["score"],
-        tool=found["tool"],
     )
 
 

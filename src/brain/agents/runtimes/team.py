@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from langgraph.errors import GraphDrained
 
 from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution
-from brain.durability.journal import Journal
 from brain.interrupts.budget import Meter, RunBudget
 from brain.lifecycle.citations import without_citations
 from brain.registry.cards import AgentCard, Roster
@@ -107,22 +106,17 @@ class TeamRuntime:
         if recorded is None:
             card, dispatch = execution.card, execution.dispatch
             given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", execution.inner)]
-            request = _request(execution.task, execution.rejected_for)
+            request = execution.task
+            if execution.rejected_for:
+                request += (
+                    f"\n\nAn earlier answer was rejected: {' '.join(execution.rejected_for)} Do it differently. "
+                    "What was done for it is among the results: what was changed stays changed, so don't repeat it."
+                )
             initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
             context = team_context(execution.context, card, path, self.clock)
             recorded = await star_report(self.stars, card, context, initial)
             journal.record(f"{path}.star", "result", recorded)
         return _output(execution, recorded)
-
-
-def _request(task: str, rejected_for: Sequence[str]) -> str:
-    """Return what the team is asked: the task, and why its last answer was no result."""
-    if not rejected_for:
-        return task
-    return (
-        f"{task}\n\nAn earlier answer was rejected: {' '.join(rejected_for)} Do it differently. "
-        "What was done for it is among the results: what was changed stays changed, so don't repeat it."
-    )
 
 
 def _renamed(source: str, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
@@ -167,7 +161,10 @@ class TeamTrial:
         journal, place = execution.context.journal, f"{path}.star"
         if (recorded := journal.find(place, "result", request_hash=tried)) is not None:
             return TrialRecord.model_validate(recorded)
-        begun = self._begun(journal, place, tried)
+        if (started := journal.find(place, "context", request_hash=tried)) is None:  # by no earlier process
+            started = {"begun": self.clock.now().isoformat()}
+            journal.record(place, "context", started, request_hash=tried)
+        begun = datetime.fromisoformat(started["begun"])
         fixtures = tuple(TrialResult(given.tool, given.arguments, given.result) for given in case.fixtures)
         context = replace(team_context(execution.context, card, path, self.clock), trial=Trial(fixtures))
         report = await star_report(self.stars, card, context, initial_state(case.input))
@@ -175,14 +172,6 @@ class TeamTrial:
         record = _record(path, report, context.budget.meter.tokens.total, round(seconds, 3))
         journal.record(place, "result", record.model_dump(mode="json"), request_hash=tried)
         return record
-
-    def _begun(self, journal: Journal, place: str, tried: str) -> datetime:
-        """Return when the trial began, in whichever process."""
-        if (recorded := journal.find(place, "context", request_hash=tried)) is not None:
-            return datetime.fromisoformat(recorded["begun"])
-        begun = self.clock.now()
-        journal.record(place, "context", {"begun": begun.isoformat()}, request_hash=tried)
-        return begun
 
 
 def _record(path: str, report: Mapping[str, Any], tokens: int, seconds: float) -> TrialRecord:

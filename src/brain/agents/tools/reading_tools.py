@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -124,21 +124,17 @@ class _Reader:
     async def _matches(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
         lines, used = list[str](), 0
-        for at, line in _matching_lines(content.text, request.find, request.offset):
+        wanted = re.compile(re.escape(request.find), re.IGNORECASE)
+        for match in wanted.finditer(content.text, request.offset):
+            start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
+            line = f"{match.start()}: {json.dumps(content.text[start:end], ensure_ascii=False)}"
             used += len(line) + 1
             if lines and used > self.room:
-                return "\n".join([*lines, f"[more from offset {at} on]"])
+                return "\n".join([*lines, f"[more from offset {match.start()} on]"])
             lines.append(line[: self.room])
         if lines:
             return "\n".join([*lines, f"[that is all in artifact {record['id']}]"])
         return f"[{request.find[:_CONTEXT_CHARS]!r} isn't in artifact {record['id']} from offset {request.offset} on]"
-
-
-def _matching_lines(text: str, wanted: str, offset: int) -> Iterator[tuple[int, str]]:
-    """Yield the offset of each match from `offset` on, in either case, and a line that shows it in its context."""
-    for match in re.compile(re.escape(wanted), re.IGNORECASE).finditer(text, offset):
-        start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
-        yield match.start(), f"{match.start()}: {json.dumps(text[start:end], ensure_ascii=False)}"
 
 
 READ_RESOURCE_SPEC: Final = ToolSpec(

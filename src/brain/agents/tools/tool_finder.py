@@ -75,7 +75,10 @@ class ToolFinder:
             span.set(lambda: {"output": found})
         execution.context.journal.record(_path(execution), "tool", {"tools": found}, *place)
         self._show(execution, found)
-        return ToolOutcome(Observation.COMPLETED, _lines(toolbox, found))
+        named = [(name, tool) for name, tool in toolbox.tools.items() if tool.name in found]
+        by_rank = sorted(named, key=lambda pair: found.index(pair[1].name))
+        text = "\n".join(f"{name}: {shortened(tool.description, _DESCRIPTION_CHARS)}" for name, tool in by_rank)
+        return ToolOutcome(Observation.COMPLETED, text or "No tool fits.")
 
     def replay(self, execution: TaskExecution, place: tuple[int, int]) -> None:
         """Show what a call found that an earlier process made."""
@@ -92,15 +95,6 @@ class ToolFinder:
 def offered(toolbox: Toolbox, execution: TaskExecution) -> tuple[ToolSpec, ...]:
     """Return the tools that a request names: all, or those that are shown with `find_tools`."""
     return toolbox.specs if execution.shown is None else (*toolbox.specs_of(execution.shown), FIND_TOOLS_SPEC)
-
-
-def _lines(toolbox: Toolbox, found: Sequence[str]) -> str:
-    named = [(name, tool) for name, tool in toolbox.tools.items() if tool.name in found]
-    by_rank = sorted(named, key=lambda pair: found.index(pair[1].name))
-    return (
-        "\n".join(f"{name}: {shortened(tool.description, _DESCRIPTION_CHARS)}" for name, tool in by_rank)
-        or "No tool fits."
-    )
 
 
 def _path(execution: TaskExecution) -> str:

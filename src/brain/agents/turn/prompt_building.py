@@ -8,9 +8,8 @@ from typing import Any
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.conversation.states import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, lines
-from brain.registry.cards import AgentCard
 from brain.skills.memory import SkillMemory
-from brain.skills.skill import RecalledSkill, recalled_from_json
+from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 
@@ -30,20 +29,15 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
         return
     if memory is not None and execution.card.is_prompted:
-        await _recall(execution, memory)
+        found = await memory.recall(execution.context.run.tenant, execution.card, execution.task)
+        execution.skills = found.skills
+        if found.warning:
+            execution.context.recorder.warn_once("embeddings_unavailable", found.warning)
     execution.messages = list(_messages(execution, history_messages)) if execution.card.is_prompted else []
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
     journal.record(execution.path, "context", {"messages": messages, **skills, **runtime})
-
-
-async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
-    context = execution.context
-    found = await memory.recall(context.run.tenant, execution.card, execution.task)
-    execution.skills = found.skills
-    if found.warning:
-        context.recorder.warn_once("embeddings_unavailable", found.warning)
 
 
 def prompt_of(execution: TaskExecution) -> Prompt:
@@ -98,13 +92,12 @@ def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message,
     system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
     if not execution.skills:
         return system, user
-    return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(map(_skill, execution.skills))}")
-
-
-def _skill(skill: RecalledSkill) -> Xml:
-    """Return a skill as data: each call with its constants, and with an example for each slot."""
-    calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
-    return element("skill", Xml(element("similar_task", skill.template) + element("calls", calls)), id=skill.id[-8:])
+    skills: list[Xml] = []  # each call with its constants, and with an example for each slot
+    for skill in execution.skills:
+        calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
+        content = Xml(element("similar_task", skill.template) + element("calls", calls))
+        skills.append(element("skill", content, id=skill.id[-8:]))
+    return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(skills)}")
 
 
 def _agent_sections(execution: TaskExecution) -> dict[str, str]:
@@ -114,17 +107,13 @@ def _agent_sections(execution: TaskExecution) -> dict[str, str]:
         known = card.persona.backstory if card.persona else None
         return {"backstory": known or "", "behaviour": instruction(card.config)}
     if card.kind in ("custom", "member"):
-        return {"name": card.name, "behaviour": _behaviour(card)}
+        behaviour = instruction(card.config)
+        if card.persona is not None:
+            parts = card.persona.model_dump(exclude_none=True).items()
+            persona = lines(element(name, text) for name, text in parts)
+            behaviour = Xml(f"You work as this persona:\n{persona}\n\n{behaviour}")
+        return {"name": card.name, "behaviour": behaviour}
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
-
-
-def _behaviour(card: AgentCard) -> Xml:
-    """Return what a custom agent is and does: its persona as data, then its instruction."""
-    told = instruction(card.config)
-    if card.persona is None:
-        return told
-    parts = card.persona.model_dump(exclude_none=True).items()
-    return Xml(f"You work as this persona:\n{lines(element(name, text) for name, text in parts)}\n\n{told}")
 
 
 def _state_context(execution: TaskExecution, history_messages: int) -> str | None:
@@ -134,8 +123,13 @@ def _state_context(execution: TaskExecution, history_messages: int) -> str | Non
     """
     dispatch, config = execution.dispatch, execution.card.config
     shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
+    readable = [
+        {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
+        for result in (dispatch["needed"] if execution.card.tools else ())
+        for record in result.get("artifacts", ())
+    ]
     content: Mapping[str, Any] = {
-        "artifacts": [*sorted(dispatch["global_state"]), *_readable_artifacts(execution)],
+        "artifacts": [*sorted(dispatch["global_state"]), *readable],
         "messages": shown(dispatch["messages"], history_messages),
         "results": {
             result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"] if result["output"]
@@ -143,14 +137,3 @@ def _state_context(execution: TaskExecution, history_messages: int) -> str | Non
     }
     given = {key: value for key, value in content.items() if value}
     return json.dumps(given, ensure_ascii=False) if given else None
-
-
-def _readable_artifacts(execution: TaskExecution) -> list[dict[str, Any]]:
-    """Return the artifacts that an agent with tools may read, each with its task and tool."""
-    if not execution.card.tools:
-        return []
-    return [
-        {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
-        for result in execution.dispatch["needed"]
-        for record in result.get("artifacts", ())
-    ]

@@ -15,9 +15,8 @@ from brain.agents.turn.agent_runtime import (
 )
 from brain.agents.turn.prompt_building import instruction
 from brain.planning.decision import VERDICT, Verdict
-from brain.prompts import Prompt, Xml, element, lines
+from brain.prompts import Xml, element, lines
 from brain.run.structured_output import ask_for_document
-from starling.core.agents import LLMAgentConfig
 from starling.core.events.run_events import Reflection
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Tracer
@@ -71,24 +70,17 @@ class Reviewer:
         if rejected is not None:
             return "REJECTED", rejected
         verdict = await self._verdict(execution, produced, position)
-        if verdict.status == "FIXED":
-            result = await self._review_fix(execution, produced, verdict, position + 2)
-        else:
-            result = ReviewResult(verdict.status == "APPROVED", produced.output, tuple(verdict.reasons))
-        return verdict.status if result.approved else "REJECTED", result
-
-    async def _review_fix(
-        self, execution: TaskExecution, produced: AttemptOutput, verdict: Verdict, position: int
-    ) -> ReviewResult:
-        """Return the result for a fixed output: it counts only if it is there and a second verdict approves it."""
+        if verdict.status != "FIXED":
+            approved = verdict.status == "APPROVED"
+            return verdict.status, ReviewResult(approved, produced.output, tuple(verdict.reasons))
         fixed = verdict.refined_output.strip()
         if not fixed:
-            return ReviewResult(
-                approved=False, output="", reasons=("The output was called fixed, but no fix was given.",)
-            )
-        second = await self._verdict(execution, replace(produced, output=fixed), position)
-        approved = second.status == "APPROVED"
-        return ReviewResult(approved, fixed if approved else "", tuple((verdict if approved else second).reasons))
+            reasons = ("The output was called fixed, but no fix was given.",)
+            return "REJECTED", ReviewResult(approved=False, output="", reasons=reasons)
+        second = await self._verdict(execution, replace(produced, output=fixed), position + 2)
+        if second.status != "APPROVED":  # a fix counts only if a second verdict approves it
+            return "REJECTED", ReviewResult(approved=False, output="", reasons=tuple(second.reasons))
+        return "FIXED", ReviewResult(approved=True, output=fixed, reasons=tuple(verdict.reasons))
 
     async def _verdict(self, execution: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
         reviewer, allowance = execution.card.reviewer, execution.context.allowance
@@ -101,11 +93,13 @@ class Reviewer:
             tool_calls=lines([*map(_call_element, produced.uses), *map(_member_element, produced.inner)]),
             output=produced.output[:_OUTPUT_CHARS],
         )
+        if reviewer:  # its own instruction is below the system text
+            system, user = messages
+            own, _ = execution.context.prompts["reviewer"].fill(name=reviewer.id, behaviour=instruction(reviewer))
+            messages = (Message("system", f"{system.content}\n\n{own.content}"), user)
         request = ModelRequest(
             role=allowance.role(ModelRole.REASONING),
-            messages=_with_instruction(messages, reviewer, execution.context.prompts["reviewer"])
-            if reviewer
-            else messages,
+            messages=messages,
             response=VERDICT,
             max_tokens=allowance.max_tokens,
             prompt=prompt.used,
@@ -131,13 +125,6 @@ class Reviewer:
                 }
             )
         )
-
-
-def _with_instruction(messages: tuple[Message, ...], reviewer: LLMAgentConfig, prompt: Prompt) -> tuple[Message, ...]:
-    """Return the messages with the reviewing agent's own instruction below the system text."""
-    system, *rest = messages
-    own, _ = prompt.fill(name=reviewer.id, behaviour=instruction(reviewer))
-    return (Message("system", f"{system.content}\n\n{own.content}"), *rest)
 
 
 def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:

@@ -1,9 +1,9 @@
 """What connects an attempt on the worker's event loop with the threads in which CrewAI executes it."""
 
 import asyncio
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,27 +43,21 @@ class CrewBridge:
 
         `shown` are CrewAI's own messages, of which only the first ones are used.
         """
-        return self._carried(self._ask(shown, with_tools=with_tools))
+        coroutine = self._ask(shown, with_tools=with_tools)
+        future: Future[Sequence[CallHandle]] = Future()
+        try:
+            self.loop.call_soon_threadsafe(self._begin, coroutine, future, context=self.context.copy())
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise CrewStoppedError from None
+        try:
+            return self._awaited(future)
+        finally:
+            coroutine.close()  # which has ended, or never began: the loop was closed before
 
     def wait_for(self, handle: str) -> None:
         """Return as soon as the call that has the handle `position.index` is made, and all others of its answer."""
         self._awaited(self._made[int(handle.partition(".")[0])])
-
-    @contextmanager
-    def _turn_given(self) -> Generator[None]:
-        with self._lock:
-            self._waiting += 1
-            is_first = self._waiting == 1
-        if is_first:
-            self.turns.release()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                is_last = self._waiting == 0
-            if is_last:
-                self.turns.acquire()
 
     async def _ask(self, shown: Sequence[Message], *, with_tools: bool) -> Sequence[CallHandle]:
         for earlier in self._made.values():
@@ -76,24 +70,23 @@ class CrewBridge:
         self._begin(self.conversation.use(asked), future)
         return asked.handles
 
-    def _carried[T](self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future: Future[T] = Future()
-        try:
-            self.loop.call_soon_threadsafe(self._begin, coroutine, future, context=self.context.copy())
-        except RuntimeError:  # the loop is closed
-            coroutine.close()
-            raise CrewStoppedError from None
-        try:
-            return self._awaited(future)
-        finally:
-            coroutine.close()  # which has ended, or never began: the loop was closed before
-
     def _awaited[T](self, future: Future[T]) -> T:
         """Wait in a thread for what the loop does; a loop that was closed does nothing more."""
-        with self._turn_given():
+        with self._lock:
+            self._waiting += 1
+            is_first = self._waiting == 1
+        if is_first:
+            self.turns.release()
+        try:
             while not self.loop.is_closed():
                 with suppress(TimeoutError):
                     return future.result(_POLL_SECONDS)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                is_last = self._waiting == 0
+            if is_last:
+                self.turns.acquire()
         raise CrewStoppedError
 
     def _begin[T](self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
