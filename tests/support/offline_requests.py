@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brain.planning.decision import OPEN_DECISION, VERDICT, Decision, OpenDecision, Verdict
-from brain.planning.decision_request import MAY_ASK
+from brain.planning.decision import MAY_ASK, OPEN_DECISION, VERDICT, Decision, OpenDecision, Verdict
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
 from brain.retrieval.text_features import content_words

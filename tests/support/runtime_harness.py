@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
-from brain.agents.runtimes.native import NativeRuntime
-from brain.agents.runtimes.text import TextRuntime
+from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline

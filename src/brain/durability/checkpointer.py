@@ -92,21 +92,18 @@ class RunCheckpoints:
         taken, self._unwritten = self._unwritten, {}
         is_first = self.writer.run.fence == 1 and self._stored.isdisjoint(taken)
         self._stored |= taken.keys()
-        blobs = [
-            {"namespace": namespace, "channel": channel, "version": version, **self._blob(unwritten.values[channel])}
-            for namespace, unwritten in taken.items()
-            for channel, version in unwritten.versions.items()
-        ]
+        blobs: list[Mapping[str, Any]] = []
+        for namespace, unwritten in taken.items():
+            for channel, version in unwritten.versions.items():
+                place = {"namespace": namespace, "channel": channel, "version": version}
+                kind, data = self.serde.dumps_typed(unwritten.values[channel])
+                blobs.append({**place, "type": kind, "blob": b64encode(data).decode()})
         values = {
             "thread": self.writer.run.id,
             "checkpoints": Jsonb([unwritten.row for unwritten in taken.values()]),
             "blobs": Jsonb(blobs),
         }
         return Clause(_STORE if is_first else _STORE + _SUPERSEDE, values)
-
-    def _blob(self, value: object) -> dict[str, str]:
-        kind, data = self.serde.dumps_typed(value)
-        return {"type": kind, "blob": b64encode(data).decode()}
 
 
 class FencedSaver(BasePostgresSaver):

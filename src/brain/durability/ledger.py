@@ -101,14 +101,15 @@ class Ledger(CallRecord):
 
         Those of a team are the calls of its members' tasks.
         """
-        doubtful = (row for row in self._rows.values() if row.state in {*UNCERTAIN, CallState.DISPATCHED})
-        rows = [row for row in doubtful if is_within(row.path, path) and not self._repeated(row)]
+        inside = (row for row in self._rows.values() if is_within(row.path, path))
+        doubtful = (row for row in inside if row.state in UNCERTAIN or row.state is CallState.DISPATCHED)
         return [
             UncertainCall(
                 call=f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})",
                 reason=str((row.outcome or {}).get("text", "Its outcome is unknown."))[:_TEXT_CHARS],
             )
-            for row in rows
+            for row in doubtful
+            if not self._repeated(row)
         ]
 
     def has_calls(self, path: str) -> bool:

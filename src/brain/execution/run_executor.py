@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from langgraph.errors import GraphDrained, GraphRecursionError
@@ -10,37 +10,41 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from brain.agents.runtimes.architect import ArchitectRuntime
 from brain.agents.runtimes.crew import executor as crew_executor
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
-from brain.agents.runtimes.native import NativeRuntime
+from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.runtimes.team import TeamRuntime, TeamTrial
-from brain.agents.runtimes.text import TextRuntime
 from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
+from brain.conversation.repository import ConversationRepository
 from brain.conversation.states import SHOWN, render
 from brain.durability.checkpointer import RunCheckpoints
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
-from brain.execution.collaborators import Collaborators
-from brain.execution.star_runner import StarRunner
+from brain.execution.graph import StarRunner
+from brain.governance import Governance
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
-from brain.lifecycle.active_runs import ActiveRun
+from brain.lifecycle.active_runs import ActiveRun, ActiveRuns
 from brain.lifecycle.fallback_answer import state_at_timeout
+from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import ARCHITECT, Roster
-from brain.retrieval.search import AgentSearch
+from brain.registry.service import Registry
+from brain.retrieval.search import AgentRanker, AgentSearch
 from brain.run.context import RunContext
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
 from brain.run.tracing import TracedGateway, TracedModels
+from brain.skills.memory import SkillMemory
 from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage, GraphState, initial_state
-from starling.core.clock import Deadline
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
+from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
     DeadlineExceededError,
@@ -50,15 +54,48 @@ from starling.core.errors import (
     SuspendedError,
 )
 from starling.core.events.run_events import Failure, Warn
+from starling.core.llm import ModelClient
 from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import TeamBuilder
 from starling.core.teams.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
-from starling.core.tools import ToolGateway
-from starling.core.tracing import NOOP_TRACER, Span, outcome_scores
+from starling.core.tools import NO_HALTS, Halts, ToolGateway
+from starling.core.tracing import NOOP_TRACER, Span, Tracer, outcome_scores
+from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What every run is executed with; the same for all runs of a process."""
+
+    engine: Engine
+    broadcast: Broadcast
+    finalizer: RunFinalizer
+    reader: RunReader
+    conversations: ConversationRepository
+    interrupts: InterruptRepository
+    registry: Registry
+    governance: Governance
+    models: ModelClient
+    gateway: ToolGateway
+    agent_ranker: AgentRanker
+    clock: Clock
+    limits: Limits
+    tracer: Tracer = NOOP_TRACER
+    halts: Halts = NO_HALTS
+    active_runs: ActiveRuns = field(default_factory=ActiveRuns)
+    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
+    memory: SkillMemory | None = None  # None where skills are switched off
+    builder: TeamBuilder | None = None  # None where no teams can be built
+
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
 _log = logging.getLogger(__name__)

@@ -35,7 +35,11 @@ class Qa:
             reply = _text_without_results(context, state)
             emit_text(context.recorder, _message_id(context), reply)
         elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
-            reply = _checked_text(context, outcomes[0])
+            text = outcomes[0]["output"]  # was streamed as it was written; brackets in code are not citations
+            is_code = outcomes[0]["agent"] == _CODER
+            reply = text if is_code else _without_unsourced(context, text, 1, ())
+            if reply != text:
+                emit_text(context.recorder, f"{_message_id(context)}.checked", reply)
         else:
             with interrupt_on_suspension():
                 reply = await self._write(context, state, outcomes)
@@ -43,22 +47,6 @@ class Qa:
 
     async def _write(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
         """Return the model's answer, or the results as they are where it gives none."""
-        try:
-            complete = partial(_completed, context, state, outcomes)
-            reply = await _stream(context, self._request(context, state, outcomes), complete)
-            if reply:
-                return reply
-            context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
-        except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
-            context.recorder.warn(error.code, str(error))
-        reply = plain_answer(outcomes, state["degraded"])
-        emit_text(
-            context.recorder, f"{_message_id(context)}.plain", reply
-        )  # replaces the text streamed before the failure
-        return reply
-
-    def _request(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> ModelRequest:
-        allowance = context.allowance
         prompt = context.prompts["qa"]
         messages = prompt.fill(
             user_request=state["input_request"],
@@ -70,12 +58,19 @@ class Qa:
             degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
             assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
-        return ModelRequest(
-            role=allowance.role(ModelRole.REASONING),
-            messages=messages,
-            max_tokens=allowance.max_tokens,
-            prompt=prompt.used,
-        )
+        role, most = context.allowance.role(ModelRole.REASONING), context.allowance.max_tokens
+        request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=prompt.used)
+        try:
+            reply = await _stream(context, request, partial(_completed, context, state, outcomes))
+            if reply:
+                return reply
+            context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
+        except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
+            context.recorder.warn(error.code, str(error))
+        reply = plain_answer(outcomes, state["degraded"])
+        # replaces the text streamed before the failure
+        emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
+        return reply
 
 
 def _text_without_results(context: RunContext, state: GraphState) -> str:
@@ -85,15 +80,6 @@ def _text_without_results(context: RunContext, state: GraphState) -> str:
     said = [state["input_request"], *(message["content"] for message in state["messages"])]
     text = _without_unsourced(context, state["reply"], 0, said)
     return "\n\n".join([text, *degraded_lines(state["degraded"])])
-
-
-def _checked_text(context: RunContext, outcome: TaskOutcome) -> str:
-    """Return a text that was streamed as it was written; brackets in code are not citations."""
-    text = outcome["output"]
-    checked = text if outcome["agent"] == _CODER else _without_unsourced(context, text, 1, ())
-    if checked != text:
-        emit_text(context.recorder, f"{_message_id(context)}.checked", checked)
-    return checked
 
 
 def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], text: str) -> str:

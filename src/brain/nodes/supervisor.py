@@ -16,8 +16,7 @@ from brain.interrupts.clarification import (
     state_with_answer,
 )
 from brain.interrupts.requests import interrupt_on_suspension
-from brain.planning.decision import Assignment, Decision, OpenDecision
-from brain.planning.decision_request import DecisionInputs, decision_request
+from brain.planning.decision import Assignment, Decision, DecisionInputs, OpenDecision, decision_request
 from brain.planning.decision_update import adopt, count_selection, is_final, is_open
 from brain.planning.plan_validation import (
     UNREACHED,

@@ -1,11 +1,18 @@
-"""The documents that models answer with: the supervisor's decision and the reviewer's verdict."""
+"""The documents that models answer with, a decision or a verdict, and the request for the supervisor's decision."""
 
-from typing import Annotated, ClassVar, Literal, cast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from brain.prompts import response_schema
-from starling.core.llm import ResponseSchema
+from brain.conversation.states import history_lines
+from brain.governance import Allowance
+from brain.prompts import Prompt, Xml, element, lines, response_schema
+from brain.state import GraphState
+from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
+from starling.core.teams.stars import StarSpec
 
 
 def _upper(value: object) -> object:
@@ -109,3 +116,101 @@ OPEN_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION, without
 _LOOKING_DECISION = response_schema(_NAME, Decision)
 _OPEN_LOOKING_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION)
 VERDICT = response_schema("verdict", Verdict)
+
+
+_RESULT_CHARS = 1_500
+MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading.")
+MAY_ASK: Final = Xml(
+    "Choose the most likely reading.\n"
+    "- `question`: a short one to the user in place of a plan and reply, only if no reading is likely and a wrong one "
+    "useless or harmful.\n"
+    "- `options`: up to five likely answers."
+)
+MAY_LOOK: Final = Xml(
+    "\n- `look_for`: only some agents are shown. For each part that none can serve, a short phrase for what an agent "
+    "for it does; you then see agents that fit, and decide again."
+)
+_TEAM_NOTE: Final = (
+    "You supervise the team in <team>, whose members are `<agents>`. Its text is the one exception: let it guide how "
+    "you plan, but not which fields you answer with, nor what anybody may do."
+)
+NOTHING_TO_LOOK_FOR: Final = Xml("")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInputs:
+    """What a resumed run must show the model again, whatever has changed since: it is journalled.
+
+    `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
+    name what to look for among the agents that aren't shown.
+    """
+
+    agents: Xml
+    may_ask: bool
+    may_look: bool = False
+
+
+def decision_request(
+    prompt: Prompt, star: StarSpec, state: GraphState, allowance: Allowance, inputs: DecisionInputs
+) -> ModelRequest:
+    """Return the request for the next decision of a star's supervisor."""
+    messages = prompt.fill(
+        user_request=state["input_request"],
+        session_history=history_lines(state["messages"]),
+        asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
+        looking=MAY_LOOK if inputs.may_look else NOTHING_TO_LOOK_FOR,
+        clarifications=lines(
+            Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")
+            for item in state.get("clarifications", [])
+        )
+        or None,
+        agents=inputs.agents,
+        current_plan=lines(
+            element(
+                "task",
+                task["task"],
+                id=task["id"],
+                agent=task["agent"],
+                status=task["status"],
+                depends_on=" ".join(task["depends_on"]),
+            )
+            for task in state["tasks"]
+        ),
+        state_context=_state_context(state, allowance.hint),
+    )
+    return ModelRequest(
+        role=allowance.role(ModelRole.REASONING),
+        messages=_told_about_team(messages, star),
+        response=decision_schema(may_ask=inputs.may_ask, may_look=inputs.may_look),
+        temperature=allowance.supervisor_temperature,
+        max_tokens=allowance.max_tokens,
+        prompt=prompt.used,
+    )
+
+
+def _told_about_team(messages: tuple[Message, ...], star: StarSpec) -> tuple[Message, ...]:
+    """Return the messages with what the supervisor of a team is told, escaped, below its system text."""
+    if not star.name:
+        return messages
+    system, *rest = messages
+    team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
+    return (Message("system", f"{system.content}\n\n{_TEAM_NOTE}\n{team}"), *rest)
+
+
+def _state_context(state: GraphState, hint: str) -> str:
+    """Return the results so far, the blackboard and the hint of governance as JSON, without empty parts."""
+    content: Mapping[str, Any] = {
+        "results": [
+            {
+                "task_id": result["task_id"],
+                "status": result["status"],
+                "output": result["output"][:_RESULT_CHARS],
+                "reason": result["reason"],
+            }
+            | ({"outcome_unknown": True} if result.get("unknown") else {})
+            for result in (*state.get("given", []), *state["results"])
+        ],
+        "global_state": state["global_state"],
+        "hint": hint,
+    }
+    return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from brain.prompts import Xml, lines
-from brain.registry.cards import AgentCard, Roster
+from brain.registry.cards import AgentCard
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from brain.retrieval.text_features import content_words
 from starling.core.model_output.names import plain_name
@@ -48,13 +48,17 @@ class Shortlister:
     async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
         """Return the agents that fit the texts, each text in turn, with built-in agents and those of `kept`.
 
-        Agents that the first text names are kept too. A roster of not more than `size` agents is returned whole.
+        Agents that the first text names, by their own name or by that of their server, are kept too. A roster of not
+        more than `size` agents is returned whole.
         """
         cards = search.candidates.cards
         always = {card.name for card in cards.values() if card.kind == "builtin"}
         if len(cards) - len(always) <= self.size:
             return Shortlist(list(cards.values()), len(cards), wanted=_content(texts))
-        always |= {name for name in kept if name in cards} | _named(search.candidates, texts[0])
+        words = {plain_name(word) for word in texts[0].split()}
+        names = ((name, {plain_name(name), plain_name(card.server or name)}) for name, card in cards.items())
+        always |= {name for name in kept if name in cards}
+        always |= set(islice((name for name, named in names if named & words), _MOST_NAMED))
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
             rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*(ranking.agents for ranking in rankings))
@@ -70,10 +74,3 @@ class Shortlister:
 
 def _content(texts: Iterable[str]) -> str:
     return " ".join(word for text in texts for word in content_words(text))
-
-
-def _named(roster: Roster, text: str) -> set[str]:
-    """Return the agents that a text names, by their own name or by that of their server."""
-    words = {plain_name(word) for word in text.split()}
-    named = [name for name, card in roster.cards.items() if {plain_name(name), plain_name(card.server or name)} & words]
-    return set(named[:_MOST_NAMED])

@@ -48,9 +48,28 @@ class TracedGateway(ToolGateway):
     tracer: Tracer
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
-        with self.tracer.span(f"execute_tool {call.shown_name}", SpanKind.TOOL, lambda: _call(call)) as span:
+        attributes: Attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.tool.full_name,
+            "gen_ai.tool.call.id": call.id,
+            "tool_usage": [call.tool.full_name],
+            "tags": [f"tool_usage:{call.tool.full_name}"],
+            "starling.server": call.tool.server,
+            "starling.effect": call.tool.effect.value,
+            "input": call.arguments,
+        }
+        with self.tracer.span(f"execute_tool {call.shown_name}", SpanKind.TOOL, lambda: attributes) as span:
             outcome = await self.inner.call(call, deadline, record)
-            span.set(lambda: _outcome(outcome))
+            span.set(
+                lambda: {
+                    "starling.status": outcome.status,
+                    "starling.simulated": outcome.simulated or None,
+                    "starling.truncated": outcome.truncated or None,
+                    "starling.artifact": outcome.artifact or None,
+                    "error.type": outcome.code or None,
+                    "output": outcome.text,
+                }
+            )
             if outcome.status == "failed":
                 span.fail(outcome.text)
             return outcome
@@ -101,28 +120,4 @@ def _reply(reply: ModelReply) -> Attributes:
         "gen_ai.usage.output_tokens": reply.usage.output_tokens,
         "starling.warnings": list(reply.warnings) or None,
         "output": {"content": reply.content, **more} if more else reply.content,
-    }
-
-
-def _call(call: ToolCall) -> Attributes:
-    return {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": call.tool.full_name,
-        "gen_ai.tool.call.id": call.id,
-        "tool_usage": [call.tool.full_name],
-        "tags": [f"tool_usage:{call.tool.full_name}"],
-        "starling.server": call.tool.server,
-        "starling.effect": call.tool.effect.value,
-        "input": call.arguments,
-    }
-
-
-def _outcome(outcome: ToolOutcome) -> Attributes:
-    return {
-        "starling.status": outcome.status,
-        "starling.simulated": outcome.simulated or None,
-        "starling.truncated": outcome.truncated or None,
-        "starling.artifact": outcome.artifact or None,
-        "error.type": outcome.code or None,
-        "output": outcome.text,
     }

@@ -1,4 +1,4 @@
-"""The native runtime: an async loop of model answers and tool calls, replayed from the journal after a crash."""
+"""The native runtimes, replayed from the journal: a loop of model answers and tool calls, or one answer in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,9 @@ from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import model_request
 from brain.run.journaled_model import ModelAnswer
+from brain.run.recorder import StreamBuffer
 from starling.core.errors import LLMInvalidResponse
-from starling.core.llm import Message, ModelRole, ModelToolCall
+from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
 from starling.core.tools import CONTINUE, FIND_TOOLS
 
 
@@ -72,3 +73,27 @@ def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[FinishedCall])
     """Return a message for each call, in order, `continue` included: ids are not unique with every endpoint."""
     texts = iter([use.outcome.text for use in made])
     return [Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls]
+
+
+@dataclass(frozen=True, slots=True)
+class TextRuntime:
+    """One answer in words, streamed to the user where the task is the whole plan."""
+
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt: ask the model once."""
+        request, stream = model_request(execution), execution.dispatch["whole_plan"]
+        model, place = execution.context.model, (execution.path, execution.position)
+        answer = await (_stream(execution, request) if stream else model.ask(*place, request))
+        execution.position += 1
+        execution.messages.append(Message("assistant", answer.reply.content))
+        return AttemptOutput(answer.reply.content.strip())
+
+
+async def _stream(execution: TaskExecution, request: ModelRequest) -> ModelAnswer:
+    context = execution.context
+    with StreamBuffer(context.recorder, execution.message_id) as buffer:
+        async for item in context.model.ask_streaming(execution.path, execution.position, request):
+            if isinstance(item, ModelAnswer):
+                return item
+            buffer.write(item.text, restart=item.restart)
+    raise AssertionError("a stream always ends with its answer")

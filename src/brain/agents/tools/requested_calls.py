@@ -98,7 +98,10 @@ def within_limits(
     Where the calls were announced by an earlier process, its decision stays: the journal has the first refused call.
     """
     if replayed:
-        first, fault = _recorded_refusal(execution, position, len(requested))
+        find = partial(execution.context.journal.find, execution.path, "tool", position)
+        stored = ((index, recorded) for index in range(len(requested)) if (recorded := find(index)) is not None)
+        refused = ((index, ToolOutcome.from_json(data)) for index, data in stored if data.get("code") == OVER_LIMIT)
+        first, fault = next(refused, (len(requested), None))
     else:
         first, fault = _refusal(execution, requested, limits)
     if fault is None:
@@ -108,14 +111,6 @@ def within_limits(
         item if item.index < first or item.repeats in kept else replace(item, call=None, fault=fault, repeats=None)
         for item in requested
     ]
-
-
-def _recorded_refusal(execution: TaskExecution, position: int, count: int) -> tuple[int, ToolOutcome | None]:
-    for index in range(count):
-        stored = execution.context.journal.find(execution.path, "tool", position, index)
-        if stored is not None and stored.get("code") == OVER_LIMIT:
-            return index, ToolOutcome.from_json(stored)
-    return count, None
 
 
 def _refusal(

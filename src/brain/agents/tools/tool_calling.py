@@ -1,18 +1,18 @@
 """The tool calls of one model answer, for every runtime: announced together, each made once, reported as they end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from brain.agents.tools.concurrency import run_concurrently
 from brain.agents.tools.reading_tools import ArtifactTool, resource_call
 from brain.agents.tools.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import FinishedCall, TaskExecution
 from brain.interrupts.requests import NOT_APPROVED
-from starling.core.errors import OutcomeUnknownError
+from starling.core.errors import OutcomeUnknownError, StarlingError, SuspendedError
 from starling.core.events.run_events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
@@ -254,3 +254,41 @@ def _use_of(
         return replace(use, outcome=replace(use.outcome, text=f"{use.outcome.text}\n{note}"))
     text = f"{use.outcome.text[:_REPEATED_CHARS]}\n{note}"
     return replace(use, outcome=replace(use.outcome, text=text), repeated=True)
+
+
+async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results in order. The first StarlingError cancels the others and is raised as itself.
+
+    SuspendedError cancels no other: one is raised at the end, with the interrupts of all suspended coroutines.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_until_suspended(work)) for work in works]
+    except* StarlingError as errors:
+        raise first_error(errors) from None
+    results: list[T] = []
+    waiting: list[str] = []
+    for outcome in (task.result() for task in tasks):
+        if isinstance(outcome, SuspendedError):
+            waiting += outcome.interrupts
+        else:
+            results.append(outcome)
+    if waiting:
+        raise SuspendedError(*dict.fromkeys(waiting))
+    return results
+
+
+def first_error(errors: BaseExceptionGroup[StarlingError]) -> StarlingError:
+    """Return the first error of a group, however deep it is."""
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, StarlingError)
+    return first
+
+
+async def _until_suspended[T](work: Coroutine[Any, Any, T]) -> T | SuspendedError:
+    try:
+        return await work
+    except SuspendedError as suspended:
+        return suspended

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from architect.building import Builder
 from architect.design.designer import Designer
 from brain.conversation.repository import ConversationRepository
-from brain.execution.collaborators import Collaborators
-from brain.execution.run_executor import Brain
+from brain.execution.run_executor import Brain, Collaborators
 from brain.governance import Governance
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer

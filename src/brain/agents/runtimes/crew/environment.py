@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Final
@@ -42,9 +43,11 @@ def _prepared() -> Generator[None]:
     try:
         with TemporaryDirectory(prefix="starling-crewai-") as folder:
             os.environ.update(_VARIABLES, CREWAI_STORAGE_DIR=folder)  # noqa: TID251 - CrewAI reads nothing else
-            from brain.agents.runtimes.crew import folders as crewai_folders
+            from crewai_core import settings, token_manager
 
-            crewai_folders.use(folder)
+            # its settings and the key of its account, which no variable of the environment moves
+            settings.DEFAULT_CONFIG_PATH = Path(folder, "settings.json")
+            token_manager.TokenManager._get_secure_storage_path = staticmethod(lambda: Path(folder))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             yield
     finally:
         gc.freeze()

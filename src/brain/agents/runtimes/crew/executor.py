@@ -11,8 +11,7 @@ from typing import Final
 from brain.agents.runtimes.crew.bridge import CrewBridge
 from brain.agents.runtimes.crew.conversation import CrewConversation, crew_task
 from brain.agents.runtimes.crew.environment import crewai_runtime
-from brain.agents.tools.concurrency import first_error
-from brain.agents.tools.tool_calling import ToolAccess
+from brain.agents.tools.tool_calling import ToolAccess, first_error
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.interrupts.budget import OUT_OF_TIME, RunBudget

@@ -7,15 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime
+from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.runtimes.team import TeamRuntime, TeamTrial
-from brain.agents.runtimes.text import TextRuntime
 from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
-from brain.execution.star_runner import StarRunner
+from brain.execution.graph import StarRunner
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime
-from brain.agents.runtimes.text import TextRuntime
+from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain.agents.tools.concurrency import run_concurrently
+from brain.agents.tools.tool_calling import run_concurrently
 from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
 
 
