@@ -14,7 +14,6 @@ from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.model_trial import ModelReport, try_models
 from starling.app.doctor.runner import run_checks
 from starling.core.llm import ModelRole
-from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -46,8 +45,14 @@ def doctor(
     not suit a role that the settings use it for.
     """
     if try_model:
-        _try_models(settings_of(context), model, as_json=as_json)
-        return
+        settings = settings_of(context)
+        with progress("Trying …"):
+            reports = run_until_stopped(try_models(settings, model))
+        if as_json:
+            print_json({"models": [_as_json(report) for report in reports]})
+        for report in () if as_json else reports:
+            _say_report(report)
+        raise typer.Exit(1 if any(report.fails for report in reports) else 0)
     if model is not None:
         raise typer.BadParameter("a model is tried only with --model", param_hint="PROVIDER:MODEL")
     settings = with_servers_found_here(settings_of(context))
@@ -55,17 +60,6 @@ def doctor(
         findings = run_until_stopped(run_checks(settings))
     print_result([asdict(finding) for finding in findings], lambda: _say(findings), as_json=as_json)
     if any(finding.state == "problem" for finding in findings):
-        raise typer.Exit(1)
-
-
-def _try_models(settings: Settings, model: str | None, *, as_json: bool) -> None:
-    with progress("Trying …"):
-        reports = run_until_stopped(try_models(settings, model))
-    if as_json:
-        print_json({"models": [_as_json(report) for report in reports]})
-    for report in () if as_json else reports:
-        _say_report(report)
-    if any(report.fails for report in reports):
         raise typer.Exit(1)
 
 

@@ -102,19 +102,15 @@ def revoke(
 
     async def end(storage: Storage) -> StoredKey:
         ids = [row.id for row in await storage.keys.every(None)]
-        return await storage.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
+        digits = key.removeprefix("…").replace("-", "").lower()
+        found = [each for each in ids if len(digits) >= SHORTEST and each.replace("-", "").endswith(digits)]
+        if len(found) > 1:
+            many = f"The ids of {len(found)} keys end in {key}: {', '.join(found)}."
+            raise InvalidRequestError(many, "Write more.")
+        return await storage.keys.revoke(found[0] if found else key, Actor.local("cli"))
 
     row = run_with(open_storage(settings, find_database(settings)), end)
     print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)
-
-
-def _id_ending_in(ids: Sequence[str], ending: str) -> str:
-    """Return the only id with this ending; `ending` itself where there is none, or it is too short for one."""
-    digits = ending.removeprefix("…").replace("-", "").lower()
-    found = [each for each in ids if len(digits) >= SHORTEST and each.replace("-", "").endswith(digits)]
-    if len(found) > 1:
-        raise InvalidRequestError(f"The ids of {len(found)} keys end in {ending}: {', '.join(found)}.", "Write more.")
-    return found[0] if found else ending
 
 
 def _document(row: StoredKey) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Options and arguments that commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,5 +16,11 @@ No = Annotated[bool, typer.Option("--no", help="Refuse what asks for approval, a
 Latest = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, latest first.")]
 Best = Annotated[int, typer.Option("--limit", min=1, max=200, help="How many, best first.")]
 Reason = Annotated[str, typer.Option(help="The reason; callers and models may see it.")]
+
+Host = Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")]
+Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")]
+McpConfig = Annotated[
+    Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
+]
 
 Server = Annotated[str, typer.Argument(help="The server.")]

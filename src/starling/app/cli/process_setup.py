@@ -4,7 +4,7 @@ import ctypes
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 import psutil
@@ -57,12 +57,3 @@ class StartTimes:
         now = time.time()
         self.seconds[part] = now - self._last
         self._last = now
-
-    def importing(self, load: Callable[[], object]) -> Callable[[], None]:
-        """Return what calls `load`, and then ends the imports."""
-
-        def imports() -> None:
-            load()
-            self.end("imports")
-
-        return imports

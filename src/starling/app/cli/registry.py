@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli.options import Json, Latest, Utc
+from starling.app.cli.options import Json, Latest, McpConfig, Utc
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import Connection, connection_of
@@ -29,9 +29,6 @@ CHANGES = 10  # the exit code of a plan that isn't empty
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-_File = Annotated[
-    Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
-]
 _Relist = Annotated[bool, typer.Option("--relist", help="Also list the tools of unchanged servers again.")]
 
 
@@ -55,7 +52,7 @@ def list_epochs(context: typer.Context, limit: Latest = 20, utc: Utc = False, as
 
 
 @app.command()
-def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: Json = False) -> None:
+def plan(context: typer.Context, mcp_config: McpConfig = None, relist: _Relist = False, as_json: Json = False) -> None:
     """Show what a reload would change, without changing anything.
 
     New and changed servers are started and listed; without a file only prompts are compared. Exits with 0 if nothing
@@ -68,7 +65,9 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
 
 
 @app.command()
-def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: Json = False) -> None:
+def reload(
+    context: typer.Context, mcp_config: McpConfig = None, relist: _Relist = False, as_json: Json = False
+) -> None:
     """Replace the servers that came from files by those of this file, in every process. `plan` shows the changes.
 
     Servers added with `starling server add` are kept, and all of them without a file. Prompts take the texts that their

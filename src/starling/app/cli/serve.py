@@ -10,11 +10,12 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
+from starling.app.cli.options import Host, Port
 from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.process_setup import finish_start, forbid_inspection
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.stop_signals import treat_sigterm_as_success
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.output import print_result
 from starling.app.container.database import Database, find_database, wait_for_database
 from starling.app.container.loader import open_loader
 from starling.app.container.storage import open_storage
@@ -31,8 +32,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    host: Host = None,
+    port: Port = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one line of JSON.")] = False,
 ) -> None:
     """Serve the API only; workers execute the runs.
@@ -56,11 +57,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         api = make_app(storage, version("starling-swarm"), access, settings.limits.input_chars, loader.routes)
         address = await stack.enter_async_context(serving(api, listener))
         await stack.enter_async_context(in_background(finish_start(loader.load()), "finish-start"))
-        if as_json:
-            print_json({"address": address})
-        else:
-            print_line(
-                f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."
-            )
+        text = f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."
+        print_result({"address": address}, text, as_json=as_json)
         with published_address(settings, address):
             await asyncio.get_running_loop().create_future()

@@ -1,12 +1,11 @@
 """`starling up`: database, servers, worker and API in one process. The embedded database starts during the imports."""
 
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from starling.app.cli.lazy_commands import import_quietly
+from starling.app.cli.options import Host, McpConfig, Port
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
 from starling.app.cli.process_setup import StartTimes, forbid_inspection, pause_collection
 from starling.app.cli.stop_signals import treat_sigterm_as_success
@@ -22,12 +21,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def up(
     context: typer.Context,
-    mcp_config: Annotated[
-        Path | None,
-        typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder."),
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    mcp_config: McpConfig = None,
+    host: Host = None,
+    port: Port = None,
     watch: Annotated[
         bool | None,
         typer.Option("--watch", help="Reload servers whenever the mcpServers file changes, as `registry reload` does."),
@@ -46,10 +42,15 @@ def up(
     settings = with_servers_found_here(service_settings_of(context, **given))
     check_configuration(settings)
     patience = settings.limits.stream_write_seconds
+
+    def load() -> None:
+        import_quietly(_SERVICES)
+        times.end("imports")
+
     with (
         treat_sigterm_as_success(),
         bind(settings.host, settings.port, write_seconds=patience) as listener,
-        open_database(settings, meanwhile=times.importing(partial(import_quietly, _SERVICES))) as database,
+        open_database(settings, meanwhile=load) as database,
     ):
         times.end("database")
         import_quietly(_SERVICES).run_services(settings, database, listener, times, as_json=as_json)

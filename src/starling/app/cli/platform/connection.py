@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -11,29 +11,14 @@ import typer
 from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Api, Relocate, same_address
-from starling.app.cli.platform.api_errors import DEFAULT_TIMES, NoPlatformError
+from starling.app.cli.platform.api import Api, same_address
+from starling.app.cli.platform.api_errors import DEFAULT_TIMES, ONCE, NoPlatformError
 from starling.app.cli.platform.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
 
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
-
-
-@dataclass(frozen=True, slots=True)
-class _Endpoint:
-    """An API: its address now, the key for it, and what returns its address later."""
-
-    url: str
-    key: str = ""
-    relocate: Relocate = same_address
-
-    def api(self, *, lasting: bool) -> Api:
-        """Return its client; a lasting one finds it again if its platform is started again."""
-        if lasting:
-            return Api(self.url, self.key, relocate=self.relocate, times=DEFAULT_TIMES)
-        return Api(self.url, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +42,12 @@ class Connection:
         That is the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT.
         """
         if url or (self.settings.url and self._here() is None):
-            return self._named(url or self.settings.url).api(lasting=True)
+            return self._named(url or self.settings.url, lasting=True)
         if (found := self._here()) is not None:
-            return self._of(found).api(lasting=True)
+            return self._of(found)
         _note(f"{self._nowhere()} Asking {self.settings.default_url}.")
-        address = self.settings.default_url
-        return _Endpoint(address, self.settings.api_key, partial(self._address, None)).api(lasting=True)
+        later = partial(self._address, None)
+        return Api(self.settings.default_url, self.settings.api_key, relocate=later, times=DEFAULT_TIMES)
 
     def platform(self) -> Api:
         """Return the lasting API that `api` asks; where that is none, that of a platform that needs a key.
@@ -79,7 +64,7 @@ class Connection:
                 remedy = "Set STARLING_API_KEY to a key; `starling key create` makes one."
                 raise ConfigurationError(f"The platform at {found.address} needs a key.", remedy)
             _note(f"Asking {found.address} with STARLING_API_KEY: the tenant is that of the key.")
-        return self._of(found).api(lasting=True)
+        return self._of(found)
 
     def _running(self, tenant: str, *, lasting: bool) -> Api | None:
         """Return the API of this data folder, if it answers this tenant without a key, else that of STARLING_URL."""
@@ -90,10 +75,10 @@ class Connection:
                     f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
                     "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
                 )
-            return self._named(self.settings.url).api(lasting=lasting) if self.settings.url else None
+            return self._named(self.settings.url, lasting=lasting) if self.settings.url else None
         if not found.keyless or tenant != DEFAULT_TENANT:
             return None
-        api = replace(self._of(found), key=read_token(self.settings.data_dir)).api(lasting=lasting)
+        api = self._of(found, read_token(self.settings.data_dir), lasting=lasting)
         if not api.answers():
             return None
         if self.settings.url.rstrip("/") not in ("", found.address):
@@ -107,16 +92,21 @@ class Connection:
             found = find_platform(self.settings.data_dir)
         return found
 
-    def _of(self, found: RunningPlatform) -> _Endpoint:
-        key = self.settings.api_key or (read_token(self.settings.data_dir) if found.keyless else "")
-        return _Endpoint(found.address, key, partial(self._address, found.database))
+    def _of(self, found: RunningPlatform, key: str | None = None, *, lasting: bool = True) -> Api:
+        """Return the API of a platform; a lasting one finds it again if it is started again."""
+        later = partial(self._address, found.database) if lasting else same_address
+        times = DEFAULT_TIMES if lasting else ONCE
+        return Api(found.address, self._key(found) if key is None else key, relocate=later, times=times)
 
-    def _named(self, url: str) -> _Endpoint:
+    def _named(self, url: str, *, lasting: bool) -> Api:
         """Return the API at an address, with the local token where the platform of this data folder has it."""
         found = self._here()
         if found is not None and found.address == url.rstrip("/"):
-            return replace(self._of(found), relocate=same_address)
-        return _Endpoint(url, self.settings.api_key)
+            return Api(found.address, self._key(found), times=DEFAULT_TIMES if lasting else ONCE)
+        return Api(url, self.settings.api_key, times=DEFAULT_TIMES if lasting else ONCE)
+
+    def _key(self, found: RunningPlatform) -> str:
+        return self.settings.api_key or (read_token(self.settings.data_dir) if found.keyless else "")
 
     def _nowhere(self) -> str:
         """Return that no platform runs here."""

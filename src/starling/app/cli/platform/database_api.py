@@ -6,11 +6,11 @@ import logging
 import httpx
 
 from starling.app.cli.platform.api import IDLE_SECONDS, Api, RunWatcher, StreamedEvent
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.signals import run_with
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.http.api_routes import make_app_for
-from starling.app.services import RunServices
+from starling.app.services import RunServices, Services
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import Principal, Scope
@@ -36,16 +36,15 @@ class DatabaseApi(Api):
 
     def watch(self, run_id: str, after: int, watcher: RunWatcher) -> None:
         """Pass on each event after number `after`: a response of routes in this process can't be read as a stream."""
-        run_until_stopped(self._watch(RunKey(self.tenant, run_id), after, watcher))
+        key = RunKey(self.tenant, run_id)
 
-    async def _watch(self, key: RunKey, after: int, watcher: RunWatcher) -> None:
-        async with (
-            open_services(self._settings, find_database(self._settings)) as services,
-            in_background(_show_run_ahead(services.runs, key, watcher), "show-run-ahead"),
-        ):
-            await services.runs.documents.row(key)
-            async for event in services.runs.reader.follow(key, after=after):
-                watcher.event(StreamedEvent(event.seq, event.type, event.data))
+        async def read(services: Services) -> None:
+            async with in_background(_show_run_ahead(services.runs, key, watcher), "show-run-ahead"):
+                await services.runs.documents.row(key)
+                async for event in services.runs.reader.follow(key, after=after):
+                    watcher.event(StreamedEvent(event.seq, event.type, event.data))
+
+        run_with(open_services(self._settings, find_database(self._settings)), read)
 
 
 class _Routes(httpx.BaseTransport):
@@ -57,14 +56,14 @@ class _Routes(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to a request, read to its end."""
-        return run_until_stopped(self._answer(request))
-
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
         logging.getLogger("mcp_gateway.registration.catalog").setLevel(logging.ERROR)  # its warnings are in the answer
-        async with open_services(self._settings, find_database(self._settings)) as services:
+
+        async def send(services: Services) -> httpx.Response:
             transport = httpx.ASGITransport(make_app_for(services, self._caller), client=_CLIENT)
             async with httpx.AsyncClient(transport=transport) as client:
-                answer = await client.send(request)
+                return await client.send(request)
+
+        answer = run_with(open_services(self._settings, find_database(self._settings)), send)
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 

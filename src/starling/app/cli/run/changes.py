@@ -7,7 +7,7 @@ import typer
 from starling.app.cli.id_name import Run, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.output import print_result
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
 
@@ -25,10 +25,7 @@ def cancel(
     api = connection_of(context).api(tenant)
     run_id = find_run(api, run)
     status = RunStatus(api.post(f"/v1/runs/{run_id}/cancel")["status"])
-    if as_json:
-        print_json({"run_id": run_id, "status": status.value})
-    else:
-        print_line(cancellation_text(run_id, status))
+    print_result({"run_id": run_id, "status": status.value}, cancellation_text(run_id, status), as_json=as_json)
 
 
 def cancellation_text(run_id: str, status: RunStatus) -> str:
@@ -51,7 +48,5 @@ def feedback(
     api = connection_of(context).api(tenant)
     run_id = find_run(api, run)
     given = api.post(f"/v1/runs/{run_id}/feedback", {"score": score, "comment": comment})
-    if as_json:
-        print_json({"run_id": run_id, **given})
-    else:
-        print_line(f"Run {run_id} has the feedback {given['score']:g} of {given['by']}.")
+    text = f"Run {run_id} has the feedback {given['score']:g} of {given['by']}."
+    print_result({"run_id": run_id, **given}, text, as_json=as_json)

@@ -1,6 +1,5 @@
 """`starling run show`, `compare` and `artifacts`."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.build_text import print_lines
 from starling.app.cli.terminal.interrupt_text import run_reference
-from starling.app.cli.terminal.output import print_json, print_line, print_paragraph, print_table, results, write
+from starling.app.cli.terminal.output import print_json, print_line, print_list, print_paragraph, results, write
 from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -21,7 +20,6 @@ from starling.core.run_document.document import load
 
 app = typer.Typer(add_completion=False)
 _PIPE_WIDTH = 200  # of lines in a pipe or file
-_SHOW = "`starling run artifacts RUN` shows the ids."
 
 
 @app.command()
@@ -88,26 +86,21 @@ def artifacts(
     path = f"/v1/runs/{find_run(api, run)}/artifacts"
     found = api.get(path)["artifacts"]
     if artifact:
-        whole = _find_artifact(found, artifact)
+        ids = {str(item["id"]) for item in found if item["id"].startswith(artifact)}
+        if len(ids) > 1:
+            many = f"{artifact!r} is the beginning of {len(ids)} artifacts."
+            raise InvalidRequestError(many, "Write more of the id.")
+        if not ids:
+            raise NotFoundError("artifact", artifact, "`starling run artifacts RUN` shows the ids.")
+        whole = ids.pop()
         _print(whole, api.send("GET", f"{path}/{whole}"), as_json=as_json)
-    elif as_json:
-        print_json(found)
-    elif found:
-        rows = [
-            (*(one[name] for name in ("id", "call_id", "name", "media_type")), f"{one['bytes']:,}") for one in found
-        ]
-        print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), rows)
-    else:
-        print_line("The run has no artifacts: no result was too long, or `starling db prune` removed them.")
+        return
 
+    def cells(one: Document) -> tuple[str, ...]:
+        return one["id"], one["call_id"], one["name"], one["media_type"], f"{one['bytes']:,}"
 
-def _find_artifact(found: Sequence[Document], wanted: str) -> str:
-    ids = {str(item["id"]) for item in found if item["id"].startswith(wanted)}
-    if len(ids) > 1:
-        raise InvalidRequestError(f"{wanted!r} is the beginning of {len(ids)} artifacts.", "Write more of the id.")
-    if not ids:
-        raise NotFoundError("artifact", wanted, _SHOW)
-    return ids.pop()
+    empty = "The run has no artifacts: no result was too long, or `starling db prune` removed them."
+    print_list(found, ("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), cells, empty=empty, as_json=as_json)
 
 
 def _print(artifact: str, answer: Response, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """`starling team build` and `prove`: runs of the architect, shown as they go on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from starling.app.cli.ask import input_text
 from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform import late_imports
+from starling.app.cli.platform.api import Api
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
@@ -26,35 +26,28 @@ _Cases = Annotated[
 _Background = Annotated[bool, typer.Option("--background", help="Print the id of the run and end.")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """How a run of the architect is shown and answered."""
+def _show_run(
+    api: Api, path: str, body: Mapping[str, Any], *, fixed: FixedAnswers | None, background: bool, as_json: bool
+) -> None:
+    """Send the request that starts a run of the architect, and show its events up to the end.
 
-    fixed: FixedAnswers | None
-    background: bool
-    as_json: bool
+    Raises Exit where it fails; UnansweredError where it waits for what neither a person nor `fixed` answers.
+    """
+    if background:
+        accepted = api.start(path, body)
+        run = accepted["run_id"]
+        text = f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it."
+        print_result(accepted, text, as_json=as_json)
+        return
+    talk = conversation(api, fixed, as_json=as_json, bounded=True)
 
-    def show(self, context: typer.Context, path: str, body: Mapping[str, Any]) -> None:
-        """Send the request that starts the run, and show its events up to the end.
+    def read() -> None:
+        talk.run_id = talk.display.run_id = api.start(path, body)["run_id"]
+        api.watch(talk.run_id, 0, talk)
 
-        Raises Exit where it fails; UnansweredError where it waits for what neither a person nor `fixed` answers.
-        """
-        api = connection_of(context).platform()
-        if self.background:
-            accepted = api.start(path, body)
-            run = accepted["run_id"]
-            text = f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it."
-            print_result(accepted, text, as_json=self.as_json)
-            return
-        talk = conversation(api, self.fixed, as_json=self.as_json, bounded=True)
-
-        def read() -> None:
-            talk.run_id = talk.display.run_id = api.start(path, body)["run_id"]
-            api.watch(talk.run_id, 0, talk)
-
-        follow(talk, read)
-        if talk.status != "succeeded":
-            raise typer.Exit(1)
+    follow(talk, read)
+    if talk.status != "succeeded":
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -105,7 +98,8 @@ def build(  # noqa: PLR0913, PLR0917 - its options
         "activate": not no_activate,
         "partial": partial,
     }
-    _Run(fixed_answers(yes=yes, no=no), background, as_json).show(context, path, {**body, **more})
+    fixed, api = fixed_answers(yes=yes, no=no), connection_of(context).platform()
+    _show_run(api, path, {**body, **more}, fixed=fixed, background=background, as_json=as_json)
 
 
 @app.command()
@@ -121,7 +115,8 @@ def prove(  # noqa: PLR0913, PLR0917 - its options
     """Try a version on its cases again, by default the active, else the newest one. Nothing unsafe is executed."""
     name, wanted = split_version(team)
     body = {"version": wanted, "cases": _read(cases)}
-    _Run(fixed_answers(yes=yes, no=no), background, as_json).show(context, team_path(name, "prove"), body)
+    fixed, api = fixed_answers(yes=yes, no=no), connection_of(context).platform()
+    _show_run(api, team_path(name, "prove"), body, fixed=fixed, background=background, as_json=as_json)
 
 
 def _read(files: Sequence[Path] | None) -> Sequence[Mapping[str, Any]]:

@@ -67,11 +67,6 @@ def _reflection(data: Data) -> str:
     return f"{_place(data)}   {data['status']} {_MARKS[data['status']]}{reasons}"
 
 
-def _task_result(data: Data) -> str:
-    text = f"{_place(data)} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}"
-    return text if data["status"] == "failed" else ""
-
-
 def _trouble(data: Data) -> str:
     place = "/".join(filter(None, (without_numbers(data.get("path") or ""), data.get("task_id"))))
     return f"{data['type'].capitalize()}{place and f' in {place}'}: {one_line(data['message'], _TROUBLE_CHARS)}"
@@ -88,7 +83,11 @@ _LINES: Final[Mapping[str, Callable[[Data], str]]] = {
     "tool_log": lambda data: f"{_place(data)}   {data['name']} logs {one_line(log_text(data), _TEXT_CHARS)}",
     "tool_result": _tool_result,
     "reflection": _reflection,
-    "task_result": _task_result,
+    "task_result": lambda data: (
+        f"{_place(data)} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}"
+        if data["status"] == "failed"
+        else ""
+    ),
     "warning": _trouble,
     "error": _trouble,
     "gap": lambda data: f"Events {data['from']} to {data['to']} are no longer kept.",
