@@ -113,8 +113,11 @@ class SessionPool:
                     if session.answered > answered:
                         self.breakers.answered(key)
                     session.calls -= 1
-                    if not session.calls:
-                        self._on_idle(key, session)
+                    if not session.calls and session in self._retiring:
+                        self._retiring.discard(session)
+                        session.stop()
+                    elif not session.calls and session.usable:
+                        self._start_idle_timer(key, session)
 
     def warm(self, server: str, config: ServerConfig) -> Session | None:
         """Begin to open a session unless one is open, and return it. A failure is raised by the first call."""
@@ -231,13 +234,6 @@ class SessionPool:
     def _forget_idle(self, session: Session) -> None:
         if (timer := self._idle.pop(session, None)) is not None:
             timer.cancel()
-
-    def _on_idle(self, key: _Key, session: Session) -> None:
-        if session in self._retiring:
-            self._retiring.discard(session)
-            session.stop()
-        elif session.usable:
-            self._start_idle_timer(key, session)
 
     def _start_idle_timer(self, key: _Key, session: Session) -> None:
         loop = asyncio.get_running_loop()

@@ -48,7 +48,9 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
             _log.warning("a prompt keeps its text: %s", fault)
         servers = ServerRepository(storage.engine, publisher)
         gateway, halts = await stack.enter_async_context(open_tools(settings, storage, servers, connect))
-        watching = _watching(settings, build_registry(storage, settings, connect))
+        watching: AbstractAsyncContextManager[None] = nullcontext()
+        if settings.mcp_config is not None and settings.watch_mcp_config:  # its content now is taken as loaded
+            watching = FileWatcher(settings.mcp_config, build_registry(storage, settings, connect)).following()
         listings = await _register(settings, gateway)
         publisher.prompts = None  # epochs that it makes later are of servers alone
         epoch = publisher.activation.epoch.number
@@ -116,13 +118,6 @@ def build_registry(storage: Storage, settings: Settings, connect: Connect) -> Re
         gateway=partial(opened, private=private_files(settings)),
         stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )
-
-
-def _watching(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
-    """Return what reloads the file at each change, if `watch_mcp_config` is set. Its content now is taken as loaded."""
-    if settings.mcp_config is None or not settings.watch_mcp_config:
-        return nullcontext()
-    return FileWatcher(settings.mcp_config, registry).following()
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

@@ -27,15 +27,12 @@ async def _asked(models: ModelClient, role: ModelRole) -> Diagnostic:
     try:
         reply = await models.respond(ModelRequest(role, _QUESTION, max_tokens=16, timeout=_SECONDS))
     except ModelError as error:
-        return Diagnostic(
-            subject, "problem", error.message, error.remedy or f"Check the endpoint and the key of {name}."
-        )
+        remedy = error.remedy or f"Check the endpoint and the key of {name}."
+        return Diagnostic(subject, "problem", error.message, remedy)
     said = f"{reply.model} answered in {(perf_counter() - begun) * 1000:.0f} ms."
     if reply.warnings:
         remedy = f"Check the endpoint of {name}."
         return warning(subject, f"{said} Before that: {' '.join(reply.warnings)}", remedy)
     if reply.model.startswith(_OFFLINE):
-        return Diagnostic(
-            subject, "warning", f"{said} It follows fixed rules.", "Set STARLING_MODEL to a language model."
-        )
+        return warning(subject, f"{said} It follows fixed rules.", "Set STARLING_MODEL to a language model.")
     return ok(subject, said)

@@ -83,7 +83,9 @@ def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSO
 def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONResponse:
     """Return the response that carries an error of ours; what it says of the database is for admins only."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    error = _without_database_details(error, caller)
+    if isinstance(error, _OF_THE_DATABASE) and not (caller and Scope.ADMIN in caller.scopes):
+        _log.warning("answered 503: %s", error)
+        error = type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
     title = error.code.replace("_", " ").capitalize()
     more: dict[str, Any] = {"remedy": error.remedy}
     if isinstance(error, TeamInvalidError):
@@ -92,14 +94,6 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONRes
     if isinstance(error, RateLimitedError | BacklogFullError | TooManyWrongKeysError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
-
-
-def _without_database_details(error: StarlingError, caller: Principal | None) -> StarlingError:
-    """Return an error of the database as a caller without the scope `admin` gets it; the log has the whole."""
-    if not isinstance(error, _OF_THE_DATABASE) or (caller and Scope.ADMIN in caller.scopes):
-        return error
-    _log.warning("answered 503: %s", error)
-    return type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
 
 
 def install(app: FastAPI) -> None:
@@ -144,17 +138,11 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
     response = problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, "http", remedy=remedy)
     response.headers.update(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
+        # each route knows only its own methods, so all routes are compared
+        routes = [route for route in iter_route_contexts(request.app.routes) if route.path and route.methods]
+        fitting = [route for route in routes if compile_path(route.path or "")[0].match(request.url.path)]
+        response.headers["Allow"] = ", ".join(sorted({name for route in fitting for name in route.methods or ()}))
     return response
-
-
-def _methods(request: Request) -> set[str]:
-    """Return the methods that the path supports. Each route knows only its own, so all routes are compared."""
-    path = request.url.path
-    routes = [route for route in iter_route_contexts(request.app.routes) if route.path and route.methods]
-    return {
-        method for route in routes if compile_path(route.path or "")[0].match(path) for method in route.methods or ()
-    }
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

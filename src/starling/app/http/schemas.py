@@ -20,10 +20,14 @@ RUN_LOCATION: Final[dict[str, Any]] = {
 }
 
 
-class RunBody(BaseModel):
-    """What a caller asks: a request on a thread, which begins with its first request."""
+class ClosedModel(BaseModel):
+    """A body or a query: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunBody(ClosedModel):
+    """What a caller asks: a request on a thread, which begins with its first request."""
 
     input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
     thread_id: Annotated[Name, Field(description="The conversation: any name, unique within your tenant.")]
@@ -71,10 +75,8 @@ class RunAccepted(BaseModel):
         )
 
 
-class Reply(BaseModel):
+class Reply(ClosedModel):
     """An answer to an interrupt; `payload` has to fit its `responseSchema`, and is ignored with status `cancelled`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     status: Literal["resolved", "cancelled"]
     payload: dict[str, Any] = {}

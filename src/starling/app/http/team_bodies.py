@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import ClosedModel, Name
 from starling.core.agents import AgentName
 from starling.core.teams.building import BuildCase, BuildConstraints, BuildKind, BuildRequest
 from starling.core.teams.spec import TeamSpec
@@ -14,10 +14,6 @@ type VersionNumber = Annotated[int, Field(ge=1, lt=2**31)]
 type _Cases = Annotated[
     tuple[BuildCase, ...], Field(max_length=20, description="Further cases that the team is tried on.")
 ]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _DescribedSpec:
@@ -31,19 +27,19 @@ class _DescribedSpec:
 type _SpecDocument = Annotated[dict[str, Any], _DescribedSpec()]
 
 
-class TeamDocument(_Body):
+class TeamDocument(ClosedModel):
     """A team spec, as `starling team schema` describes it."""
 
     spec: _SpecDocument
 
 
-class WantedVersion(_Body):
+class WantedVersion(ClosedModel):
     """The version to activate; without one, the newest."""
 
     version: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = None
 
 
-class GraphQuery(_Body):
+class GraphQuery(ClosedModel):
     """Which graph, and in which format: without one, Mermaid if the header `Accept` asks for it, else JSON."""
 
     version: VersionNumber | None = Field(
@@ -52,14 +48,14 @@ class GraphQuery(_Body):
     format: Literal["json", "mermaid"] | None = None
 
 
-class TeamDiffQuery(_Body):
+class TeamDiffQuery(ClosedModel):
     """Which versions to compare: `to`, default the newest one, with `from`, default the one before `to`."""
 
     from_: Annotated[VersionNumber | None, Field(alias="from")] = None
     to: VersionNumber | None = None
 
 
-class _Build(_Body):
+class _Build(ClosedModel):
     constraints: BuildConstraints = BuildConstraints()
     cases: _Cases = ()
     activate: bool = Field(default=True, description="Activate it once it is proven; an admin is asked if it is not.")
@@ -115,7 +111,7 @@ class VersionRequest(_Build):
         return self._request("version", self.goal or "", version=self.version)
 
 
-class ProofWish(_Body):
+class ProofWish(ClosedModel):
     """The version to prove, default the active, else the newest one, and further cases to try it on."""
 
     version: VersionNumber | None = None

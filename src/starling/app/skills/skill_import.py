@@ -66,7 +66,12 @@ class SkillImport:
             added = [line.id for line in placed if line.rows]
             detail = {"tenant": tenant, "skills": added, "lines": len(placed)}
             await record(connection, actor, AuditedChange("skill.import", f"tenant {tenant}", detail))
-        return [_imported(line, rows[line.line]) for line in placed]
+        return [
+            ImportedLine(line.line, line.outcome, line.id, rows[line.line][0].state, rows[line.line][0].reason)
+            if line.outcome == "stored"
+            else ImportedLine(line.line, line.outcome, line.id)
+            for line in placed
+        ]
 
 
 async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
@@ -104,9 +109,3 @@ def _rows(line: _Placed, pins: Mapping[str, str]) -> list[ImportedSkill]:
     state: SkillState = "quarantined" if main.skill.suspicion else "suspended" if suspended else "active"
     first = ImportedSkill(main, state, main.skill.suspicion or suspended, line.code)
     return [first, *(ImportedSkill(row, "active") for row in others)]
-
-
-def _imported(line: _Placed, rows: Sequence[ImportedSkill]) -> ImportedLine:
-    if line.outcome != "stored":
-        return ImportedLine(line.line, line.outcome, line.id)
-    return ImportedLine(line.line, line.outcome, line.id, rows[0].state, rows[0].reason)

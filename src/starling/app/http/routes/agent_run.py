@@ -1,7 +1,5 @@
 """Run a request: stream its events, or wait for the whole result."""
 
-from typing import Any
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, Field
@@ -11,11 +9,9 @@ from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, RunBody, RunWaits
 from starling.app.runs.completion import ended
-from starling.app.services import Services
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.events.stream import AnyEvent
 from starling.core.runs import FinalStatus, RunResult, RunStatus, Step
-from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 
@@ -85,15 +81,12 @@ async def process(
     if not await ended(services.runs.documents, key, accepted.events):
         waits = RunWaits.at(key.id, RunStatus.WAITING, await services.runs.interrupts.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
-    return ProcessResult.model_validate(await _whole(services, key))
-
-
-async def _whole(services: Services, key: RunKey) -> dict[str, Any]:
     run = await services.runs.documents.row(key)
-    return RunResult.model_validate(run.result, extra="ignore").model_dump() | {
+    found = {
         "steps": await services.runs.reader.steps(key),
         "trace_id": run.trace_id,
         "thread_id": run.thread_id,
         "run_id": run.run_id,
         "correlation_id": run.correlation_id,
     }
+    return ProcessResult.model_validate(RunResult.model_validate(run.result, extra="ignore").model_dump() | found)

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Replies, Reply, RunWaits
+from starling.app.http.schemas import ClosedModel, Replies, Reply, RunWaits
 from starling.core.run_document.document import InterruptKind, RunInterrupt
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, public_interrupt
@@ -18,10 +18,8 @@ router = APIRouter(responses={503: {"model": Problem}})
 _REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (404, 409, 422)}
 
 
-class WaitingQuery(BaseModel):
+class WaitingQuery(ClosedModel):
     """Filters of the list of open interrupts."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: InterruptKind | None = Field(None, description="Only of this kind.")
     run_id: UUID | None = Field(None, description="Only of this run.")

@@ -4,10 +4,11 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.problems import Problem
+from starling.app.http.schemas import ClosedModel
 from starling.core.json import storable_text
 from starling.core.run_document.document import Feedback
 from starling.core.secrets.look_alikes import mask_keys
@@ -18,10 +19,8 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": P
 _COMMENT_CHARS = 2_000
 
 
-class FeedbackRequest(BaseModel):
+class FeedbackRequest(ClosedModel):
     """What you say of a run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     score: Annotated[float, Field(ge=0, le=1, description="From 0, useless, to 1, as it should be.")]
     comment: Annotated[str, Field(max_length=_COMMENT_CHARS)] = ""

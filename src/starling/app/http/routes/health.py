@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.repository import ServerRepository, ServerRow
+from mcp_gateway.registration.repository import ServerRepository
 from starling.app.http.app_state import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
@@ -79,10 +79,5 @@ async def _servers(servers: ServerRepository, caller: Principal) -> list[ServerH
             breakers=breakers.get(row.name, ()),
         )
         for row in await servers.servers()
-        if Scope.ADMIN in caller.scopes or _is_seen(row, caller.tenant)
+        if Scope.ADMIN in caller.scopes or caller.tenant in (server_of(row.config).options.tenants or {caller.tenant})
     ]
-
-
-def _is_seen(row: ServerRow, tenant: str) -> bool:
-    tenants = server_of(row.config).options.tenants
-    return not tenants or tenant in tenants

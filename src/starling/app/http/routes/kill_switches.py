@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from starling.app.access.kill_switches import MissingTarget
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import ClosedModel, Name
 from starling.core.principal import SHARED
 from starling.infra.postgres.kill_switches import Switch, SwitchKind, Target
 
@@ -19,10 +19,8 @@ type Tenant = Annotated[Name, Field(description="The tenant for which an agent o
 router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
 
 
-class SwitchOff(BaseModel):
+class SwitchOff(ClosedModel):
     """What is to be switched off, and the reason. The tenant `*` means all tenants."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: SwitchKind
     name: Name

@@ -3,20 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
 
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import ClosedModel, Name
 from starling.app.registry.prompts import PromptList, ShownPrompt, SourceTexts
 
 router = APIRouter(prefix="/v1/prompts", tags=["prompts"], responses={422: {"model": Problem}})
 
 
-class PromptQuery(BaseModel):
+class PromptQuery(ClosedModel):
     """The prompt that is compared; without a name all are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name | None = None
 

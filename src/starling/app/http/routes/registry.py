@@ -13,6 +13,7 @@ from brain.registry.repository import EpochRecord
 from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import Problem
+from starling.app.http.schemas import ClosedModel
 from starling.app.registry.service import RegistryReport
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
@@ -29,26 +30,20 @@ class ServersDocument(BaseModel):
     servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
 
 
-class HowToRead(BaseModel):
+class HowToRead(ClosedModel):
     """How a document is compared with the active epoch."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     relist: bool = Field(False, description="Also list servers with an unchanged configuration again.")
 
 
-class ListQuery(BaseModel):
+class ListQuery(ClosedModel):
     """The length of the list of epochs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: int = Field(20, ge=1, le=1000)
 
 
-class Rollback(BaseModel):
+class Rollback(ClosedModel):
     """The epoch to return to; without a number, the one before servers last changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     number: Annotated[int, Field(ge=1, lt=2**63, strict=True)] | None = None
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import ClosedModel, Name
 from starling.app.runs.records import RecordsPage
 from starling.core.run_document.document import Feedback
 from starling.core.runs import RunStatus
@@ -60,10 +60,8 @@ class RunRecord(BaseModel):
     pruned: bool
 
 
-class RecordQuery(BaseModel):
+class RecordQuery(ClosedModel):
     """Which runs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     run_id: UUID | None = Field(None, description="Only this run.")
     thread_id: Name | None = Field(None, description="Only those of this conversation.")

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, RunBody, run_path
+from starling.app.http.schemas import RUN_LOCATION, ClosedModel, Name, RunAccepted, RunBody, run_path
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
 from starling.core.runs import RunStatus
@@ -53,10 +53,8 @@ _TASKS: frozenset[Part] = frozenset({"tasks"})
 _LATER = frozenset(name for names in _OF_PARTS.values() for name in names)
 
 
-class RunQuery(BaseModel):
+class RunQuery(ClosedModel):
     """Filters of the list of runs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     thread_id: Name | None = Field(None, description="Only those of this conversation.")
     status: RunStatus | None = Field(None, description="Only those with this status.")
@@ -72,10 +70,8 @@ class RunQuery(BaseModel):
     limit: int = Field(20, ge=1, le=200)
 
 
-class DocumentQuery(BaseModel):
+class DocumentQuery(ClosedModel):
     """What is returned of a run beside its state."""
-
-    model_config = ConfigDict(extra="forbid")
 
     include: str = Field(
         "",

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import Problem
+from starling.app.http.schemas import ClosedModel
 from starling.app.registry.documents import ServerDetails, ServerSummary, ToolSettings
 
 router = APIRouter(prefix="/v1/servers", tags=["registry"], responses={503: {"model": Problem}})
@@ -32,10 +33,8 @@ class ConfiguredTool(ToolSettings):
     epoch: int
 
 
-class ToolApproval(BaseModel):
+class ToolApproval(ClosedModel):
     """The definitions to approve: by tool, the `offered_hash` that was looked at."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tools: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=2_000)]
 

@@ -6,13 +6,13 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from brain.skills.catalog.repository import SkillFilter
 from brain.skills.skill import SkillState, SkillSummary, StoredSkill
 from starling.app.http.dependencies import Admin, Caller, ChangeActor, FromServices
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import ClosedModel, Name
 from starling.app.skills.service import SkillDetails, SkillMatches
 from starling.app.skills.skill_import import ImportedLine
 
@@ -38,18 +38,14 @@ class ImportedSkills:
     lines: Sequence[ImportedLine]
 
 
-class Retirement(BaseModel):
+class Retirement(ClosedModel):
     """Why a skill is retired."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
 
 
-class SkillFilters(BaseModel):
+class SkillFilters(ClosedModel):
     """Filters of skills."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: SkillState | None = Field(None, description="Only those in this state.")
     agent: Name | None = Field(None, description="Only those of this agent's tasks.")
@@ -70,20 +66,16 @@ class SkillListQuery(SkillFilters):
     limit: int = Field(20, ge=1, le=200)
 
 
-class SearchQuery(BaseModel):
+class SearchQuery(ClosedModel):
     """The text of a task, and the agent that would get it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     query: str = Field(min_length=1, max_length=10_000, description="The text of a task.")
     agent: Name | None = Field(None, description="The agent that would get the task; without one, tools of all agents.")
     limit: int = Field(10, ge=1, le=200, description="How many of the best skills.")
 
 
-class ImportQuery(BaseModel):
+class ImportQuery(ClosedModel):
     """The tenant that skills are imported for."""
-
-    model_config = ConfigDict(extra="forbid")
 
     tenant: Name | None = Field(None, description="The tenant that gets the skills; default: that of the key.")
 
