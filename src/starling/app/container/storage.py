@@ -26,7 +26,7 @@ from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import backlog
 from starling.infra.postgres.schema import check, upgrade
-from starling.infra.prompts.factory import local_prompts, remote_prompts
+from starling.infra.prompts.factory import PromptFolder, remote_prompts
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ async def open_storage(
             metrics=MetricsExporter(
                 metrics, partial(backlog, engine), epochs.active_number, servers.breakers.by_server
             ),
-            prompts=PromptSelection(local_prompts(settings), remote_prompts(settings), prompts, epochs),
+            prompts=PromptSelection(PromptFolder(settings.prompts_dir), remote_prompts(settings), prompts, epochs),
             retention=RetentionService(engine, Retention(engine)),
             rosters=Registry(epochs, agents, stars, prompts),
             servers=servers,

@@ -7,14 +7,14 @@ from starling.app.doctor.finding import Diagnostic, ok, warning
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import PROMPT_NAMES, Offers
 from starling.core.settings.schema import Settings
-from starling.infra.prompts.factory import local_prompts, remote_prompts
+from starling.infra.prompts.factory import PromptFolder, remote_prompts
 
 _KEPT = "Prompts keep their texts until `starling registry reload` can ask again."
 
 
 async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return what the folder and Langfuse have, where they are configured."""
-    findings = _refused(await local_prompts(settings).offers())
+    findings = _refused(await PromptFolder(settings.prompts_dir).offers())
     remote = remote_prompts(settings)
     if remote is None:
         return findings

@@ -5,7 +5,7 @@ server's own language may understand, are left to the server.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -104,25 +104,22 @@ class EvaluationBound:
 
         for part in parts:  # grows during the iteration
             one, further = of_children(part)
-            self._same.append([number(other) for other in (*of_same_value(part), *self._referred(part))])
+            referred = (self._targets.get(part[keyword]) for keyword in REFERENCES if keyword in part)
+            others = (*of_same_value(part), *(target for target in referred if target is not None))
+            self._same.append([number(other) for other in others])
             self._one.append([number(other) for other in one])
             self._further.append([number(other) for other in further])
-
-    def _referred(self, part: Schema) -> Iterator[Schema]:
-        found = (self._targets.get(part[keyword]) for keyword in REFERENCES if keyword in part)
-        return (target for target in found if target is not None)
 
     def _level(self, above: list[int] | None) -> list[int]:
         """Return the bound of each part for one level of a value; None stands for the first level."""
         found = [0] * len(self._order)
         for part in self._order:
-            count = 1 if above is None else self._of_children(part, above)
+            count = 1
+            if above is not None:
+                one = max((above[other] for other in self._one[part]), default=0)
+                count = one + sum(above[other] for other in self._further[part])
             found[part] = min(_LARGEST, count + sum(found[other] for other in self._same[part]))
         return found
-
-    def _of_children(self, part: int, above: list[int]) -> int:
-        one = max((above[other] for other in self._one[part]), default=0)
-        return one + sum(above[other] for other in self._further[part])
 
 
 def _in_order(following: Sequence[Sequence[int]]) -> list[int] | None:

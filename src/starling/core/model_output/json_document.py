@@ -166,7 +166,7 @@ def whole_object(text: str) -> dict[str, Any] | None:
     if (value := loads_object(inner)) is not None:
         return value
     is_whole = inner.startswith("{") and _end_of_object(inner, 0).end == len(inner)  # else it was cut off in a string
-    return loads_tolerantly(inner) if is_whole else None
+    return next(_readings(inner), None) if is_whole else None
 
 
 def without_fence(text: str) -> str:
@@ -174,11 +174,6 @@ def without_fence(text: str) -> str:
     stripped = text.strip()
     fenced = _WHOLE_FENCE.fullmatch(stripped)
     return fenced.group(1).strip() if fenced else stripped
-
-
-def loads_tolerantly(text: str) -> dict[str, Any] | None:
-    """Return the complete object in `text`, whose syntax may be Python's or JavaScript's, or None."""
-    return next(_readings(text), None)
 
 
 def _readings(text: str) -> Iterator[dict[str, Any]]:
@@ -307,7 +302,9 @@ def _with_json_syntax(text: str) -> str:
     while at < len(text):
         sign = text[at]
         if sign in _QUOTES and before in _BEFORE_VALUE and (end := _end_of_string(text, at)) > 0:
-            parts.append(_json_string(text[at:end]))
+            inner = text[at + 1 : end - 1].replace("\\'", "'")
+            escaped = _BARE.sub(lambda found: _ESCAPES[found.group()], inner)  # quotes and line breaks need no escape
+            parts.append(f'"{escaped}"')
         elif word := _WORD.match(text, at):
             end = word.end()
             parts.append(_LITERALS.get(word.group(), word.group()))
@@ -322,12 +319,6 @@ def _with_json_syntax(text: str) -> str:
     return "".join(parts)
 
 
-def _json_string(quoted: str) -> str:
-    """Return a string in quotes of either kind as JSON; quotes and line breaks in it need no escape."""
-    inner = quoted[1:-1].replace("\\'", "'")
-    return f'"{_BARE.sub(lambda found: _ESCAPES[found.group()], inner)}"'
-
-
 def _repaired(text: str) -> dict[str, Any] | None:
     if len(text) > _REPAIR_CHARS:
         return None
@@ -335,12 +326,10 @@ def _repaired(text: str) -> dict[str, Any] | None:
         value = json_repair.loads(text, skip_json_loads=True, strict=True)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and value and _has_all_of(value, text) else None
-
-
-def _has_all_of(value: object, text: str) -> bool:
-    """Whether a repaired value has every word of the text: a quote within a string may have ended it too early."""
-    return _letters(json.dumps(value, ensure_ascii=False)) == _letters(text)
+    if not (isinstance(value, dict) and value):
+        return None
+    # It needs every word of the text: a quote within a string may have ended it too early.
+    return value if _letters(json.dumps(value, ensure_ascii=False)) == _letters(text) else None
 
 
 def _letters(text: str) -> str:

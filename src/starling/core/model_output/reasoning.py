@@ -174,22 +174,16 @@ def split_reasoning(text: str, *, begins_inside: bool = False, cut: bool = False
     if not (held_back or may_hold_reasoning(text)):
         return SplitAnswer(text, "")
     splitter = ReasoningSplitter(held=held_back)
-    pieces = [*splitter.feed(text), *splitter.finish(cut=cut)]
-    return _joined(pieces, began_inside=splitter.began_inside)
-
-
-def _joined(pieces: Iterable[Piece], *, began_inside: bool) -> SplitAnswer:
-    """Return the answer that these pieces make up."""
-    text, reasoning = "", ""
-    for piece in pieces:
+    answer, reasoning = "", ""
+    for piece in [*splitter.feed(text), *splitter.finish(cut=cut)]:
         if piece.kind == "retraction":
-            reasoning, text = f"{reasoning}{text}\n\n", ""
+            reasoning, answer = f"{reasoning}{answer}\n\n", ""
         elif piece.kind == "reasoning":
             reasoning += piece.text
         else:
-            text += piece.text
-    reasoning = reasoning.strip()
-    return SplitAnswer(text.strip() if reasoning or began_inside else text, reasoning, began_inside)
+            answer += piece.text
+    reasoning, began_inside = reasoning.strip(), splitter.began_inside
+    return SplitAnswer(answer.strip() if reasoning or began_inside else answer, reasoning, began_inside)
 
 
 @dataclass(slots=True)
@@ -311,9 +305,9 @@ class ReasoningSplitter:
 
     def _kept(self) -> int:
         """Return how much of the end of the buffer may belong to a marker."""
-        last = _last_candidate(self._buffer)
-        unseen = len(self._buffer) - last if last >= 0 else 0
-        return max(unseen, unfinished(self._buffer, _ALL))
+        size = len(self._buffer)
+        last = next((match.start() for match in CANDIDATES.finditer(self._buffer) if match.end() + _AHEAD > size), size)
+        return max(size - last, unfinished(self._buffer, _ALL))
 
     def _give(self, count: int) -> Iterable[Piece]:
         if count > 0:
@@ -331,11 +325,3 @@ def _first_end(text: str, marker: Marker, *, final: bool) -> tuple[int, str]:
         if not is_in_quotes(before, after):
             return match.start(), match.group()
     return -1, ""
-
-
-def _last_candidate(text: str) -> int:
-    """Return where a whole marker stands at the very end of the text, else -1."""
-    for match in CANDIDATES.finditer(text):
-        if match.end() + _AHEAD > len(text):
-            return match.start()
-    return -1

@@ -7,7 +7,7 @@ announcement within prose, and not found in what the model was given to read.
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -59,7 +59,11 @@ def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToo
     read = _ReadTexts(offered.read, _squeezed("\n".join(offered.read)))
     rest, written = _marked(text, read)
     if not written and not read.have(text):
-        rest, written = "", [*_whole_answer(text)]
+        stripped = without_fence(text)
+        if _PYTHON_LIST.match(stripped):
+            rest, written = "", python_calls(stripped)
+        elif stripped.startswith(("{", "[")):
+            rest, written = "", [*json_calls(stripped)]
     names = {**offered.other_names, **aliases({tool.name: () for tool in offered.tools})}
     calls = [_valid(call, index, offered.tools, names) for index, call in enumerate(written)]
     found = tuple(call for call in calls if call is not None)
@@ -149,15 +153,6 @@ def _compact(text: str) -> str:
 
 def _unescaped(text: str) -> str:
     return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), html.unescape(text))
-
-
-def _whole_answer(text: str) -> Iterator[Written]:
-    """Yield the calls of an answer that is nothing but JSON that names tools, or a list of calls in Python."""
-    stripped = without_fence(text)
-    if _PYTHON_LIST.match(stripped):
-        yield from python_calls(stripped)
-    elif stripped[:1] in ("{", "["):
-        yield from json_calls(stripped)
 
 
 def _valid(written: Written, index: int, tools: Sequence[ToolSpec], names: Mapping[str, str]) -> ModelToolCall | None:

@@ -45,15 +45,10 @@ def _encodings(text: str) -> Iterator[str]:
     data = text.encode("utf-8", "surrogatepass")
     yield from (data.hex(), data.hex().upper())
     for offset in range(3):
-        within = _base64_within(data, offset)
+        # what base64 of a longer text contains where the data begins `offset` bytes after a group of three
+        encoded = b64encode(bytes(offset) + data).decode()
+        within = encoded[-(-offset * _BITS // _SIX) : (offset + len(data)) * _BITS // _SIX]
         yield from (within, within.replace("+", "-").replace("/", "_"))
-
-
-def _base64_within(data: bytes, offset: int) -> str:
-    """Return what base64 of a longer text contains where `data` begins `offset` bytes after a group of three."""
-    encoded = b64encode(bytes(offset) + data).decode()
-    first = -(-offset * _BITS // _SIX)
-    return encoded[first : (offset + len(data)) * _BITS // _SIX]
 
 
 HIDDEN: Final = "***"

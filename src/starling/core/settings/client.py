@@ -40,20 +40,25 @@ def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | Non
 
     None where one of them is wrong: `load_settings` then says which one.
     """
-    found = _Values(file_values)
-    port = found.text("PORT", "port") or "8000"
+
+    def text(variable: str, name: str) -> str:
+        """Return the value of a setting as text, empty if it isn't set."""
+        value = os.environ.get(variable)  # noqa: TID251
+        return str(file_values.get(name, "") if value is None else value)
+
+    port = text("PORT", "port") or "8000"
     if not (port.isascii() and port.isdigit() and int(port) in _PORTS):
         return None
-    host = found.text("STARLING_HOST", "host") or "127.0.0.1"
-    folder = found.text("STARLING_DATA_DIR", "data_dir")
-    servers = found.text("STARLING_MCP_CONFIG", "mcp_config")
+    host = text("STARLING_HOST", "host") or "127.0.0.1"
+    folder = text("STARLING_DATA_DIR", "data_dir")
+    servers = text("STARLING_MCP_CONFIG", "mcp_config")
     return ClientSettings(
         data_dir=Path(folder) if folder else default_data_dir(),
-        url=found.text("STARLING_URL", "url"),
+        url=text("STARLING_URL", "url"),
         default_url=f"http://{f'[{host}]' if ':' in host else host}:{port}",
-        api_key=found.text("STARLING_API_KEY", "api_key"),
-        database=database_name(found.text("DATABASE_URL", "database_url")),
-        log_level=found.text("LOG_LEVEL", "log_level").upper(),
+        api_key=text("STARLING_API_KEY", "api_key"),
+        database=database_name(text("DATABASE_URL", "database_url")),
+        log_level=text("LOG_LEVEL", "log_level").upper(),
         mcp_config=Path(servers) if servers else None,
     )
 
@@ -68,13 +73,3 @@ def database_name(url: str) -> str:
     except ValueError:
         place = url
     return hashlib.sha256(place.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    file: Mapping[str, Any]
-
-    def text(self, variable: str, name: str) -> str:
-        """Return the value of a setting as text, empty if it isn't set."""
-        value = os.environ.get(variable)  # noqa: TID251
-        return str(self.file.get(name, "") if value is None else value)

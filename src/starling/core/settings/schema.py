@@ -16,7 +16,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -382,11 +381,10 @@ class Settings(BaseSettings):
 
 def secret_variables() -> frozenset[str]:
     """Return the environment variables of settings that hold secrets."""
-    secret = [field for name, field in Settings.model_fields.items() if _is_secret(field) or name == "providers"]
-    aliases = [field.validation_alias for field in secret]
+    aliases = [
+        field.validation_alias
+        for name, field in Settings.model_fields.items()
+        if name == "providers" or SecretStr in (field.annotation, *get_args(field.annotation))
+    ]
     names = {str(name) for alias in aliases if isinstance(alias, AliasChoices) for name in alias.choices}
     return frozenset(name for name in names if name.isupper())
-
-
-def _is_secret(field: FieldInfo) -> bool:
-    return SecretStr in (field.annotation, *get_args(field.annotation))

@@ -53,11 +53,8 @@ class SettingOrigins:
         name = names.get(variable, variable)
         if name in self.options:
             return f"--{name.replace('_', '-')}"
-        if variable in self.variables and _contains(self.variables[variable], inner):
+        value = self.variables.get(variable)
+        has_inner = not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)
+        if variable in self.variables and has_inner:  # otherwise the value comes from the file
             return ".".join((variable, *inner))
         return f"{'.'.join((name, *inner))} in {self.file}"
-
-
-def _contains(value: object, inner: list[str]) -> bool:
-    """Return whether a variable sets the value at this path; otherwise the value comes from the file."""
-    return not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)

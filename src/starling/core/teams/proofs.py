@@ -86,16 +86,6 @@ class ProofReport(_Part):
     run_id: str
     trace_id: str
 
-    @property
-    def failed_criteria(self) -> Sequence[str]:
-        """The criteria that are not met, as `case: criterion: reason`."""
-        return [
-            f"{case.id}: {criterion.id}: {criterion.reason}"
-            for case in self.cases
-            for criterion in case.criteria
-            if not criterion.met
-        ]
-
 
 def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
     """Return the tools, sorted, that were changed or removed since a proof, which holds no longer then.

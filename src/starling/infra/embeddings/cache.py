@@ -48,7 +48,8 @@ class PostgresCachingEmbedder(CachingEmbedder):
         found: Mapping[str, bytes] = {}
         with _logged("stored vectors can't be read: %s"):
             found = await self._repository.get(tenant, self.name, list(hashes.values()))
-        return {text: _unpacked(found[key]) for text, key in hashes.items() if key in found}
+        vectors = {key: np.frombuffer(data, dtype="<f2").astype(np.float32).tobytes() for key, data in found.items()}
+        return {text: array("f", vectors[key]) for text, key in hashes.items() if key in vectors}
 
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         known = dict(await self.kept(tenant, texts))
@@ -56,7 +57,8 @@ class PostgresCachingEmbedder(CachingEmbedder):
         if missing:
             made = dict(zip(missing, await self._embedder.embed(missing), strict=True))
             with _logged("vectors can't be stored: %s"):
-                packed = {digest(text): _packed(vector) for text, vector in made.items()}
+                halves = {text: np.asarray(vector, dtype=np.float32).astype("<f2") for text, vector in made.items()}
+                packed = {digest(text): vector.tobytes() for text, vector in halves.items()}
                 await self._repository.put(tenant, self.name, packed)
             known |= made
         return [known[text] for text in texts]
@@ -85,11 +87,3 @@ def _logged(warning: str) -> Generator[None]:
         yield
     except DatabaseUnavailableError as error:
         _log.warning(warning, error)
-
-
-def _packed(vector: Vector) -> bytes:
-    return np.asarray(vector, dtype=np.float32).astype("<f2").tobytes()
-
-
-def _unpacked(data: bytes) -> Vector:
-    return array("f", np.frombuffer(data, dtype="<f2").astype(np.float32).tobytes())

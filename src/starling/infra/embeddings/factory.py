@@ -19,8 +19,7 @@ def build_embedder(settings: Settings) -> Embedder | None:
         return None
     if settings.embeddings == STATIC:
         return StaticEmbedder()
-    model = embedding_model(settings)
-    name, endpoint = model.name, model.endpoint
+    name, endpoint = embedding_model(settings)
     if endpoint is None:
         from starling.infra.embeddings.langchain_vectors import open_langchain_embedder
 

@@ -1,6 +1,5 @@
 """The embedding model that the settings name. Light: checked at each start, before anything is embedded."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from starling.core.errors import ConfigurationError
@@ -12,27 +11,22 @@ STATIC: Final = "static"
 OFF: Final = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingModel:
-    """A model of a provider; without an endpoint, LangChain has to know the provider."""
-
-    name: ModelName
-    endpoint: Endpoint | None
-
-
 def check_embeddings(settings: Settings) -> None:
     """Raise ConfigurationError for an invalid embedding model in the settings. Makes no request."""
     if settings.embeddings in (STATIC, OFF):
         return
-    model = embedding_model(settings)
-    if model.endpoint is None:  # an embedder of LangChain is built for that
+    name, endpoint = embedding_model(settings)
+    if endpoint is None:  # an embedder of LangChain is built for that
         from starling.infra.embeddings.langchain_vectors import open_langchain_embedder
 
-        open_langchain_embedder(model.name.provider, model.name.model)
+        open_langchain_embedder(name.provider, name.model)
 
 
-def embedding_model(settings: Settings) -> EmbeddingModel:
-    """Return the model of a setting that is neither `static` nor `off`. Raises ConfigurationError."""
+def embedding_model(settings: Settings) -> tuple[ModelName, Endpoint | None]:
+    """Return the model of a setting that is neither `static` nor `off`, and its endpoint. Raises ConfigurationError.
+
+    Without an endpoint, LangChain has to know the provider.
+    """
     try:
         name = parse_model_name(settings.embeddings)
     except ConfigurationError as error:
@@ -43,4 +37,4 @@ def embedding_model(settings: Settings) -> EmbeddingModel:
     endpoint = endpoints(settings).get(name.provider)
     if endpoint:
         check_key(name, endpoint)
-    return EmbeddingModel(name, endpoint)
+    return name, endpoint

@@ -43,9 +43,9 @@ class RequestWriter:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._tool = EncodingCache(_tool)
+        self._tool = EncodingCache(tool_definition)
         self._schema = EncodingCache(_json_schema)
-        self._schema_tool = EncodingCache(_schema_tool)
+        self._schema_tool = EncodingCache[ResponseSchema](lambda response: tool_definition(schema_tool(response)))
 
     def write(self, request: ModelRequest, dialect: Dialect, *, stream: bool) -> bytes:
         """Return the body of `request`, using only features of `dialect`."""
@@ -141,14 +141,11 @@ def read_reasoning(message: dict[str, Any]) -> FieldReasoning:
     """Return the reasoning of a message or delta. Endpoints that name it `reasoning` don't need it back."""
     if text := as_text(message.get("reasoning_content")):
         return FieldReasoning(text, "reasoning_content")
-    return FieldReasoning(as_text(message.get("reasoning")) or _thinking_parts(message))
-
-
-def _thinking_parts(message: dict[str, Any]) -> str:
-    """Return the text of the parts of type `thinking`, as Mistral sends them."""
-    parts = [as_object(part) for part in as_items(message.get("content"))]
+    if text := as_text(message.get("reasoning")):
+        return FieldReasoning(text)
+    parts = [as_object(part) for part in as_items(message.get("content"))]  # Mistral's have the type `thinking`
     inner = [as_object(item) for part in parts for item in as_items(part.get("thinking"))]
-    return "".join(as_text(item.get("text")) for item in inner)
+    return FieldReasoning("".join(as_text(item.get("text")) for item in inner))
 
 
 def read_usage(usage: object) -> TokenUsage:
@@ -205,13 +202,10 @@ def _encode_call(call: ModelToolCall) -> dict[str, object]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _tool(tool: ToolSpec) -> object:
+def tool_definition(tool: ToolSpec) -> dict[str, Any]:
+    """Return a tool as the protocol describes it."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
-
-
-def _schema_tool(response: ResponseSchema) -> object:
-    return _tool(schema_tool(response))
 
 
 def _json_schema(response: ResponseSchema) -> object:
@@ -300,9 +294,6 @@ class StreamedAnswer:
         chunk = loads_object(data)
         if chunk is None:
             raise LLMInvalidResponse(self._model, f"a stream event is not a JSON object: {excerpt(data)}")
-        return self._chunk(chunk)
-
-    def _chunk(self, chunk: dict[str, Any]) -> str:
         raise_error_object(self._model, chunk)
         if chunk.get("usage"):
             self._usage = read_usage(chunk["usage"])

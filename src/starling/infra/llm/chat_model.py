@@ -103,7 +103,8 @@ def with_usage(reply: ModelReply, request: ModelRequest) -> ModelReply:
     sent, written = reply.usage.input_tokens, reply.usage.output_tokens
     if sent and written:
         return reply
-    usage = TokenUsage(sent or _tokens(_sent(request)), written or _tokens(_written(reply)), estimated=True)
+    parts = (reply.content, reply.reasoning, *_calls(reply.tool_calls))
+    usage = TokenUsage(sent or _tokens(_sent(request)), written or _tokens(parts), estimated=True)
     return reply if (usage.input_tokens, usage.output_tokens) == (sent, written) else replace(reply, usage=usage)
 
 
@@ -117,12 +118,6 @@ def _sent(request: ModelRequest) -> Iterable[str | bytes]:
         yield dumps(tool.parameters)
     if request.response is not None:
         yield dumps(request.response.schema)
-
-
-def _written(reply: ModelReply) -> Iterable[str | bytes]:
-    yield reply.content
-    yield reply.reasoning
-    yield from _calls(reply.tool_calls)
 
 
 def _calls(calls: Iterable[ModelToolCall]) -> Iterable[str | bytes]:

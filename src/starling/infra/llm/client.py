@@ -98,8 +98,12 @@ class FallbackChain:
         """
         if isinstance(error, LLMInvalidResponse):
             raise error
-        pause = self._pause(error)
-        retries = _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause)
+        asked = error.retry_after if isinstance(error, LLMServerError) else None
+        pause = self._backoff(self._retries + 1) if asked is None else asked
+        left = self._window.remaining()
+        may_wait = pause < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
+        retryable = error.retryable if isinstance(error, LLMServerError) else isinstance(error, LLMConnectionError)
+        retries = retryable and self._retries < _RETRIES and may_wait
         announced = _announced_wait(error, pause) if retries else ""
         self._warn(announced or error.message)
         report_failed_attempt(self._request, error, announced)
@@ -109,25 +113,12 @@ class FallbackChain:
             return
         if isinstance(error, LLMConnectionError | LLMTimeout):
             self._health.degrade(self.model.name)
-        if not self._select_next():
+        if not self._remaining or self._deadline.passed:
             raise error
+        self._select(self._remaining.pop(0))
 
     def _warn(self, text: str) -> None:
         self._warnings[text] = None
-
-    def _pause(self, error: ModelError) -> float:
-        asked = error.retry_after if isinstance(error, LLMServerError) else None
-        return self._backoff(self._retries + 1) if asked is None else asked
-
-    def _can_wait(self, seconds: float) -> bool:
-        left = self._window.remaining()
-        return seconds < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
-
-    def _select_next(self) -> bool:
-        if not self._remaining or self._deadline.passed:
-            return False
-        self._select(self._remaining.pop(0))
-        return True
 
     def _select(self, candidate: FallbackCandidate) -> None:
         self._candidate = candidate
@@ -153,10 +144,6 @@ def _announced_wait(error: ModelError, seconds: float) -> str:
         return ""
     state = "is rate limited" if error.status == 429 else f"answered {error.status}"
     return f"Model {error.model} {state}, again in {seconds:.3g} s."
-
-
-def _is_retryable(error: ModelError) -> bool:
-    return isinstance(error, LLMConnectionError) or (isinstance(error, LLMServerError) and error.retryable)
 
 
 type ResolveModel = Callable[[str], ChatModel]
@@ -217,14 +204,11 @@ class FallbackModelClient:
         return self._candidates[role][0].model.name
 
     def _fallback_chain(self, request: ModelRequest) -> FallbackChain:
-        return FallbackChain(self._candidates_for(request), request, self._health, self._clock, self._backoff)
-
-    def _candidates_for(self, request: ModelRequest) -> Sequence[FallbackCandidate]:
-        fallbacks = self._candidates[request.role]
-        if request.model is None:
-            return fallbacks
-        named = self._resolve_model(request.model)
-        return (FallbackCandidate(named), *(other for other in fallbacks if other.model.name != named.name))
+        candidates = self._candidates[request.role]
+        if request.model is not None:
+            named = self._resolve_model(request.model)
+            candidates = (FallbackCandidate(named), *(one for one in candidates if one.model.name != named.name))
+        return FallbackChain(candidates, request, self._health, self._clock, self._backoff)
 
 
 def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[FallbackCandidate, ...]:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Never
 from urllib.request import getproxies
 
 import aiohttp
@@ -37,9 +36,7 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[FallbackModelClient]:
     """Yield a client for the models of all roles. Raises ConfigurationError for an invalid model."""
-    async with _opened_factory(settings) as factory:
-        named = await names_by_role(settings)
-        await factory.import_adapters(name for names in named.values() for name in names)
+    async with _opened_factory(settings) as (factory, named):
         chains = {role: [factory.model(name) for name in names] for role, names in named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
         yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
@@ -63,16 +60,19 @@ class ModelTrials:
 @asynccontextmanager
 async def open_model_trials(settings: Settings) -> AsyncGenerator[ModelTrials]:
     """Yield what builds single models. Raises ConfigurationError for an invalid model in the settings."""
-    async with _opened_factory(settings) as factory:
-        named = await names_by_role(settings)
-        await factory.import_adapters(name for names in named.values() for name in names)
+    async with _opened_factory(settings) as (factory, named):
         yield ModelTrials({role: str(names[0]) for role, names in named.items()}, factory)
 
 
 @asynccontextmanager
-async def _opened_factory(settings: Settings) -> "AsyncGenerator[_ModelFactory]":
+async def _opened_factory(
+    settings: Settings,
+) -> "AsyncGenerator[tuple[_ModelFactory, dict[ModelRole, tuple[ModelName, ...]]]]":
     async with AsyncExitStack() as stack:
-        yield _ModelFactory(settings, endpoints(settings), stack)
+        factory = _ModelFactory(settings, endpoints(settings), stack)
+        named = await names_by_role(settings)
+        await factory.import_adapters(name for names in named.values() for name in names)
+        yield factory, named
 
 
 @dataclass(slots=True)
@@ -120,14 +120,11 @@ class _ModelFactory:
         endpoint = replace(endpoint, lacks=endpoint.lacks | lacks)
         if endpoint.api == "responses":
             return responses_model().open_responses_model(name, endpoint)
-        return EndpointModel(str(name), name.model, endpoint, self._http_session())
-
-    def _http_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             # Looking up proxies for each request costs more than the request, so find out once whether there are any.
             self._session = open_session(trust_env=bool(getproxies()))
             self.stack.push_async_callback(self._session.close)
-        return self._session
+        return EndpointModel(str(name), name.model, endpoint, self._session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +138,7 @@ class UnavailableModel:
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         del request
-        self._refuse()
+        raise LLMServerError(self.name, self.reason, self.remedy, status=404)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         yield await self.respond(request)
-
-    def _refuse(self) -> Never:
-        raise LLMServerError(self.name, self.reason, self.remedy, status=404)

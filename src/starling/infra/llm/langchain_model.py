@@ -28,11 +28,10 @@ from starling.core.llm import (
     ResponseSchema,
     TextDelta,
     TokenUsage,
-    ToolSpec,
 )
 from starling.core.model_output.tool_arguments import loads_arguments
 from starling.infra.fast_json import dumps
-from starling.infra.llm.chat_completions import arguments_text
+from starling.infra.llm.chat_completions import arguments_text, tool_definition
 from starling.infra.llm.chat_model import (
     ModelName,
     ReplyStream,
@@ -113,10 +112,9 @@ class LangChainModel:
         """Return the complete answer within `request.timeout` seconds."""
         try:
             async with asyncio.timeout(request.timeout):
-                reply = await self._answer(request)
+                return await self._answer(request)
         except Exception as error:  # each provider's package has errors of its own
             raise self._failure(error) from error
-        return reply
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
@@ -157,18 +155,17 @@ class LangChainModel:
         attempt = self._features.attempt()
         while True:
             try:
-                reply = await self._respond(request, attempt.dialect)
+                dialect, response = attempt.dialect, request.response
+                if response and schema_form(dialect, request) is Feature.JSON_SCHEMA and not request.tools:
+                    reply = await self._structured(request, response, dialect)
+                else:
+                    reply = self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
             except Exception as error:  # as above
                 if not self._reduce(attempt, request, error):
                     raise
             else:
                 attempt.succeed()
                 return checked_reply(answer_of_schema_tool(reply, request), request)
-
-    async def _respond(self, request: ModelRequest, dialect: Dialect) -> ModelReply:
-        if request.response is not None and schema_form(dialect, request) is Feature.JSON_SCHEMA and not request.tools:
-            return await self._structured(request, request.response, dialect)
-        return self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
 
     def _reduce(self, attempt: FeatureAttempt, request: ModelRequest, error: Exception) -> bool:
         """Leave out what `error` is about, and report it; False if it is not about a feature."""
@@ -208,20 +205,25 @@ class LangChainModel:
     def _runnable(self, request: ModelRequest, dialect: Dialect) -> Any:
         model = self._model(request, dialect)
         if request.tools:
-            return model.bind_tools([_tool(tool) for tool in request.tools]) if Feature.TOOLS in dialect else model
+            return (
+                model.bind_tools([tool_definition(tool) for tool in request.tools])
+                if Feature.TOOLS in dialect
+                else model
+            )
         if request.response is not None and schema_form(dialect, request) is Feature.SCHEMA_TOOL:
-            return model.bind_tools([_tool(schema_tool(request.response))], tool_choice=request.response.name)
+            return model.bind_tools([tool_definition(schema_tool(request.response))], tool_choice=request.response.name)
         return model
 
     def _reply(self, answer: AIMessage) -> ModelReply:
         usage = answer.usage_metadata
+        blocks = [as_object(block) for block in answer.content_blocks]  # wherever the provider's package puts reasoning
         return ModelReply(
             content=_text(answer),
             tool_calls=tuple(_calls(answer)),
             usage=TokenUsage(usage["input_tokens"], usage["output_tokens"]) if usage else TokenUsage(),
             model=self.name,
             finish_reason=_finish_reason(answer),
-            reasoning=_reasoning(answer),
+            reasoning="".join(as_text(one.get("reasoning")) for one in blocks if one.get("type") == "reasoning"),
             reasoning_field=_REASONING_FIELD if answer.additional_kwargs.get(_REASONING_FIELD) else "",
         )
 
@@ -239,7 +241,8 @@ class LangChainModel:
             return status_failure(self.name, status, text, _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
             reason = f"the connection to the provider failed: {self._reasons(causes)}."
-            return LLMConnectionError(self.name, reason, self._missing_keys())
+            missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
+            return LLMConnectionError(self.name, reason, f"Set {' or '.join(missing)}." if missing else "")
         if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_error_text(error)}")
         return LLMServerError(self.name, f"{type(error).__name__}: {_error_text(error)}")
@@ -254,10 +257,6 @@ class LangChainModel:
             text = text.replace(key, "…")
         return text
 
-    def _missing_keys(self) -> str:
-        missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
-        return f"Set {' or '.join(missing)}." if missing else ""
-
     def _keys(self) -> dict[str, str]:
         """Return the secrets of the provider's package by variable; empty strings for unset ones."""
         model = next(iter(self._built.values()), None)
@@ -268,11 +267,6 @@ class LangChainModel:
 
 def _plain_key(value: object) -> str:
     return (value.get_secret_value() if isinstance(value, SecretStr) else str(value or "")).strip()
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
 
 
 def _messages(request: ModelRequest, dialect: Dialect) -> list[BaseMessage]:
@@ -300,23 +294,13 @@ def _message(message: Message) -> BaseMessage:
                 {"type": "tool_call", "id": call.id, "name": call.name, "args": dict(call.arguments or {})}
                 for call in message.tool_calls
             ]
-            return AIMessage(message.content, tool_calls=calls, additional_kwargs=_returned(message))
+            reasoning = message.reasoning  # packages of providers that want it back read it there
+            kept = {_REASONING_FIELD: reasoning.text} if reasoning and reasoning.field == _REASONING_FIELD else {}
+            return AIMessage(message.content, tool_calls=calls, additional_kwargs=kept)
 
 
 def _text(message: AIMessage) -> str:
     return str(message.text)
-
-
-def _reasoning(message: AIMessage) -> str:
-    """Return the reasoning, in whichever member the provider's package has put it."""
-    blocks = [as_object(block) for block in message.content_blocks]
-    return "".join(as_text(block.get("reasoning")) for block in blocks if block.get("type") == "reasoning")
-
-
-def _returned(message: Message) -> dict[str, str]:
-    """Return the reasoning of a message as packages of providers pass it on that want it back."""
-    reasoning = message.reasoning
-    return {_REASONING_FIELD: reasoning.text} if reasoning and reasoning.field == _REASONING_FIELD else {}
 
 
 def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:
@@ -355,20 +339,13 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _status(causes: list[BaseException]) -> int | None:
     """Return the HTTP status of an SDK's error, which has one of several attribute names."""
     holders = [holder for cause in causes for holder in (cause, getattr(cause, "response", None))]
-    for holder in holders:
-        for attribute in ("status_code", "code", "status"):
-            status = getattr(holder, attribute, None)
-            if isinstance(status, int) and 400 <= status < 600:
-                return status
-    return None
+    values = (getattr(holder, name, None) for holder in holders for name in ("status_code", "code", "status"))
+    return next((value for value in values if isinstance(value, int) and 400 <= value < 600), None)
 
 
 def _retry_after(causes: list[BaseException]) -> str | None:
-    for cause in causes:
-        headers = getattr(getattr(cause, "response", None), "headers", None)
-        if headers is not None:
-            return headers.get("retry-after")
-    return None
+    headers = (getattr(getattr(cause, "response", None), "headers", None) for cause in causes)
+    return next((found.get("retry-after") for found in headers if found is not None), None)
 
 
 def _error_text(error: Exception) -> str:

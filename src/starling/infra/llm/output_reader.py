@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from starling.core.llm import Message, ModelReply, ModelRequest, TextDelta
+from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.core.model_output.reasoning import Piece, ReasoningSplitter, SplitAnswer, split_reasoning
 from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call, readable_calls
@@ -87,11 +87,13 @@ class OutputReader:
         """Return the request without the reasoning of other models."""
         if not any(message.reasoning for message in request.messages):
             return request
-        return replace(request, messages=tuple(self._own_message(message) for message in request.messages))
-
-    def _own_message(self, message: Message) -> Message:
-        own = message.reasoning is None or message.reasoning.model == self.name
-        return message if own else replace(message, reasoning=None)
+        own = (
+            message
+            if message.reasoning is None or message.reasoning.model == self.name
+            else replace(message, reasoning=None)
+            for message in request.messages
+        )
+        return replace(request, messages=tuple(own))
 
     def _learn(self, reply: ModelReply, request: ModelRequest, split: SplitAnswer) -> None:
         """Remember whether this answer began inside of reasoning, if it shows that."""
@@ -108,7 +110,7 @@ class OutputReader:
         split = split_reasoning(reply.content, begins_inside=begins_inside, cut=_is_cut(reply))
         self._learn(reply, request, split)
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
-        if request.response is not None and not content and _is_object(reasoning):
+        if request.response is not None and not content and reasoning.startswith("{") and reasoning.endswith("}"):
             content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
         field = reply.reasoning_field or ("content" if split.reasoning and keeps_markers(self.name) else "")
         read = replace(reply, content=content, reasoning=reasoning, reasoning_field=field if reasoning else "")
@@ -132,7 +134,3 @@ def _offered(request: ModelRequest) -> OfferedTools:
     read = [message.content for message in request.messages if message.role != "assistant"]
     described = [tool.description for tool in request.tools]  # by servers: an example call in it is none of the model's
     return OfferedTools(request.tools, request.tool_names, [*read, *described])
-
-
-def _is_object(text: str) -> bool:
-    return text.startswith("{") and text.endswith("}")

@@ -117,7 +117,8 @@ def strict_form(schema: JsonObject) -> JsonObject | None:
 
 
 def _strict(schema: JsonObject) -> dict[str, Json]:
-    if not _UNSUPPORTED.isdisjoint(schema) or not _is_closed(schema):
+    closed = schema.get("additionalProperties") is False and isinstance(schema.get("properties"), Mapping)
+    if not _UNSUPPORTED.isdisjoint(schema) or (schema.get("type") == "object" and not closed):
         raise _NotStrict
     strict = {key: _strict_value(key, value) for key, value in schema.items() if key not in _UNCHECKED}
     if isinstance(properties := schema.get("properties"), Mapping):
@@ -141,9 +142,3 @@ def _subschema(value: Json) -> Json:
     if not isinstance(value, Mapping):  # `true` and `false` are schemas too, but not here
         raise _NotStrict
     return _strict(value)
-
-
-def _is_closed(schema: JsonObject) -> bool:
-    if schema.get("type") != "object":
-        return True
-    return schema.get("additionalProperties") is False and isinstance(schema.get("properties"), Mapping)

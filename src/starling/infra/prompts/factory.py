@@ -72,11 +72,6 @@ class _Langfuse:
         )
 
 
-def local_prompts(settings: Settings) -> PromptFolder:
-    """Return the folder of the settings."""
-    return PromptFolder(settings.prompts_dir)
-
-
 def remote_prompts(settings: Settings) -> PromptSource | None:
     """Return Langfuse, if the settings have keys for it and a label of prompts."""
     with_keys = settings.langfuse_public_key and settings.langfuse_secret_key

@@ -26,9 +26,9 @@ def content_text(value: object) -> str:
     text = _short_json(value)
     if text and not may_have_keys(text):
         return text
-    text = _ENCODER.encode(_shorten(value, _cut_text))
+    text = _ENCODER.encode(_shorten(value, lambda text: _cut(text, _TEXT_CHARS)))
     if may_have_keys(text):  # one look at the whole, since most have none
-        text = _ENCODER.encode(_shorten(value, _masked_text))
+        text = _ENCODER.encode(_shorten(value, lambda text: _cut(mask_keys(text), _TEXT_CHARS)))
     return storable_text(_cut(text, _ALL_CHARS))
 
 
@@ -55,14 +55,6 @@ def _shorten(value: object, text_of: Callable[[str], str], depth: int = _DEPTH) 
         items = cast("Mapping[object, object]", value).items()
         return {text_of(str(key)): _shorten(item, text_of, depth - 1) for key, item in items}
     return [_shorten(item, text_of, depth - 1) for item in cast("Sequence[object]", value)]
-
-
-def _cut_text(text: str) -> str:
-    return _cut(text, _TEXT_CHARS)
-
-
-def _masked_text(text: str) -> str:
-    return _cut(mask_keys(text), _TEXT_CHARS)
 
 
 def _cut(text: str, characters: int) -> str:

@@ -27,7 +27,11 @@ def destination_of(settings: Settings) -> Destination | None:
     if settings.otlp_endpoint:
         given = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
         endpoint = http_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint, "http://localhost:4318")
-        return Destination(f"{endpoint}/v1/traces", _headers(given))
+        pairs = (
+            part.partition("=") for part in given.split(",") if "=" in part
+        )  # the form of OpenTelemetry's variables
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        return Destination(f"{endpoint}/v1/traces", headers)
     return None
 
 
@@ -42,9 +46,3 @@ def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destinati
     basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
     headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
     return Destination(f"{address}/api/public/otel/v1/traces", headers, address)
-
-
-def _headers(text: str) -> dict[str, str]:
-    """Parse `name=value,name=value`, the form of OpenTelemetry's variables."""
-    pairs = (part.partition("=") for part in text.split(",") if "=" in part)
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}

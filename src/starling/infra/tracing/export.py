@@ -54,7 +54,7 @@ class SpanClient:
 
         Raises SpansNotTakenError, httpx.HTTPError.
         """
-        attempts(PAUSE, self._wait)(self._post, gzip.compress(body, _COMPRESSION))
+        attempts(PAUSE, self._closing)(self._post, gzip.compress(body, _COMPRESSION))
 
     def hurry(self) -> None:
         """Make no more pauses between attempts: the process ends."""
@@ -67,9 +67,6 @@ class SpanClient:
         answer = self._http.post(self._url, content=body)
         if not answer.is_success:
             raise SpansNotTakenError(answer.status_code, answer.text)
-
-    def _wait(self, seconds: float) -> None:
-        self._closing.wait(seconds)
 
 
 class SpanExporter:

@@ -74,7 +74,7 @@ class ScoreClient:
         Raises ScoresRefusedError if it would refuse some of them again, ScoreError after all other failures.
         """
         try:
-            answer = attempts(self._pause, self._wait)(self._create, tuple(map(_request, scores)))
+            answer = attempts(self._pause, self._closing)(self._create, tuple(map(_request, scores)))
         except (httpx.HTTPError, _langfuse().core.ApiError) as error:
             refused = getattr(error, "status_code", None) in _REFUSED
             raise (ScoresRefusedError if refused else ScoreError)(_reason(error)) from error
@@ -97,9 +97,6 @@ class ScoreClient:
     def _create(self, scores: Sequence[object]) -> object:
         """Pass scores on as a tuple, which the client sends as it is: it would look for names to replace in a list."""
         return self._api.scores.create(request=cast("Any", scores), request_options={"max_retries": 0})
-
-    def _wait(self, seconds: float) -> None:
-        self._closing.wait(seconds)
 
 
 class ScoreSender:

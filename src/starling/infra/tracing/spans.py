@@ -147,7 +147,8 @@ class SpanTracer:
         describe, span_id = partial(_segment_attributes, run), _segment_id(run, run.fence)
         segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, describe, span_id, None)
         segment.trace_id = run.trace_id
-        segment.links = _previous_segment_link(run)
+        if run.fence > 1:  # linked to the segment of the previous claim, whose span may have been lost in a crash
+            segment.links = [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})]
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
@@ -183,11 +184,6 @@ def _segment_id(run: Run, fence: int) -> int:
     """Return the id of the root span of a run's claim, computed from run and fence alone."""
     digest = hashlib.sha256(f"{run.id}/{fence}".encode()).digest()
     return int.from_bytes(digest[:8]) or 1
-
-
-def _previous_segment_link(run: Run) -> Sequence[SpanLink]:
-    """Return the link to the segment of the previous claim, whose span may have been lost in a crash."""
-    return [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})] if run.fence > 1 else []
 
 
 def _segment_attributes(run: Run) -> Attributes:
