@@ -18,7 +18,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import clinc, server_rows
 from brain.registry.cards import AgentCard
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillQuery, SkillRepository
 from brain.skills.skill import SkillExample

@@ -51,8 +51,14 @@ class Builder:
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed, request.constraints.members)
         proof = await self._proof(designed.spec, (), world, run)
-        built = BuiltTeam(designed.spec, request.goal, proof, request.activate)
-        published = await self._publish(built, run)
+        if (recorded := run.recorded("published")) is None:
+            built = BuiltTeam(designed.spec, request.goal, proof, request.activate)
+            published = await self.store.publish(run.origin, built)
+            _report(run, "published", published)
+        else:
+            fields = cast("dict[str, Any]", {**recorded})
+            fields["tools"] = tuple(fields["tools"])
+            published = PublishedVersion(**fields)
         note = ""
         if published.approval and request.activate:
             published, note = await self._ask_for_activation(published, proof, run)
@@ -92,14 +98,6 @@ class Builder:
         else:
             star = StarSpec.model_validate(recorded)
         return await prove(team, star, extra, run, self.threshold)
-
-    async def _publish(self, built: BuiltTeam, run: BuildRun) -> PublishedVersion:
-        recorded = run.recorded("published")
-        if recorded is not None:
-            return _read(recorded)
-        published = await self.store.publish(run.origin, built)
-        _report(run, "published", published)
-        return published
 
     async def _ask_for_activation(
         self, published: PublishedVersion, proof: ProofReport, run: BuildRun
@@ -160,9 +158,3 @@ def _report(run: BuildRun, step: str, published: PublishedVersion) -> None:
         epoch=published.epoch,
     )
     run.record(step, cast("JsonObject", asdict(published)), event)
-
-
-def _read(recorded: JsonObject) -> PublishedVersion:
-    fields = cast("dict[str, Any]", {**recorded})
-    fields["tools"] = tuple(fields["tools"])
-    return PublishedVersion(**fields)

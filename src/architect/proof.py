@@ -166,14 +166,10 @@ def _without_call(tool: str, trial: TrialRecord) -> str:
     return f"No call of {tool!r} succeeded." if statuses else f"{tool!r} was not called."
 
 
-def _without_artifact(name: str, trial: TrialRecord) -> str:
-    return "" if name in trial.artifacts else f"There is no artifact {_shown(name)}."
-
-
 _FAULTS: Final[Mapping[str, Callable[[str, TrialRecord], str]]] = {
     "text_contains": _without_text,
     "tool_called": _without_call,
-    "artifact": _without_artifact,
+    "artifact": lambda name, trial: "" if name in trial.artifacts else f"There is no artifact {_shown(name)}.",
     "judged": lambda _value, _trial: _NO_REASON,
 }
 
@@ -270,13 +266,15 @@ async def _case(
         return CaseReport.model_validate(recorded)
     trial = await run.try_case(star, example)
     found = await judged(example, criteria, trial, run, f"{step}.judge")
-    trial = _shortened(trial)
+    is_live = any(call.source == "live" and call.status == "succeeded" for call in trial.calls)
+    verdicts = tuple(one.model_copy(update={"reason": _cut(one.reason, _REASON_CHARS)}) for one in trial.verdicts)
+    texts = {"reply": _cut(trial.reply, _REPLY_CHARS), "failure": _cut(trial.failure, _REASON_CHARS)}
     report = CaseReport(
         id=example.id,
         passed=all(one.met for one in found),
-        simulation_only=_is_simulation(trial),
+        simulation_only=bool(trial.calls) and not is_live,
         criteria=tuple(found),
-        trial=trial,
+        trial=trial.model_copy(update={**texts, "verdicts": verdicts}),
     )
     if not report.passed:
         run.check_budget()  # a run that is at its end says nothing about the team
@@ -285,21 +283,8 @@ async def _case(
     return report
 
 
-def _shortened(trial: TrialRecord) -> TrialRecord:
-    """Return what is kept of a trial: long texts are cut, and say so."""
-    verdicts = tuple(one.model_copy(update={"reason": _cut(one.reason, _REASON_CHARS)}) for one in trial.verdicts)
-    texts = {"reply": _cut(trial.reply, _REPLY_CHARS), "failure": _cut(trial.failure, _REASON_CHARS)}
-    return trial.model_copy(update={**texts, "verdicts": verdicts})
-
-
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n[cut: the beginning of {len(text):,} characters]"
-
-
-def _is_simulation(trial: TrialRecord) -> bool:
-    """Whether tools were called, and no server gave a result."""
-    live = any(call.source == "live" and call.status == "succeeded" for call in trial.calls)
-    return bool(trial.calls) and not live
 
 
 def _event(report: CaseReport, team: str, path: str) -> Proof:

@@ -112,24 +112,16 @@ def format_findings(error: ValidationError, whole: type[BaseModel] = TeamSpec) -
     """Return one finding for each wrong, missing or unknown field of a document, or of one in a list of them."""
     seen: set[tuple[int | str, ...]] = set()
     for fault in cast("list[Mapping[str, Any]]", error.errors(include_url=False)):
-        location = _location(fault["loc"])
+        end = next((at + 1 for at, part in enumerate(fault["loc"]) if part in _FREE), None)
+        location: tuple[int | str, ...] = fault["loc"][:end]  # without the types that pydantic tried for any JSON
         # pydantic counts only the valid items of a list: one with wrong items isn't too short as well
         if location in seen or (fault["type"] == "too_short" and fault["input"]):
             continue
         seen.add(location)
         names = tuple(part for part in location if isinstance(part, str))
-        yield Finding(_path(location), "format", _reason(fault, names), _remedy(fault, names, whole))
-
-
-def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return where a fault is, without the types that pydantic tried for a field of any JSON."""
-    end = next((place + 1 for place, part in enumerate(location) if part in _FREE), len(location))
-    return location[:end]
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
-    return "".join(parts).removeprefix(".")
+        parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
+        path = "".join(parts).removeprefix(".")
+        yield Finding(path, "format", _reason(fault, names), _remedy(fault, names, whole))
 
 
 def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -203,7 +195,11 @@ def _document(text: str) -> object:
 
 
 def _checked_size(document: object) -> object:
-    if (length := _json_length(document)) > MAX_CHARS:
+    try:
+        length = len(json.dumps(document, separators=(",", ":"), ensure_ascii=False, default=str))
+    except RecursionError:
+        length = 0  # it is too deep, which is reported below
+    if length > MAX_CHARS:
         raise _too_long(f"As JSON the document has {length:,} characters")
     if _is_too_deep(document):
         raise _unreadable(f"More than {DEEPEST} objects and lists are inside one another.", "Shorten the fixtures.")
@@ -256,14 +252,6 @@ def _unreadable(reason: str, remedy: str = "Correct the document at that place."
 
 def _too_long(length: str) -> TeamInvalidError:
     return _unreadable(f"{length}, and {MAX_CHARS:,} are read.", "Shorten its texts and examples.")
-
-
-def _json_length(document: object) -> int:
-    """Return the characters of a document as JSON without white space; 0 for one that is nested too deeply for that."""
-    try:
-        return len(json.dumps(document, separators=(",", ":"), ensure_ascii=False, default=str))
-    except RecursionError:
-        return 0
 
 
 def _is_too_deep(document: object) -> bool:

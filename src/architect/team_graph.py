@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.core.teams.stars import Member, StarSpec
+from starling.core.teams.stars import StarSpec
 
 _PLAIN: Final = frozenset(" -_.,()/")  # that mean nothing inside a quoted label; all others but letters are escaped
 _ROLE_CHARS: Final = 60
@@ -52,7 +52,9 @@ def team_graph(star: StarSpec) -> TeamGraph:
 def _members(star: StarSpec, parent: str) -> Iterator[Node | Edge]:
     for member in star.members:
         place = f"{parent}/{member.name}"
-        yield _node(member, place)
+        team, runtime = (member.team.name, None) if member.team else (None, member.runtime)
+        role = member.persona.role
+        yield Node(id=place, kind="member", name=member.name, role=role, team=team, runtime=runtime)
         yield Edge(source=parent, target=place)
         if member.team:
             yield from _members(member.team, place)
@@ -62,17 +64,13 @@ def _members(star: StarSpec, parent: str) -> Iterator[Node | Edge]:
             yield Edge(source=place, target=server, tools=member.tools)
 
 
-def _node(member: Member, place: str) -> Node:
-    team = member.team.name if member.team else None
-    runtime = None if member.team else member.runtime
-    return Node(id=place, kind="member", name=member.name, role=member.persona.role, team=team, runtime=runtime)
-
-
 def mermaid(graph: TeamGraph) -> str:
     """Return a flowchart. Its ids are numbers, and no text of the graph can be anything but a label in it."""
     ids = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart TD", *(f"    {ids[node.id]}{_shape(node)}" for node in graph.nodes)]
-    lines += [f"    {ids[edge.source]} -->{_edge_label(edge)} {ids[edge.target]}" for edge in graph.edges]
+    for edge in graph.edges:
+        label = f'|"{len(edge.tools)} tool{"s" if len(edge.tools) > 1 else ""}"|' if edge.tools else ""
+        lines.append(f"    {ids[edge.source]} -->{label} {ids[edge.target]}")
     return "\n".join(lines) + "\n"
 
 
@@ -87,12 +85,6 @@ def _shape(node: Node) -> str:
             return f'["{label}"]'
         case "server":
             return f'[("{label}")]'
-
-
-def _edge_label(edge: Edge) -> str:
-    if not edge.tools:
-        return ""
-    return f'|"{len(edge.tools)} tool{"s" if len(edge.tools) > 1 else ""}"|'
 
 
 def _escaped(text: str) -> str:

@@ -44,7 +44,9 @@ class TeamWorld:
             for name in sorted({member.team for member in team.members if member.team})
             if name in self.teams
         }
-        servers = {tool.partition(".")[0] for star in stars.values() for tool in star.tools} | _server_names(team)
+        tools = [tool for part in (team.grants, *team.members, *stars.values()) for tool in part.tools]
+        servers = {*team.grants.servers, *(member.server for member in team.members if member.server)}
+        servers |= {tool.partition(".")[0] for tool in tools}
         alike = plain_name(team.name)
         names = {"teams": self.teams, "agents": self.agents, "builtins": self.builtins}
         return {
@@ -96,12 +98,6 @@ def nested(star: StarSpec) -> Iterator[StarSpec]:
         if member.team:
             yield member.team
             yield from nested(member.team)
-
-
-def _server_names(team: TeamSpec) -> set[str]:
-    tools = [*team.grants.tools, *(tool for member in team.members for tool in member.tools)]
-    own = [member.server for member in team.members if member.server]
-    return {*own, *team.grants.servers, *(tool.partition(".")[0] for tool in tools)}
 
 
 type Grants = Sequence[Grant | None]

@@ -19,7 +19,7 @@ class ConversationMessage(TypedDict):
     content: str
 
 
-class TaskRecord(TypedDict):
+class GraphTask(TypedDict):
     """A task of the plan and its status."""
 
     id: str
@@ -138,7 +138,7 @@ class Routing(TypedDict):
     direct: NotRequired[bool]
 
 
-def merge_tasks(known: Sequence[TaskRecord], changed: Sequence[TaskRecord]) -> list[TaskRecord]:
+def merge_tasks(known: Sequence[GraphTask], changed: Sequence[GraphTask]) -> list[GraphTask]:
     """Append new tasks; a record with a known id replaces the old one."""
     by_id = {task["id"]: task for task in known}
     return list((by_id | {task["id"]: task for task in changed}).values())
@@ -160,7 +160,7 @@ class GraphState(TypedDict):
 
     input_request: str
     messages: Annotated[list[ConversationMessage], operator.add]
-    tasks: Annotated[list[TaskRecord], merge_tasks]
+    tasks: Annotated[list[GraphTask], merge_tasks]
     results: Annotated[list[TaskOutcome], operator.add]
     plan: Annotated[list[str], latest]
     global_state: Annotated[dict[str, Any], merge_dict]
@@ -187,7 +187,7 @@ class TaskDispatch(TypedDict):
     input_request: str
     path: str
     messages: list[ConversationMessage]
-    task: TaskRecord
+    task: GraphTask
     whole_plan: bool
     needed: list[TaskOutcome]
     global_state: dict[str, Any]
@@ -238,7 +238,7 @@ def failures(state: GraphState) -> int:
     return sum(result["status"] == "failed" for result in state["results"])
 
 
-def ready_tasks(state: GraphState) -> list[TaskRecord]:
+def ready_tasks(state: GraphState) -> list[GraphTask]:
     """Return the pending tasks whose dependencies are approved."""
     done = approved(state).keys()
     return [task for task in state["tasks"] if task["status"] == "pending" and done >= set(task["depends_on"])]

@@ -20,7 +20,7 @@ from brain.retrieval.search import AgentSearch
 from brain.run.context import RunContext
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
-from brain.skills.run_skills import RunSkills
+from brain.skills.memory import RunSkills
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
 from starling.core.events.stream import AnyEvent

@@ -9,7 +9,7 @@ from typing import Any
 from brain.planning.decision import MAY_ASK, OPEN_DECISION, VERDICT, Decision, OpenDecision, Verdict
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition

@@ -11,7 +11,7 @@ from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona, RuntimeName
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
@@ -77,7 +77,7 @@ def dispatch(task: str = "order tea") -> TaskDispatch:
         input_request="Order tea.",
         path="t1",
         messages=[],
-        task=TaskRecord(id="t1", agent="buyer", task=task, depends_on=[], status="running"),
+        task=GraphTask(id="t1", agent="buyer", task=task, depends_on=[], status="running"),
         whole_plan=False,
         needed=[],
         global_state={},

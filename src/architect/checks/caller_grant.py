@@ -14,20 +14,14 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
 
     A server counts as granted where at least one of its tools is: the team gets only those.
     """
-    for path, server in _servers(team):
-        if not world.reaches(server):
+    servers = [(f"members[{at}].server", one.server) for at, one in enumerate(team.members) if not one.tools]
+    servers += [(f"grants.servers[{at}]", server) for at, server in enumerate(team.grants.servers)]
+    for path, server in servers:
+        if server and not world.reaches(server):
             yield Finding(path, "caller_grant", f"This key may not call the server {server!r}.", _REMEDY)
     for path, tool in _tools(team):
         if not world.permits(tool):
             yield Finding(path, "caller_grant", f"This key may not call {tool!r}.", _REMEDY)
-
-
-def _servers(team: TeamSpec) -> Iterator[tuple[str, str]]:
-    for number, member in enumerate(team.members):
-        if member.server and not member.tools:
-            yield f"members[{number}].server", member.server
-    for number, server in enumerate(team.grants.servers):
-        yield f"grants.servers[{number}]", server
 
 
 def _tools(team: TeamSpec) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,9 @@
 """Rule: criteria have ids of their own, and what is needed to judge them."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from architect.team_world import TeamWorld, lacks, wanted_tools
-from starling.core.teams.spec import Criterion, Finding, TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
@@ -19,18 +18,13 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         if criterion.id in seen:
             yield Finding(f"{path}.id", "criteria", f"The id {criterion.id!r} is used twice.", "Give each its own id.")
         seen.add(criterion.id)
-        yield from _value_faults(f"{path}.value", criterion, partial(lacks, team, tools, world=world))
-
-
-def _value_faults(path: str, criterion: Criterion, lacking: Callable[[str], bool]) -> Iterator[Finding]:
-    value, kind = criterion.value, criterion.kind
-    if kind == "judged":
-        if value is not None:
+        value, kind, place = criterion.value, criterion.kind, f"{path}.value"
+        if kind == "judged" and value is not None:
             remedy = "Remove `value`, or choose another `kind`."
-            yield Finding(path, "criteria", "A `judged` criterion is judged by its text alone.", remedy)
-    elif value is None:
-        reason = f"A criterion of the kind `{kind}` needs a value."
-        yield Finding(path, "criteria", reason, "Set `value`, or choose the kind `judged`.")
-    elif kind == "tool_called" and lacking(value):
-        reason = f"No member has the tool {value!r}."
-        yield Finding(path, "criteria", reason, "Name a tool of a member by its full name, `server.tool`.")
+            yield Finding(place, "criteria", "A `judged` criterion is judged by its text alone.", remedy)
+        elif kind != "judged" and value is None:
+            reason = f"A criterion of the kind `{kind}` needs a value."
+            yield Finding(place, "criteria", reason, "Set `value`, or choose the kind `judged`.")
+        elif kind == "tool_called" and value is not None and lacks(team, tools, value, world):
+            reason = f"No member has the tool {value!r}."
+            yield Finding(place, "criteria", reason, "Name a tool of a member by its full name, `server.tool`.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from architect.team_world import TeamWorld
 from architect.wording import folded, says_something
-from starling.core.teams.spec import Example, Finding, TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:
@@ -18,19 +18,16 @@ def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:
                 remedy = "Set `value` to a text of at least two letters or digits that only a right answer has."
                 yield _finding(f"criteria[{number}].value", reason, remedy)
     for number, example in enumerate(team.examples):
-        yield from _of_example(f"examples[{number}]", example, values)
-
-
-def _of_example(path: str, example: Example, values: dict[str, str]) -> Iterator[Finding]:
-    if not (example.criteria or example.must_call):
-        reason = "The example demands nothing of the answer, so an empty one would pass."
-        yield _finding(path, reason, "Add a criterion that the answer has to meet, or a tool to `must_call`.")
-    request = folded(example.input)
-    for index, name in enumerate(example.criteria):
-        if name in values and folded(values[name]) in request:
-            reason = f"{values[name]!r} stands in the request itself, so an answer that repeats it meets {name!r}."
-            remedy = "Demand a text that only the result has, or choose another `kind`."
-            yield _finding(f"{path}.criteria[{index}]", reason, remedy)
+        if not (example.criteria or example.must_call):
+            reason = "The example demands nothing of the answer, so an empty one would pass."
+            remedy = "Add a criterion that the answer has to meet, or a tool to `must_call`."
+            yield _finding(f"examples[{number}]", reason, remedy)
+        request = folded(example.input)
+        for index, name in enumerate(example.criteria):
+            if name in values and folded(values[name]) in request:
+                reason = f"{values[name]!r} stands in the request itself, so an answer that repeats it meets {name!r}."
+                remedy = "Demand a text that only the result has, or choose another `kind`."
+                yield _finding(f"examples[{number}].criteria[{index}]", reason, remedy)
 
 
 def _finding(path: str, reason: str, remedy: str) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from architect.team_world import TeamWorld, granted_tools
-from starling.core.teams.spec import Criterion, Example, Finding, TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
@@ -21,17 +21,13 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         if criterion.kind == "artifact" and not has_tools:
             reason = "No member has tools, so the team keeps no artifact."
             yield _finding(f"criteria[{number}].kind", reason, "Choose another `kind`, or give a member a server.")
-    called = {criterion.id: criterion for criterion in team.criteria if criterion.kind == "tool_called"}
+    called = {criterion.id: criterion.value for criterion in team.criteria if criterion.kind == "tool_called"}
     for number, example in enumerate(team.examples):
-        yield from _forbidden(f"examples[{number}]", example, called)
-
-
-def _forbidden(path: str, example: Example, called: dict[str, Criterion]) -> Iterator[Finding]:
-    for index, name in enumerate(example.criteria):
-        tool = called[name].value if name in called else None
-        if tool in example.must_not_call:
-            reason = f"{name!r} demands a call of {tool!r}, which this example forbids."
-            yield _finding(f"{path}.criteria[{index}]", reason, "Remove it here, or the tool from `must_not_call`.")
+        for index, name in enumerate(example.criteria):
+            if (tool := called.get(name)) in example.must_not_call:
+                reason = f"{name!r} demands a call of {tool!r}, which this example forbids."
+                remedy = "Remove it here, or the tool from `must_not_call`."
+                yield _finding(f"examples[{number}].criteria[{index}]", reason, remedy)
 
 
 def _finding(path: str, reason: str, remedy: str) -> Finding:

@@ -14,7 +14,9 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     What the server's configuration demands stays demanded: a spec can only add to it.
     """
     for number, member in enumerate(team.members):
-        unsafe = [] if member.approval == "effects" else _unsafe(_unapproved(team, member, world), world)
+        tools = () if member.approval == "effects" else sorted(set(_unapproved(team, member, world)))
+        parts = ((tool, *tool.partition(".")) for tool in tools)
+        unsafe = [tool for tool, server, _, name in parts if world.servers.get(server, {}).get(name) is Effect.UNSAFE]
         if unsafe:
             reason = f"{member.name!r} may call {', '.join(unsafe)} without a person's approval."
             remedy = "Set `approval: effects`, or take the tools from it."
@@ -33,8 +35,3 @@ def _inner_unapproved(star: StarSpec) -> Iterator[str]:
     for member in star.members:
         if member.approval != "effects":
             yield from _inner_unapproved(member.team) if member.team else member.tools
-
-
-def _unsafe(tools: Iterable[str], world: TeamWorld) -> list[str]:
-    parts = ((tool, *tool.partition(".")) for tool in sorted(set(tools)))
-    return [tool for tool, server, _, name in parts if world.servers.get(server, {}).get(name) is Effect.UNSAFE]

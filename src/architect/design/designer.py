@@ -160,19 +160,14 @@ def _is_permitted(candidate: Candidate, only: Sequence[str]) -> bool:
 
 def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]:
     """Return what the event of a design shows; of a document that is not a spec, what was written."""
-    if spec is None:
-        members = [
-            DesignedMember(
-                name=one.name, role=one.role, server=one.server or None, team=one.team or None, tools=one.tools
-            )
-            for one in document.members
-        ]
-        return {"team": document.name, "purpose": document.purpose, "members": members}
+    written = spec or document
     members = [
-        DesignedMember(name=one.name, role=one.role, server=one.server, team=one.team, tools=list(one.tools))
-        for one in spec.members
+        DesignedMember(
+            name=one.name, role=one.role, server=one.server or None, team=one.team or None, tools=list(one.tools)
+        )
+        for one in written.members
     ]
-    return {"team": spec.name, "purpose": spec.purpose, "members": members}
+    return {"team": written.name, "purpose": written.purpose, "members": members}
 
 
 def _read(recorded: Mapping[str, Any], attempt: int) -> Designed:

@@ -34,21 +34,11 @@ def goal_sections(
     if limits := _constraints(request.constraints, request.name):
         sections.append(Section("constraints", parts=limits))
     if request.cases:
-        sections.append(
-            Section(
-                "cases",
-                parts=[
-                    Section(
-                        "case",
-                        parts=[
-                            Section("request", case.input),
-                            *(Section("must_call", tool) for tool in case.must_call),
-                        ],
-                    )
-                    for case in request.cases
-                ],
-            )
-        )
+        cases = [
+            [Section("request", case.input), *(Section("must_call", tool) for tool in case.must_call)]
+            for case in request.cases
+        ]
+        sections.append(Section("cases", parts=[Section("case", parts=case) for case in cases]))
     if base:
         sections.append(Section("current_team", json.dumps(_shown(base), ensure_ascii=False)))
     return sections
@@ -57,13 +47,8 @@ def goal_sections(
 def repair_sections(document: DesignDocument, findings: Sequence[Finding]) -> list[Section]:
     """Return what was wrong with a design."""
     shown = json.dumps(document.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
-    return [
-        Section("previous_design", shown),
-        Section(
-            "findings",
-            parts=[Section("finding", str(one), {"path": one.path, "rule": one.rule}) for one in findings],
-        ),
-    ]
+    faults = [Section("finding", str(one), {"path": one.path, "rule": one.rule}) for one in findings]
+    return [Section("previous_design", shown), Section("findings", parts=faults)]
 
 
 def answer_section(question: str, answer: str) -> Section:
@@ -107,11 +92,9 @@ def _short_schema(schema: JsonObject) -> JsonObject:
 
 
 def _constraints(constraints: BuildConstraints, name: str | None) -> list[Section]:
-    found = [Section("name", name)] if name else []
-    found += [Section("servers", ", ".join(constraints.servers))] if constraints.servers else []
-    found += [Section("most_members", str(constraints.members))] if constraints.members else []
-    found += [Section("demand", constraints.text)] if constraints.text else []
-    return found
+    servers, members = ", ".join(constraints.servers), str(constraints.members or "")
+    given = {"name": name, "servers": servers, "most_members": members, "demand": constraints.text}
+    return [Section(kind, text) for kind, text in given.items() if text]
 
 
 def _shown(base: TeamSpec) -> JsonObject:

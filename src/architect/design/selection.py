@@ -118,7 +118,10 @@ def select(
         PartFit(part, _fit(part, ranking, population, best, scores), ranking)
         for part, ranking in zip(parts, ranked, strict=True)
     ]
-    return _without_vague_gaps(fits)
+    if all(part.fit != "good" for part in fits):
+        return fits
+    # what tells about the caller is not a gap where another part is served
+    return [replace(one, fit="weak") if one.fit == "none" and tells_about_caller(one.text) else one for one in fits]
 
 
 def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> list[Candidate]:
@@ -129,15 +132,6 @@ def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> 
     if not any(one.server and _certainty(part, one, population) >= _LEAST_FIT for one in ranking):
         return list(ranking)
     return sorted(ranking, key=lambda one: bool(one.team) and not _words([one.team]) <= _words([part]))
-
-
-def _without_vague_gaps(parts: Sequence[PartFit]) -> Sequence[PartFit]:
-    """Return the parts; those that tell about the caller are not gaps where another part is served."""
-    if all(part.fit != "good" for part in parts):
-        return parts
-    return [
-        replace(part, fit="weak") if part.fit == "none" and tells_about_caller(part.text) else part for part in parts
-    ]
 
 
 def shared_words(part: str, candidate: Candidate) -> float:

@@ -17,7 +17,7 @@ from brain.nodes.agents import AgentsNode, TaskPipeline
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.run.context import RunContext
-from brain.state import GraphState, TaskDispatch, TaskRecord, Update, after, approved
+from brain.state import GraphState, GraphTask, TaskDispatch, Update, after, approved
 from starling.core.errors import SuspendedError
 from starling.core.teams.stars import StarSpec
 
@@ -79,7 +79,7 @@ async def route(state: GraphState) -> Sequence[Send] | str:
     return [Send("agents", _dispatch(state, task)) for task in chosen] or END
 
 
-def _dispatch(state: GraphState, task: TaskRecord) -> TaskDispatch:
+def _dispatch(state: GraphState, task: GraphTask) -> TaskDispatch:
     done = approved(state)
     tries = [result for result in state["results"] if result["task_id"] == task["id"]]
     return TaskDispatch(

@@ -40,8 +40,7 @@ from brain.run.context import RunContext
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
 from brain.run.tracing import TracedGateway, TracedModels
-from brain.skills.memory import SkillMemory
-from brain.skills.run_skills import RunSkills
+from brain.skills.memory import RunSkills, SkillMemory
 from brain.state import ConversationMessage, GraphState, initial_state
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock, Deadline

@@ -81,27 +81,24 @@ def compare(first: RunDocument, second: RunDocument) -> Comparison:
     parts.sort(key=lambda part: part.kind == "prompt" and (part.a is None or part.b is None))
     same_request = first.input.strip() == second.input.strip()
     differences = [part for part in parts if not part.same]
+    text = "The runs do not differ in what is compared."
+    if differences:
+        first_kind, place = differences[0].kind, differences[0].place
+        where = "" if place == first_kind else f" ({place})"
+        asked = "" if same_request else "The requests of the runs differ. "
+        text = f"{asked}The runs differ first in {first_kind}{where}."
     unread = [f"Run {name}: {one.text}" for name, run in (("A", first), ("B", second)) for one in run.pruned]
     unread += [f"Only the first {_MOST} of {len(parts):,} parts are shown."] if len(parts) > _MOST else []
     return Comparison(
         a=ComparedRun(first.run_id, first.status, first.epoch),
         b=ComparedRun(second.run_id, second.status, second.epoch),
         same_request=same_request,
-        text=_text(same_request, differences),
+        text=text,
         first_difference=differences[0] if differences else None,
         differences=differences[:_MOST],
         parts=parts[:_MOST],
         unread=unread,
     )
-
-
-def _text(same_request: bool, differences: Sequence[ComparedPart]) -> str:
-    if not differences:
-        return "The runs do not differ in what is compared."
-    first = differences[0]
-    asked = "" if same_request else "The requests of the runs differ. "
-    where = "" if first.place == first.kind else f" ({first.place})"
-    return f"{asked}The runs differ first in {first.kind}{where}."
 
 
 def _side_by_side(first: Sequence[_Part], second: Sequence[_Part]) -> Iterator[ComparedPart]:

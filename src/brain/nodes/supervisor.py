@@ -33,8 +33,8 @@ from brain.run.context import RunContext
 from brain.run.structured_output import ask_for_document
 from brain.state import (
     GraphState,
+    GraphTask,
     Routing,
-    TaskRecord,
     Update,
     after,
     approved,
@@ -212,9 +212,7 @@ class SupervisorNode:
         dispatched = self._dispatch(context, ready, routing, reported=reported)
         return update | dispatched | {"tasks": merge_tasks(tasks, dispatched["tasks"])}
 
-    def _dispatch(
-        self, context: RunContext, ready: Sequence[TaskRecord], routing: Routing, *, reported: bool
-    ) -> Update:
+    def _dispatch(self, context: RunContext, ready: Sequence[GraphTask], routing: Routing, *, reported: bool) -> Update:
         """Give ready tasks to their agents and begin to open the sessions that these will need."""
         chosen = ready[: self.parallel_tasks]
         if not reported:
@@ -223,7 +221,7 @@ class SupervisorNode:
         for task in chosen:
             for server in _servers(context, task["agent"]):
                 self.sessions.warm(server)
-        running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
+        running: list[GraphTask] = [{**task, "status": "running"} for task in chosen]
         counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
         return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from brain.planning.decision import Decision
 from brain.planning.plan_validation import RejectedTask
-from brain.state import DegradedPart, GraphState, Routing, TaskRecord, Update, approved, failures
+from brain.state import DegradedPart, GraphState, GraphTask, Routing, Update, approved, failures
 from starling.core.json import digest
 
 
@@ -20,7 +20,7 @@ def is_final(decision: Decision, state: GraphState) -> bool:
 
 
 def adopt(
-    state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[RejectedTask]
+    state: GraphState, decision: Decision, tasks: Sequence[GraphTask], rejected: Sequence[RejectedTask]
 ) -> Update:
     """Return the update that adopts a decision with its accepted `tasks`; rejected ones become degraded parts."""
     routing = state["routing"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import Roster
-from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, merge_tasks
+from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, merge_tasks
 from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
@@ -32,7 +32,7 @@ class PlanningContext:
     """
 
     roster: Roster
-    tasks: Sequence[TaskRecord] = ()
+    tasks: Sequence[GraphTask] = ()
     results: Sequence[TaskOutcome] = ()
     rounds: int = 100
     at_once: int = 8
@@ -93,7 +93,7 @@ class _Obstacle(NamedTuple):
     reason: str
 
 
-def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[TaskRecord], list[RejectedTask]]:
+def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[GraphTask], list[RejectedTask]]:
     """Return the new or renewed tasks that can be dispatched, and those that can't with the reason.
 
     Approved and running tasks stay as they are, and so do pending ones that aren't named again. A task needs an
@@ -246,7 +246,7 @@ def _uncertain_reason(item: Assignment, planning: PlanningContext) -> str:
     return ""
 
 
-def _too_late(sound: Sequence[TaskRecord], planning: PlanningContext) -> list[str]:
+def _too_late(sound: Sequence[GraphTask], planning: PlanningContext) -> list[str]:
     """Return those of the sound tasks that could only run after the last round."""
     left = [task for task in merge_tasks(planning.tasks, sound) if task["status"] == "pending"]
     done, in_time, number = planning.settled, set[str](), 0
@@ -275,8 +275,8 @@ def _in_cycles(needs: Mapping[str, Set[str]]) -> set[str]:
     return set(left)
 
 
-def _pending(item: Assignment) -> TaskRecord:
-    return TaskRecord(
+def _pending(item: Assignment) -> GraphTask:
+    return GraphTask(
         id=item.task_id,
         agent=item.agent,
         task=item.task,

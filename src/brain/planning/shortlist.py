@@ -7,7 +7,7 @@ from itertools import islice, zip_longest
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
 

@@ -85,27 +85,21 @@ class PromptSelection:
         try:
             offers = await self.remote.offers()
         except PromptSourceUnavailableError as error:
-            found = await self._without_remote(active, texts, {**faults, REMOTE: str(error)})
-        else:
-            found = _with_offers(active, texts, faults, offers)
-        return PromptChoice(*found, stored=state)
+            faults[REMOTE] = str(error)
+            latest = await self.stored.latest()
+            for name in PROMPT_NAMES:
+                last = latest.get(name)
+                if last is not None and last.version.source == REMOTE and not fault_of(name, last.text):
+                    texts[name] = last
+                elif name in active.prompt_origins:
+                    texts.pop(name, None)
+            return PromptChoice(texts, faults, stored=state)
+        return PromptChoice(*_with_offers(active, texts, faults, offers), stored=state)
 
     async def _local(self) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
         found, refused = usable(await self.local.offers())
         own = {name: one for name, one in program_prompts().items() if name not in refused}
         return {**own, **found}, refused
-
-    async def _without_remote(
-        self, active: Manifest, texts: dict[str, StoredPrompt], faults: dict[str, str]
-    ) -> tuple[Mapping[str, StoredPrompt], Mapping[str, str]]:
-        latest = await self.stored.latest()
-        for name in PROMPT_NAMES:
-            last = latest.get(name)
-            if last is not None and last.version.source == REMOTE and not fault_of(name, last.text):
-                texts[name] = last
-            elif name in active.prompt_origins:
-                texts.pop(name, None)
-        return texts, faults
 
 
 def _with_offers(
@@ -129,24 +123,15 @@ def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
             case RefusedPrompt(reason):
                 refused[name] = reason
             case OfferedPrompt():
-                one = _stored(name, offer)
-                if fault := fault_of(name, one.text):
-                    refused[name] = f"{_place(name, offer)} can't be used: {fault}"
+                text = whole_text(name, offer.text)
+                if fault := fault_of(name, text):
+                    remote = f"Langfuse's `{offer.remote_name}`, version {offer.version},"
+                    place = f"The file of `{name}`" if offer.source == "local" else remote
+                    refused[name] = f"{place} can't be used: {fault}"
                 else:
-                    found[name] = one
+                    at = (offer.source, offer.version, offer.label, offer.remote_name)
+                    found[name] = StoredPrompt(text, PromptVersion(name, digest(text), *at))
     return found, refused
-
-
-def _stored(name: str, offer: OfferedPrompt) -> StoredPrompt:
-    text = whole_text(name, offer.text)
-    at = (offer.source, offer.version, offer.label, offer.remote_name)
-    return StoredPrompt(text, PromptVersion(name, digest(text), *at))
-
-
-def _place(name: str, offer: OfferedPrompt) -> str:
-    if offer.source == "local":
-        return f"The file of `{name}`"
-    return f"Langfuse's `{offer.remote_name}`, version {offer.version},"
 
 
 _log = logging.getLogger(__name__)

@@ -173,9 +173,15 @@ class EpochRepository:
 
     async def latest(self, limit: int) -> Sequence[EpochRecord]:
         """Return the latest epochs, newest first."""
+        held = select(func.count()).where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None)).scalar_subquery()
+        columns = (epochs.c[name] for name in EpochRecord.__slots__ if name != "runs")
+        query = select(*columns, held.label("runs")).where(epochs.c.tenant == SHARED)
         async with reading(self._engine) as connection:
-            found = await connection.execute(_records().limit(limit))
-            return [_record(row) for row in found.mappings()]
+            rows = (await connection.execute(query.order_by(epochs.c.number.desc()).limit(limit))).mappings()
+            found = [dict[str, Any](**row) for row in rows]
+        for row in found:
+            row["changes"] = Changes.model_validate(row["changes"], extra="ignore")
+        return [EpochRecord(**row) for row in found]
 
     async def close_unheld(self) -> frozenset[int]:
         """Close epochs that aren't active and that no unfinished run holds; return the open ones."""
@@ -198,18 +204,6 @@ class EpochRepository:
         ]
         async with reading(self._engine) as connection:
             return await pinned_definitions(connection, pins)
-
-
-def _records() -> Select[Any]:
-    held = select(func.count()).where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None)).scalar_subquery()
-    columns = (epochs.c[name] for name in EpochRecord.__slots__ if name != "runs")
-    query = select(*columns, held.label("runs")).where(epochs.c.tenant == SHARED)
-    return query.order_by(epochs.c.number.desc())
-
-
-def _record(row: RowMapping) -> EpochRecord:
-    fields: dict[str, Any] = {**dict[Any, Any](row), "changes": Changes.model_validate(row["changes"], extra="ignore")}
-    return EpochRecord(**fields)
 
 
 async def _active(connection: AsyncConnection) -> Epoch:

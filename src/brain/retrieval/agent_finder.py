@@ -11,7 +11,7 @@ from brain.registry.cards import AgentCard, Roster
 from brain.registry.manifest import specialist_name
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
 from brain.retrieval.search import AgentSearch, Ranking
-from brain.retrieval.text_features import sentences
+from brain.retrieval.text_similarity import sentences
 from starling.core.clock import Clock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import StarlingError

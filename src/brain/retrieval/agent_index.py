@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brain.retrieval.search import RankedAgent
-from brain.retrieval.sparse_index import FeatureCounts, Floats, SparseIndex
-from brain.retrieval.text_features import character_features, content_words, word_features
+from brain.retrieval.text_similarity import (
+    FeatureCounts,
+    Floats,
+    SparseIndex,
+    character_features,
+    content_words,
+    word_features,
+)
 from starling.core.embeddings import Vector
 
 _SPARSE_WEIGHT, _DENSE_WEIGHT = 0.5, 1.5
@@ -39,22 +45,11 @@ class Query:
         return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vectors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sparse:
-    """One kind of features, of cards and of tools."""
-
-    cards: SparseIndex
-    tools: SparseIndex
-
-
 class AgentIndex:
     """Ranks the agents of `texts`. `vectors` has the vector of each text that could be embedded."""
 
     def __init__(
-        self,
-        texts: Sequence[AgentTexts],
-        features: Mapping[str, Query],
-        vectors: Mapping[str, Vector],
+        self, texts: Sequence[AgentTexts], features: Mapping[str, Query], vectors: Mapping[str, Vector]
     ) -> None:
         self._names = [agent.name for agent in texts]
         self._row = {name: row for row, name in enumerate(self._names)}
@@ -63,13 +58,8 @@ class AgentIndex:
         self._owners = np.repeat(np.arange(len(texts)), counts)
         cards = [agent.card for agent in texts]
         tools = [text for agent in texts for text in agent.tools.values()]
-        self._words = _Sparse(
-            SparseIndex([features[text].words for text in cards]), SparseIndex([features[text].words for text in tools])
-        )
-        self._characters = _Sparse(
-            SparseIndex([features[text].characters for text in cards]),
-            SparseIndex([features[text].characters for text in tools]),
-        )
+        self._words = [SparseIndex([features[text].words for text in of]) for of in (cards, tools)]
+        self._characters = [SparseIndex([features[text].characters for text in of]) for of in (cards, tools)]
         complete = all(text in vectors for text in (*cards, *tools))
         self._card_vectors = _matrix([vectors[text] for text in cards]) if complete else None
         self._tool_vectors = _matrix([vectors[text] for text in tools]) if complete else None
@@ -112,12 +102,10 @@ class AgentIndex:
 
     def _similarities(self, query: Query) -> list[tuple[str, float, Floats, Floats]]:
         """Return name, weight, and the similarities of cards and of tools, for each kind of features."""
+        sparse = (("words", self._words, query.words), ("characters", self._characters, query.characters))
         found = [
-            (name, _SPARSE_WEIGHT, sparse.cards.similarities(counts), sparse.tools.similarities(counts))
-            for name, sparse, counts in (
-                ("words", self._words, query.words),
-                ("characters", self._characters, query.characters),
-            )
+            (name, _SPARSE_WEIGHT, cards.similarities(counts), tools.similarities(counts))
+            for name, (cards, tools), counts in sparse
         ]
         if query.vectors and self._card_vectors is not None and self._tool_vectors is not None:
             cards, tools = (_best_products(of, query.vectors) for of in (self._card_vectors, self._tool_vectors))
@@ -135,11 +123,8 @@ class AgentIndex:
 
 
 def _matrix(vectors: Sequence[Vector]) -> Floats:
-    return (
-        np.stack([np.asarray(vector, dtype=np.float32) for vector in vectors])
-        if vectors
-        else np.zeros((0, 1), np.float32)
-    )
+    rows = [np.asarray(vector, dtype=np.float32) for vector in vectors]
+    return np.stack(rows) if rows else np.zeros((0, 1), np.float32)
 
 
 def _best_products(matrix: Floats, vectors: Sequence[Vector]) -> Floats:

@@ -16,7 +16,7 @@ from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
-from brain.skills.run_skills import RunSkills
+from brain.skills.memory import RunSkills
 from brain.state import ConversationMessage
 from starling.core.runs import Run
 from starling.core.tools import Trial

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, cast
 
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from brain.skills.skill import SLOT, SkillCall
 from starling.core.json import Json, JsonObject, canonical
 

@@ -4,15 +4,14 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from brain.registry.cards import AgentCard
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized, hiding_secrets, is_too_long
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
-from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse
-from brain.skills.run_skills import Lesson
-from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, RecalledSkill, SkillExample
+from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
+from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, PromptSkill, SkillExample
 from starling.core.clock import Clock
 from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
@@ -20,6 +19,7 @@ from starling.core.ids import new_id
 from starling.core.json import canonical
 from starling.core.text_screening import suspicion
 from starling.core.tracing import SpanKind, Tracer
+from starling.infra.postgres.runs.writer import Clause, ClauseSource
 
 _RECOUNT_SECONDS: Final = 60.0
 _KEPT: Final = 1_000  # skills, and tasks with their vectors, in memory
@@ -42,7 +42,7 @@ class FinishedTask:
     card: AgentCard
     request: str
     task: str
-    recalled: Sequence[RecalledSkill]
+    recalled: Sequence[PromptSkill]
     calls: Sequence[MadeCall]
     output: str = ""
     code: str = ""
@@ -50,7 +50,7 @@ class FinishedTask:
     seen: Sequence[str] = ()
     uncertain: bool = False
 
-    def followed(self, skill: RecalledSkill) -> bool:
+    def followed(self, skill: PromptSkill) -> bool:
         """Whether the calls of a skill were made in order."""
         return skill.was_followed([(call.tool, call.arguments) for call in self.calls])
 
@@ -59,7 +59,7 @@ class FinishedTask:
 class Recall:
     """The skills that a task recalled; `warning` says why vectors weren't used where they should have been."""
 
-    skills: Sequence[RecalledSkill] = ()
+    skills: Sequence[PromptSkill] = ()
     warning: str = ""
 
 
@@ -87,6 +87,41 @@ class Placement:
     resembles: str | None = None
 
 
+class SkillSink(Protocol):
+    """Writes clauses with the next flush of one run."""
+
+    def add(self, source: ClauseSource) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a finished task adds: uses of skills, and a new skill if it teaches one."""
+
+    uses: Sequence[SkillUse] = ()
+    learned: NewSkill | None = None
+
+
+@dataclass(slots=True)
+class RunSkills:
+    """Collects lessons until the next flush: tasks that end together are in one statement."""
+
+    sink: SkillSink
+    _lessons: list[Lesson] = field(default_factory=list[Lesson])
+
+    def add(self, lesson: Lesson) -> None:
+        """Write a lesson with what was recorded right before."""
+        if not lesson.uses and lesson.learned is None:
+            return
+        if not self._lessons:
+            self.sink.add(self._clause)
+        self._lessons.append(lesson)
+
+    def _clause(self) -> Clause:
+        lessons, self._lessons = self._lessons, []
+        learned = [lesson.learned for lesson in lessons if lesson.learned]
+        return storing(learned, [use for lesson in lessons for use in lesson.uses])
+
+
 @dataclass(slots=True)
 class SkillMemory:
     """Recalls and learns skills of one tenant at a time. It never fails a task.
@@ -103,7 +138,7 @@ class SkillMemory:
     _retry_at: float = 0.0
     _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     _queries: dict[tuple[str, str], SkillQuery] = field(default_factory=dict[tuple[str, str], SkillQuery])
-    _read: dict[tuple[str, str], RecalledSkill] = field(default_factory=dict[tuple[str, str], RecalledSkill])
+    _read: dict[tuple[str, str], PromptSkill] = field(default_factory=dict[tuple[str, str], PromptSkill])
 
     async def recall(self, tenant: str, card: AgentCard, task: str) -> Recall:
         """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
@@ -189,7 +224,9 @@ class SkillMemory:
 
     async def lesson(self, done: FinishedTask) -> Lesson:
         """Return what a finished task's flush adds: the use of each skill that it had, and what it teaches."""
-        uses = [_use(done, skill) for skill in done.recalled]
+        # Nothing is counted after an outage, a limit or a person's refusal: they say nothing about a skill.
+        blamed, worked = not done.output and done.code in _BLAMED, bool(done.output)
+        uses = [SkillUse(one.id, success=worked and done.followed(one), failure=blamed) for one in done.recalled]
         try:
             return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:
@@ -198,7 +235,7 @@ class SkillMemory:
             _log.exception("a skill was not stored")
         return Lesson(uses)
 
-    async def _skills(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
+    async def _skills(self, tenant: str, ids: Sequence[str]) -> list[PromptSkill]:
         """Return skills in the order of `ids`, those that were read before from memory: they never change."""
         missing = [key for key in ids if (tenant, key) not in self._read]
         for skill in await self.repository.recalled(tenant, missing) if missing else ():
@@ -213,11 +250,8 @@ class SkillMemory:
             return None
         if not (skill := self._taught(done)):
             return None
-        if (
-            followed := next(
-                (known for known in done.recalled if known.shape == skill.shape and done.followed(known)), None
-            )
-        ) is None:
+        same = (known for known in done.recalled if known.shape == skill.shape and done.followed(known))
+        if (followed := next(same, None)) is None:
             return (await self.placed(done.tenant, skill)).new
         if skill.suspicion:
             return None
@@ -255,13 +289,6 @@ class SkillMemory:
         if size:
             self._sizes[tenant] = size, self.clock.monotonic() + _RECOUNT_SECONDS
         return size
-
-
-def _use(done: FinishedTask, skill: RecalledSkill) -> SkillUse:
-    """Return how a skill did. An outage, a limit or a person's refusal says nothing about it."""
-    if done.output:
-        return SkillUse(skill.id, success=done.followed(skill))
-    return SkillUse(skill.id, failure=done.code in _BLAMED)
 
 
 def _forget_oldest(kept: dict[Any, Any]) -> None:

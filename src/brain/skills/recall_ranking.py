@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from brain.retrieval.sparse_index import FeatureCounts, SparseIndex
-from brain.retrieval.text_features import plain_words
+from brain.retrieval.text_similarity import FeatureCounts, SparseIndex, plain_words
 from brain.skills.skill import SkillExample
 
 _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts

@@ -11,7 +11,7 @@ from pgvector import HalfVector
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample, call_from_json
+from brain.skills.skill import LearnedSkill, PromptSkill, SkillExample, call_from_json
 from starling.core.embeddings import Vector
 from starling.core.json import storable
 from starling.infra.postgres.engine import (
@@ -353,12 +353,12 @@ class SkillRepository:
         rare = [word for word, count in zip(words, rows_so_far, strict=True) if count <= _MATCHING_WORDS]
         return rare or (words[:1] if query.vector is None else [])
 
-    async def recalled(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
+    async def recalled(self, tenant: str, ids: Sequence[str]) -> list[PromptSkill]:
         """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
         with translated():
             rows = await fetch_by_index(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
         by_id = {
-            str(key): RecalledSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
+            str(key): PromptSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
             for key, template, calls, shape in rows
         }
         return [by_id[key] for key in ids if key in by_id]

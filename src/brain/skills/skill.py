@@ -76,7 +76,7 @@ class LearnedSkill:
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledSkill:
+class PromptSkill:
     """A skill that fits a task, as an agent's prompt has it; `known` if it has solved a task of the same text."""
 
     id: str
@@ -102,10 +102,10 @@ class RecalledSkill:
         return all(any(matches(call, tool, arguments) for tool, arguments in left) for call in self.calls)
 
 
-def recalled_from_json(stored: Mapping[str, Any]) -> RecalledSkill:
-    """Return a skill that `RecalledSkill.to_json` gave."""
+def recalled_from_json(stored: Mapping[str, Any]) -> PromptSkill:
+    """Return a skill that `PromptSkill.to_json` gave."""
     calls = tuple(map(call_from_json, stored["calls"]))
-    return RecalledSkill(stored["id"], stored["template"], calls, stored["shape"], stored.get("known", False))
+    return PromptSkill(stored["id"], stored["template"], calls, stored["shape"], stored.get("known", False))
 
 
 @dataclass(frozen=True, slots=True)

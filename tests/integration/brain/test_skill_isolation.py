@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brain.registry.cards import AgentCard
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from brain.skills.catalog.repository import SkillCatalog, SkillFilter
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import COMPARE_EACH, SkillQuery, SkillRepository

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pgvector import HalfVector
 
-from brain.retrieval.text_features import content_words
+from brain.retrieval.text_similarity import content_words
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillQuery, SkillRepository, nearest_statement
 from brain.skills.upkeep import SkillUpkeep

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from brain.state import TaskOutcome, TaskRecord, after, approved, failures, initial_state, merge_tasks, ready_tasks
+from brain.state import GraphTask, TaskOutcome, after, approved, failures, initial_state, merge_tasks, ready_tasks
 
 
-def task(task_id: str, status: Any = "pending", *needs: str) -> TaskRecord:
-    return TaskRecord(id=task_id, agent="able", task="do it", depends_on=list(needs), status=status)
+def task(task_id: str, status: Any = "pending", *needs: str) -> GraphTask:
+    return GraphTask(id=task_id, agent="able", task="do it", depends_on=list(needs), status=status)
 
 
 def outcome(task_id: str, status: Any, output: str = "") -> TaskOutcome:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from brain.registry.cards import AgentCard
 from brain.run.context import RunContext
-from brain.skills.skill import RecalledSkill
+from brain.skills.skill import PromptSkill
 from brain.state import ArtifactRecord, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
@@ -89,7 +89,7 @@ class TaskExecution:
     limit_reached: bool = False
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
     links: dict[str, str] = field(default_factory=dict[str, str])
-    skills: Sequence[RecalledSkill] = ()
+    skills: Sequence[PromptSkill] = ()
     result_uses: Sequence[FinishedCall] = ()
     attempts_begun_at: list[int] = field(default_factory=list[int])
     shown: list[str] | None = None

@@ -13,9 +13,8 @@ from brain.planning.plan_validation import with_refusals
 from brain.run.context import RunContext
 from brain.run.recorder import emit_text
 from brain.skills.generalization import MadeCall
-from brain.skills.memory import FinishedTask, SkillMemory
-from brain.skills.run_skills import Lesson
-from brain.skills.skill import RecalledSkill
+from brain.skills.memory import FinishedTask, Lesson, SkillMemory
+from brain.skills.skill import PromptSkill
 from brain.state import SkillRecord, TaskDispatch, TaskOutcome, ToolUse
 from starling.core.errors import (
     BudgetExhaustedError,
@@ -330,7 +329,7 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
     )
 
 
-def was_followed(execution: TaskExecution, done: FinishedTask, skill: RecalledSkill) -> bool:
+def was_followed(execution: TaskExecution, done: FinishedTask, skill: PromptSkill) -> bool:
     """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, also in vain."""
     if done.output:
         return done.followed(skill)

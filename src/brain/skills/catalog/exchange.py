@@ -98,6 +98,7 @@ class SkillDocument(BaseModel):
 
     def learned(self) -> LearnedSkill:
         """Return the skill, screened for texts that try to instruct."""
+        arguments = (text for call in self.calls for text in _strings(cast("Json", call.arguments)))
         return LearnedSkill(
             task=self.task,
             template=self.template,
@@ -107,7 +108,7 @@ class SkillDocument(BaseModel):
             agent_kind=self.agent_kind,
             agent=self.agent,
             source_path="",
-            suspicion=suspicion(self._texts()),
+            suspicion=suspicion((self.task, self.template, self.code, self.outcome, *self.examples, *arguments)),
         )
 
     def secret_place(self, redact: Callable[[str], str]) -> str:
@@ -115,11 +116,6 @@ class SkillDocument(BaseModel):
         fields = {**self.model_dump(mode="json"), "tools": None}
         found = (name for name, value in fields.items() for text in _strings(value) if redact(text) != text)
         return next(found, "")
-
-    def _texts(self) -> Iterator[str]:
-        yield from (self.task, self.template, self.code, self.outcome, *self.examples)
-        for call in self.calls:
-            yield from _strings(cast("Json", call.arguments))
 
 
 def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocument]:

@@ -6,11 +6,11 @@ from langgraph.graph import END
 from langgraph.types import Send
 
 from brain.execution.graph import QA, route
-from brain.state import GraphState, TaskOutcome, TaskRecord, after, initial_state
+from brain.state import GraphState, GraphTask, TaskOutcome, after, initial_state
 
 
-def record(task_id: str, *after: str) -> TaskRecord:
-    return TaskRecord(id=task_id, agent="bench", task=f"do {task_id}", depends_on=list(after), status="running")
+def record(task_id: str, *after: str) -> GraphTask:
+    return GraphTask(id=task_id, agent="bench", task=f"do {task_id}", depends_on=list(after), status="running")
 
 
 def outcome(task_id: str, status: Any) -> TaskOutcome:

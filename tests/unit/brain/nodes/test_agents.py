@@ -5,11 +5,11 @@ from langgraph.runtime import Runtime
 
 from brain.nodes.agents import AgentsNode
 from brain.run.context import RunContext
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.errors import SuspendedError
 from tests.support.in_memory_run import make_execution
 
-TASK = TaskRecord(id="t1", agent="bench", task="look", depends_on=[], status="running")
+TASK = GraphTask(id="t1", agent="bench", task="look", depends_on=[], status="running")
 SENT = TaskDispatch(
     input_request="Look.", path="t1", messages=[], task=TASK, whole_plan=True, needed=[], global_state={}
 )

@@ -6,7 +6,7 @@ import pytest
 from langgraph.runtime import Runtime
 
 from brain.nodes.qa import Qa
-from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
+from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, Update, after, initial_state
 from starling.core.errors import LLMTimeout
 from tests.support.in_memory_run import Execution, make_execution, make_run
 
@@ -14,7 +14,7 @@ from tests.support.in_memory_run import Execution, make_execution, make_run
 def answered(*outputs: str, tools: bool = True, **fields: Any) -> GraphState:
     """The state with an approved task for each output."""
     ids = [f"t{number}" for number in range(1, len(outputs) + 1)]
-    tasks = [TaskRecord(id=key, agent="bench", task=f"do {key}", depends_on=[], status="approved") for key in ids]
+    tasks = [GraphTask(id=key, agent="bench", task=f"do {key}", depends_on=[], status="approved") for key in ids]
     results = [outcome(key, output, tools=tools) for key, output in zip(ids, outputs, strict=True)]
     return after(initial_state("How is the disk?"), {"tasks": tasks, "results": results, **fields})
 
@@ -48,7 +48,7 @@ def failed(task_id: str, reason: str, code: str, **fields: Any) -> TaskOutcome:
 def tried(*outcomes: TaskOutcome, **fields: Any) -> GraphState:
     """The state whose tasks all failed."""
     ids = list(dict.fromkeys(item["task_id"] for item in outcomes))
-    tasks = [TaskRecord(id=key, agent="bench", task=f"do {key}", depends_on=[], status="failed") for key in ids]
+    tasks = [GraphTask(id=key, agent="bench", task=f"do {key}", depends_on=[], status="failed") for key in ids]
     return after(initial_state("How is the disk?"), {"tasks": tasks, "results": list(outcomes), **fields})
 
 

@@ -17,7 +17,7 @@ from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.run.context import RunContext
-from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
+from brain.state import GraphState, GraphTask, TaskOutcome, Update, after, initial_state
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
@@ -90,8 +90,8 @@ async def suspended(node: SupervisorNode, state: GraphState, execution: Executio
     return [key for item in reached["__interrupt__"] for key in item.value]
 
 
-def record(task_id: str, status: Any = "pending", *after: str) -> TaskRecord:
-    return TaskRecord(id=task_id, agent="bench", task=f"do {task_id}", depends_on=list(after), status=status)
+def record(task_id: str, status: Any = "pending", *after: str) -> GraphTask:
+    return GraphTask(id=task_id, agent="bench", task=f"do {task_id}", depends_on=list(after), status=status)
 
 
 def outcome(task_id: str, status: Any = "approved", **fields: Any) -> TaskOutcome:
@@ -101,7 +101,7 @@ def outcome(task_id: str, status: Any = "approved", **fields: Any) -> TaskOutcom
     )
 
 
-def planned(*tasks: TaskRecord, results: list[TaskOutcome] | None = None, **routing: Any) -> GraphState:
+def planned(*tasks: GraphTask, results: list[TaskOutcome] | None = None, **routing: Any) -> GraphState:
     """The state after one decision that planned these tasks."""
     begun = initial_state("How is the disk?")
     update = {"tasks": list(tasks), "results": results or [], "plan": ["look"]}

@@ -17,7 +17,7 @@ from brain.planning.plan_validation import (
     degraded_parts,
 )
 from brain.registry.cards import AgentCard, Roster
-from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, after, initial_state
+from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, after, initial_state
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 
@@ -51,8 +51,8 @@ def decision(*assignments: Assignment, **fields: Any) -> Decision:
     return Decision.model_validate({**rest, **flags, "selected_agents": assignments, **fields})
 
 
-def record(task_id: str, status: Any = "pending", *after: str) -> TaskRecord:
-    return TaskRecord(id=task_id, agent="able", task=f"do {task_id}", depends_on=list(after), status=status)
+def record(task_id: str, status: Any = "pending", *after: str) -> GraphTask:
+    return GraphTask(id=task_id, agent="able", task=f"do {task_id}", depends_on=list(after), status=status)
 
 
 def outcome(task_id: str, status: Any) -> TaskOutcome:
@@ -61,11 +61,11 @@ def outcome(task_id: str, status: Any) -> TaskOutcome:
     )
 
 
-def state(*tasks: TaskRecord, results: list[TaskOutcome] | None = None, **more: Any) -> GraphState:
+def state(*tasks: GraphTask, results: list[TaskOutcome] | None = None, **more: Any) -> GraphState:
     return after(initial_state("Hi."), {"tasks": list(tasks), "results": results or [], **more})
 
 
-def ids(tasks: list[TaskRecord]) -> list[str]:
+def ids(tasks: list[GraphTask]) -> list[str]:
     return [task["id"] for task in tasks]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
 from brain.retrieval.search import RankedAgent
-from brain.retrieval.text_features import sentences
+from brain.retrieval.text_similarity import sentences
 from starling.core.embeddings import Vector
 
 AGENTS = (

@@ -5,7 +5,7 @@ from operator import mul
 
 import pytest
 
-from brain.retrieval.text_features import plain_words
+from brain.retrieval.text_similarity import plain_words
 from brain.skills import recall_ranking
 from brain.skills.recall_ranking import fitting, ranked
 from brain.skills.skill import SkillExample

@@ -8,7 +8,7 @@ from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
@@ -52,7 +52,7 @@ async def run(begun: Execution, *, crewai: bool) -> TaskOutcome:
         history_messages=5,
         crewai_runtime=TextRuntime() if crewai else None,  # another one than an agent with tools has otherwise
     )
-    task = TaskRecord(id="t1", agent="bench", task="look at the disk", depends_on=[], status="running")
+    task = GraphTask(id="t1", agent="bench", task="look at the disk", depends_on=[], status="running")
     dispatch = TaskDispatch(
         input_request="How is the disk?",
         path="t1",

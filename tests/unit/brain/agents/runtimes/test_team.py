@@ -19,7 +19,7 @@ from brain.registry.cards import AgentCard, Roster
 from brain.registry.team_cards import team_card
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
@@ -93,7 +93,7 @@ def dispatch(agent: str = "machines", *, needed: list[TaskOutcome] | None = None
         input_request="How are the machines?",
         path="t3",
         messages=[],
-        task=TaskRecord(id="t3", agent=agent, task="look at the disk", depends_on=[], status="running"),
+        task=GraphTask(id="t3", agent=agent, task="look at the disk", depends_on=[], status="running"),
         whole_plan=False,
         needed=needed or [],
         global_state={},

@@ -21,9 +21,8 @@ from brain.planning.shortlist import Shortlister
 from brain.registry.cards import GENERALIST
 from brain.registry.team_cards import team_card
 from brain.retrieval.agent_finder import AgentFinder
-from brain.skills.memory import FinishedTask, Recall, SkillMemory
-from brain.skills.run_skills import Lesson
-from brain.state import TaskDispatch, TaskRecord
+from brain.skills.memory import FinishedTask, Lesson, Recall, SkillMemory
+from brain.state import GraphTask, TaskDispatch
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
@@ -113,7 +112,7 @@ class Platform:
         self, begun: Execution, *fixtures: Fixture, star: StarSpec = TEAM, name: str = "case1"
     ) -> TrialRecord:
         """Try a team on a case, in the task `t4` of a run."""
-        task = TaskRecord(id="t4", agent="generalist", task="build a team", depends_on=[], status="running")
+        task = GraphTask(id="t4", agent="generalist", task="build a team", depends_on=[], status="running")
         dispatch = TaskDispatch(
             input_request="Build a team.",
             path="t4",

@@ -13,7 +13,7 @@ from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.durability.ledger import call_key
 from brain.registry.cards import AgentCard
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
@@ -47,7 +47,7 @@ async def run(begun: Execution, gateway: ScriptedGateway, *, calls_before: int =
         NOOP_TRACER,
         history_messages=5,
     )
-    task = TaskRecord(id="t1", agent="shop", task="order tea", depends_on=[], status="running")
+    task = GraphTask(id="t1", agent="shop", task="order tea", depends_on=[], status="running")
     return await pipeline.run(
         begun.context,
         TaskDispatch(

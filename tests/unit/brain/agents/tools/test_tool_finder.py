@@ -15,7 +15,7 @@ from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
@@ -75,7 +75,7 @@ async def run(
         NOOP_TRACER,
         history_messages=5,
     )
-    task = TaskRecord(id="t1", agent="house", task="switch lamp 7 on", depends_on=[], status="running")
+    task = GraphTask(id="t1", agent="house", task="switch lamp 7 on", depends_on=[], status="running")
     return await pipeline.run(
         begun.context,
         TaskDispatch(

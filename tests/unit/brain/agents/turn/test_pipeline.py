@@ -12,7 +12,7 @@ from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
-from brain.state import TaskDispatch, TaskOutcome, TaskRecord
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall, ReturnedReasoning
@@ -57,7 +57,7 @@ def dispatch(agent: str = "bench", *, whole_plan: bool = True, needed: list[Task
         input_request="How is the disk?",
         path="t1",
         messages=[],
-        task=TaskRecord(id="t1", agent=agent, task="look at the disk", depends_on=[], status="running"),
+        task=GraphTask(id="t1", agent=agent, task="look at the disk", depends_on=[], status="running"),
         whole_plan=whole_plan,
         needed=needed or [],
         global_state={},

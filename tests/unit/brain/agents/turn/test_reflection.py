@@ -8,7 +8,7 @@ from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExe
 from brain.agents.turn.reflection import Reviewer
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
-from brain.state import TaskDispatch, TaskRecord
+from brain.state import GraphTask, TaskDispatch
 from starling.core.agents import LLMAgentConfig
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
@@ -23,7 +23,7 @@ APPROVED = verdict_json("APPROVED", "Fine.")
 
 
 def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
-    task = TaskRecord(id="t1", agent=card.name, task="look", depends_on=[], status="running")
+    task = GraphTask(id="t1", agent=card.name, task="look", depends_on=[], status="running")
     sent = TaskDispatch(
         input_request="How is the disk?",
         path="t1",
