@@ -154,7 +154,13 @@ type RenderPolicy = Callable[[Sequence[ConversationMessage], int], Sequence[Conv
 
 def render(states: Iterable[BaseState]) -> tuple[ConversationMessage, ...]:
     """Return the messages, each message cut at 2,000 characters; states of other kinds are left out."""
-    return tuple(message for state in states if (message := _message(state)))
+    messages: list[ConversationMessage] = []
+    for state in states:
+        if isinstance(state, (UserMessageState, UserResponseState)):
+            messages.append({"role": "user", "content": state.text[:_CHARS]})
+        elif isinstance(state, AssistantMessageState):
+            messages.append({"role": "assistant", "content": state.content[:_CHARS]})
+    return tuple(messages)
 
 
 def history_lines(messages: Iterable[ConversationMessage]) -> Xml:
@@ -184,13 +190,3 @@ POLICIES: Final[Mapping[str, RenderPolicy]] = {"last_messages": last_messages, "
 
 def _cut(message: ConversationMessage, chars: int) -> ConversationMessage:
     return {"role": message["role"], "content": message["content"][:chars]}
-
-
-def _message(state: BaseState) -> ConversationMessage | None:
-    match state:
-        case UserMessageState() | UserResponseState():
-            return {"role": "user", "content": state.text[:_CHARS]}
-        case AssistantMessageState():
-            return {"role": "assistant", "content": state.content[:_CHARS]}
-        case _:
-            return None

@@ -1,6 +1,6 @@
 """Requests to people, approvals of tool calls among them: each is asked once, and found by key by a later execution."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -149,23 +149,18 @@ def _event(item: StoredInterrupt, request: InterruptRequest) -> AnyEvent:
         "message": item.message,
         "responseSchema": item.response_schema,
         "expiresAt": item.expires_at,
-        "call": request.call,
     }
     match request.kind:
         case "approval":
-            return ApprovalRequired.model_validate(fields)
+            return ApprovalRequired.model_validate({**fields, "call": request.call})
         case "in_doubt":
-            return InDoubt.model_validate(fields)
+            return InDoubt.model_validate({**fields, "call": request.call})
         case "clarification":
-            return Clarification.model_validate(_without_call(fields))
+            return Clarification.model_validate(fields)
         case "budget":
-            return BudgetRequired.model_validate(_without_call(fields))
+            return BudgetRequired.model_validate(fields)
         case _:
             assert_never(request.kind)
-
-
-def _without_call(fields: Mapping[str, object]) -> Mapping[str, object]:
-    return {name: value for name, value in fields.items() if name != "call"}
 
 
 NOT_APPROVED: Final = "not_approved"

@@ -85,7 +85,11 @@ class RunTerminator:
         entries = () if blind else await self.reader.journal(key)
         reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
         calls = await LedgerReader(self.engine).calls(key)
-        meter, state = Meter(), _with_results(reached, entries)
+        running = {task["id"] for task in reached["tasks"] if task["status"] == "running"}  # their round had not ended
+        own = [entry for entry in entries if entry.kind == "result" and "/" not in entry.path]  # not those of teams
+        known = [cast("TaskOutcome", entry.data) for entry in own if entry.data.get("task_id") in running]
+        results = [*reached["results"], *(outcome for outcome in known if outcome not in reached["results"])]
+        meter, state = Meter(), cast("GraphState", {**reached, "results": results})
         count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
         left = await self.close(writer, why, status, failure.code if failure else status)
         state["reply"] = _reply(why, state, left, calls)
@@ -140,15 +144,6 @@ def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> No
             meter.model_calls += entry.data["failed_attempts"]
         elif entry.kind == "tool" and entry.data.get("code") != OVER_LIMIT:
             meter.tool_calls += 1
-
-
-def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphState:
-    """Add the outcomes of tasks whose round had not ended."""
-    running = {task["id"] for task in state["tasks"] if task["status"] == "running"}
-    own = [entry for entry in entries if entry.kind == "result" and "/" not in entry.path]  # not those of teams
-    known = [cast("TaskOutcome", entry.data) for entry in own]
-    added = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
-    return {**state, "results": [*state["results"], *added]}
 
 
 def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: Sequence[LedgerRow]) -> str:
