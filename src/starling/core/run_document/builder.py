@@ -192,7 +192,9 @@ class RunDocumentBuilder:
         if not attempts:
             attempts.append(TaskAttempt(1, seq, at))
         number = attempts[-1].number
-        call = Call(data["call_id"], data["name"], _fitting(data["args"], self._chars), seq, at)
+        text = canonical(data["args"])
+        args = data["args"] if len(text) <= self._chars else {"…": text[: self._chars]}  # else the text's beginning
+        call = Call(data["call_id"], data["name"], args, seq, at)
         self._calls[call.id], self._attempt_of[call.id] = call, number
         self._made_in[path, number].append(call.id)
 
@@ -377,12 +379,6 @@ def progress_text(report: _Data) -> str:
     """Return how far a call is, as its server said: `2 of 5: reading the index`."""
     of = "" if report["total"] is None else f" of {report['total']:g}"
     return ": ".join(filter(None, (f"{report['progress']:g}{of}", report["message"])))
-
-
-def _fitting(args: Mapping[str, Any], chars: int) -> Mapping[str, Any]:
-    """Return arguments, or the beginning of their text where it is long."""
-    text = canonical(args)
-    return args if len(text) <= chars else {"…": text[:chars]}
 
 
 def _refined(content: str) -> str:

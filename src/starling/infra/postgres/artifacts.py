@@ -76,15 +76,26 @@ class PostgresArtifacts(ArtifactStore):
         if size > quota.each:
             return NotStored(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
         hashed = artifact_id(text) if size <= _HASHED_AT_ONCE else await asyncio.to_thread(artifact_id, text)
-        values: dict[str, Any] = {**_values(origin, hashed, text, media_type), "bytes": size, "quota": quota.tenant}
+        values = {
+            "tenant": origin.tenant,
+            "run_id": origin.run_id,
+            "call_id": origin.call_id,
+            "name": origin.name,
+            "media_type": media_type,
+            "hash": hashed,
+            "characters": len(text),
+            "content": text,
+            "bytes": size,
+            "quota": quota.tenant,
+        }
         try:
-            kept = await self._retry(partial(self._put, values))
+            kept = await self._retry(partial(execute_autocommit, self._engine, _PUT, values))
         except DatabaseUnavailableError:
             return NotStored("Postgres couldn't be used")
         except (psycopg.Error, SQLAlchemyError):
             _log.exception("the result of call %s of run %s can't be stored", origin.call_id, origin.run_id)
             return NotStored("Postgres refused it")
-        return values["hash"] if kept else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
+        return hashed if kept and kept[0] else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
 
     async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
         found = await self._one(tenant, run_id, artifact, artifacts.c.content)
@@ -112,10 +123,6 @@ class PostgresArtifacts(ArtifactStore):
         if not found:
             raise NotFoundError("artifact", artifact, _LISTED)
         return found[0]
-
-    async def _put(self, values: dict[str, Any]) -> bool:
-        row = await execute_autocommit(self._engine, _PUT, values)
-        return bool(row and row[0])
 
     async def _rows(self, query: Select[*tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
         async with reading(self._autocommit) as connection:
@@ -154,16 +161,3 @@ def unreferenced(tenant: str | None, ignoring: ColumnElement[bool] | None = None
 
 def _is_referenced() -> ColumnElement[bool]:
     return and_(run_artifacts.c.tenant == artifacts.c.tenant, run_artifacts.c.hash == artifacts.c.hash)
-
-
-def _values(origin: ArtifactOrigin, hashed: str, text: str, media_type: MediaType) -> dict[str, Any]:
-    return {
-        "tenant": origin.tenant,
-        "run_id": origin.run_id,
-        "call_id": origin.call_id,
-        "name": origin.name,
-        "media_type": media_type,
-        "hash": hashed,
-        "characters": len(text),
-        "content": text,
-    }

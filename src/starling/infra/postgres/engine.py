@@ -103,7 +103,12 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
     )
     event.listen(engine.sync_engine, "checkout", _pre_ping)
     if limits.behind_pooler:
-        _limit_transactions(engine, limits)
+        statement = _SET_TRANSACTION_LIMITS.format(*limits.milliseconds)
+
+        def limit_transaction(connection: Connection) -> None:
+            connection.exec_driver_sql(statement)
+
+        event.listen(engine.sync_engine, "begin", limit_transaction)
     return engine
 
 
@@ -333,15 +338,6 @@ def beside_address(url: str, **arguments: str | int) -> dict[str, Any]:
     """Return those of psycopg's arguments, and of those for TCP keep-alive, that the address doesn't set itself."""
     query = _parse(url).query
     return {name: value for name, value in {**arguments, **KEEPALIVE}.items() if name not in query}
-
-
-def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
-    statement = _SET_TRANSACTION_LIMITS.format(*limits.milliseconds)
-
-    def limit(connection: Connection) -> None:
-        connection.exec_driver_sql(statement)
-
-    event.listen(engine.sync_engine, "begin", limit)
 
 
 def _pre_ping(connection: Any, _record: object, _proxy: object) -> None:

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from functools import partial
+from operator import methodcaller
 from random import uniform
 from time import monotonic
 from typing import Any, Final
@@ -15,7 +16,6 @@ from procrastinate.connector import Notify
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from procrastinate.jobs import Job
 from procrastinate.manager import JobManager
-from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from starling.infra.postgres.connections import BoundedConnection
@@ -166,7 +166,9 @@ class RunJobs:
                 install_signal_handlers=False,
             )
         except ProcrastinateException as error:
-            _end_if_cancelled(error)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
+                raise asyncio.CancelledError from error
             _log.warning("the queue could not be reached and is restarted: %s", first_line(error.__cause__ or error))
 
     def fetch_skipped(self) -> None:
@@ -291,21 +293,10 @@ async def _do_nothing(timestamp: int) -> None:
     del timestamp
 
 
-def _end_if_cancelled(error: Exception) -> None:
-    """Raise CancelledError again where a failure during shutdown has replaced it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
-
-
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
     arguments["check"] = check_alive  # the default check sends a query each time
-    arguments["configure"] = _without_transactions
+    arguments["configure"] = methodcaller("set_autocommit", True)
     return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
-
-
-async def _without_transactions(connection: AsyncConnection[Any]) -> None:
-    await connection.set_autocommit(True)
 
 
 _SECONDS_PER_PROCESS: Final = 0.002

@@ -121,7 +121,9 @@ def end_previous(data: Path) -> None:
         return
     previous = running_server(int(lines[0]), data)
     if previous is None:
-        _wait_ended(_processes_in(data))  # children of a killed server, which end by themselves
+        # Children of a killed server, which end by themselves; the working directory of all of them is `data`.
+        found = [each for each in psutil.process_iter(["cwd", "status"]) if each.info["cwd"] == str(data)]
+        _wait_ended([each for each in found if each.info["status"] != psutil.STATUS_ZOMBIE])
         (data / "postmaster.pid").unlink(missing_ok=True)
         return
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -136,12 +138,6 @@ def _wait_ended(processes: list[psutil.Process]) -> None:
             f"An earlier embedded Postgres, process {alive[0].pid}, doesn't stop.",
             f"Wait for it, or end it with `kill -QUIT {alive[0].pid}`, and start again.",
         )
-
-
-def _processes_in(data: Path) -> list[psutil.Process]:
-    """Return the processes whose working directory is `data`, as for all of a server's."""
-    found = psutil.process_iter(["cwd", "status"])
-    return [each for each in found if each.info["cwd"] == str(data) and each.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def running_server(pid: int, data: Path) -> psutil.Process | None:

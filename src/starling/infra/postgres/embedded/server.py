@@ -165,7 +165,9 @@ class EmbeddedPostgres:
         cluster = self._found
         port = self._port or postmaster.free_port()
         for _ in range(_PORT_ATTEMPTS):
-            _rotate_log(cluster.log)
+            if cluster.log.exists():  # only the previous log is kept
+                cluster.log.replace(cluster.log.with_name(f"{cluster.log.name}.previous"))
+            cluster.log.touch(mode=0o600)
             process = postmaster.spawn(binaries, cluster, port=port, sockets=self._sockets, durable=self._durable)
             self._process, self._port = process, port
             # Once: not at a second port, and not when the server is started again later.
@@ -183,7 +185,10 @@ class EmbeddedPostgres:
     def _make_database(self) -> None:
         """Make sure that there is the database, and that it can be used."""
         try:
-            if not _has_database(self.url):
+            error = _connection_error(self.url)
+            if error is not None and _NO_DATABASE not in str(error):
+                raise error
+            if error is not None:
                 url = self._url(self._sockets, "postgres")
                 with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
                     connection.execute(f"CREATE DATABASE {DATABASE}")
@@ -204,14 +209,12 @@ class EmbeddedPostgres:
         write_private(self._runtime_file, json.dumps(known))
 
 
-def _has_database(url: str) -> bool:
+def _connection_error(url: str) -> psycopg.OperationalError | None:
     try:
         psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
     except psycopg.OperationalError as error:
-        if _NO_DATABASE in str(error):
-            return False
-        raise
-    return True
+        return error
+    return None
 
 
 def attach(data_dir: Path) -> str | None:
@@ -220,7 +223,7 @@ def attach(data_dir: Path) -> str | None:
         known = json.loads((control_folder(data_dir) / _RUNTIME).read_text())
     except (FileNotFoundError, PermissionError):
         return None
-    return known["url"] if _is_running(known) and _answers(known["url"]) else None
+    return known["url"] if _is_running(known) and _connection_error(known["url"]) is None else None
 
 
 def _is_running(known: Mapping[str, float]) -> bool:
@@ -228,21 +231,6 @@ def _is_running(known: Mapping[str, float]) -> bool:
         return psutil.Process(int(known["pid"])).create_time() == known["created"]
     except psutil.NoSuchProcess:
         return False
-
-
-def _answers(url: str) -> bool:
-    try:
-        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def _rotate_log(log: Path) -> None:
-    """Start a new log and keep only the previous one."""
-    if log.exists():
-        log.replace(log.with_name(f"{log.name}.previous"))
-    log.touch(mode=0o600)
 
 
 def _last_line(log: Path) -> str:

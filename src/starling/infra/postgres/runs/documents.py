@@ -166,7 +166,9 @@ class _Reading:
             number = 0
             async for step_id, kind, metadata in self._rows(_STEPS, most.steps):
                 number += 1
-                yield StepRow(number, kind, metadata), _moment(step_id)
+                # The time in the id: the row itself is written later, together with others.
+                at = datetime.fromtimestamp((UUID(step_id).int >> 80) / 1000, UTC)
+                yield StepRow(number, kind, metadata), at
         if "prompts" in parts:
             async for path, position, content, malformed in self._rows(_ANSWERS, most.answers):
                 yield AnswerRow(path, position, mask_keys(content), frozenset(malformed or ())), None
@@ -220,8 +222,3 @@ def _masked(row: RunRow) -> RunRow:
     """Return the row with `***` where something looks like a key. Events and steps are stored masked."""
     result: Any = mask_keys_in(row.result) if row.result else None
     return replace(row, input=mask_keys(row.input), result=result)
-
-
-def _moment(step_id: str) -> datetime:
-    """Return the time in the id of a step: the row itself is written later, together with others."""
-    return datetime.fromtimestamp((UUID(step_id).int >> 80) / 1000, UTC)

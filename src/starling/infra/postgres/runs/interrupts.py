@@ -285,8 +285,10 @@ class InterruptRepository(InterruptReader):
                 return None
             key = RunKey(principal.tenant, active[0])
             # The key is locked before the run, as in acceptance.
-            if idempotency and await _is_key_taken(connection, idempotency, key):
-                return None
+            if idempotency:
+                kept = await reserve(connection, key.tenant, idempotency, key.id)
+                if kept != idempotency.record_for(key.id):
+                    return None
             if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, audit_id):
                 return key, seq
             await connection.rollback()  # frees the idempotency key
@@ -387,8 +389,3 @@ def public_interrupt(item: StoredInterrupt) -> RunInterrupt:
 def is_of_build(path: str) -> bool:
     """Return whether the clarification of a path is asked by a build of a team."""
     return path.endswith(f".{QUESTION}")
-
-
-async def _is_key_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:
-    """Store an idempotency key for a run; return whether it belongs to another run or request."""
-    return await reserve(connection, key.tenant, idempotency, key.id) != idempotency.record_for(key.id)

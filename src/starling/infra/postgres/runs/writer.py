@@ -110,14 +110,7 @@ class JournalEntry:
 
     def row(self) -> dict[str, Any]:
         """Return the entry as JSON."""
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "position": self.position,
-            "index": self.index,
-            "request_hash": self.request_hash,
-            "data": self.data,
-        }
+        return {name: getattr(self, name) for name in self.__match_args__}
 
 
 @dataclass(slots=True)
@@ -249,9 +242,8 @@ class RunWriter:
         document = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
         self._pending.dropped_at_end.clear()
-        self._pending.sources += [
-            partial(_same, clause) for clause in (*also, Clause(_OUTBOX_EVENT, run_event_values()))
-        ]
+        clauses = (*also, Clause(_OUTBOX_EVENT, run_event_values()))
+        self._pending.sources += [lambda clause=clause: clause for clause in clauses]
         self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
         self._pending.writes = [admit_next]
         await self.flush()
@@ -351,10 +343,6 @@ def _json(value: object) -> Jsonb:
 
 def _is_written(row: tuple[Any, ...] | None) -> bool:
     return row is not None and bool(row[0])
-
-
-def _same(clause: Clause) -> Clause:
-    return clause
 
 
 @lru_cache(64)
