@@ -22,7 +22,7 @@ from starling.core.tool_calls import (
     next_state,
     refuses_repeat,
 )
-from starling.core.tools import CallRecord, Find, Finding, ToolCall, ToolOutcome
+from starling.core.tools import CallFinding, CallRecord, Find, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause, ClauseSource
 
@@ -227,7 +227,7 @@ class Ledger(CallRecord):
         state = next_state(row.state, outcome.observation, row.effect)
         return self._write(replace(row, state=state, outcome=outcome.to_json()))
 
-    async def _finding(self, call: ToolCall, row: LedgerRow, find: Find) -> Finding | None:
+    async def _finding(self, call: ToolCall, row: LedgerRow, find: Find) -> CallFinding | None:
         """Return the finding of a tool about an uncertain call, or of a person where the run has to wait for one.
 
         Raises SuspendedError until a person has answered. A tool is asked once for each time that the call left.
@@ -239,7 +239,7 @@ class Ledger(CallRecord):
             return found
         return _from_person(self._interrupts.answer_to(request))
 
-    def _resolve(self, row: LedgerRow, finding: Finding | None) -> ToolOutcome:
+    def _resolve(self, row: LedgerRow, finding: CallFinding | None) -> ToolOutcome:
         """Settle an uncertain call by what was found out about it. Without a finding it stays as it is."""
         outcome = _stored(row)
         if finding is None:
@@ -307,16 +307,16 @@ class Ledger(CallRecord):
         return storing(rows.values(), self._writer.run.correlation_id)
 
 
-def _from_person(answer: InterruptOutcome) -> Finding:
+def _from_person(answer: InterruptOutcome) -> CallFinding:
     resolution = answer.payload.get("resolution") if answer.state == "resolved" else "give_up"
     match resolution:
         case "done":
             result = str(answer.payload.get("result", ""))
-            return Finding(Observation.FOUND_DONE, result, answer.by, by_person=True)
+            return CallFinding(Observation.FOUND_DONE, result, answer.by, by_person=True)
         case "not_done":
-            return Finding(Observation.FOUND_NOT_DONE, "", answer.by, by_person=True)
+            return CallFinding(Observation.FOUND_NOT_DONE, "", answer.by, by_person=True)
         case _:
-            return Finding(Observation.GIVEN_UP, "", answer.by or answer.state, by_person=True)
+            return CallFinding(Observation.GIVEN_UP, "", answer.by or answer.state, by_person=True)
 
 
 async def _no_tool() -> None:

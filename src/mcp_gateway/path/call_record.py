@@ -9,7 +9,7 @@ from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import CallRecord, Finding, ToolCall, ToolOutcome
+from starling.core.tools import CallFinding, CallRecord, ToolCall, ToolOutcome
 
 
 class _Answer(BaseModel):
@@ -29,7 +29,7 @@ class Reconciliation:
     directory: Directory
     path: Stage
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> Finding | None:
+    async def __call__(self, call: ToolCall, deadline: Deadline) -> CallFinding | None:
         """Return what that tool answers, None where there is none or its answer isn't clear."""
         server, name = self.directory.server(call.tool.server), self.directory.tool_options(call).reconcile
         tool = next((tool for tool in server.listing.tools if tool.name == name), None) if server and name else None
@@ -52,7 +52,7 @@ class Reconciliation:
         except ValidationError:
             return None
         observation = Observation.FOUND_DONE if answer.done else Observation.FOUND_NOT_DONE
-        return Finding(observation, answer.result, tool.full_name)
+        return CallFinding(observation, answer.result, tool.full_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _observation(stored: Mapping[str, Any]) -> Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CallFinding:
     """What a tool or a person found out about a call whose own answer was lost or can't be used.
 
     `by` is the full name of the tool, or who the person is; `result` that of a call that was done.
@@ -215,7 +215,7 @@ class Finding:
     by_person: bool = False
 
 
-type Find = Callable[[], Awaitable[Finding | None]]
+type Find = Callable[[], Awaitable[CallFinding | None]]
 """Asks the call's server whether the call was done; None if no tool of it can answer that."""
 
 

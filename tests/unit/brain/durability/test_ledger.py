@@ -6,7 +6,7 @@ import pytest
 
 from brain.durability.ledger import call_key
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import Finding, ToolCall, ToolDefinition
+from starling.core.tools import CallFinding, ToolCall, ToolDefinition
 from tests.support.in_memory_run import make_execution
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
@@ -39,8 +39,8 @@ async def test_call_that_was_found_not_done_counts_as_one_that_has_not_left() ->
     ledger = make_execution().context.ledger
     call = ledger.with_keys(CALL)
 
-    async def not_done() -> Finding:
-        return Finding(Observation.FOUND_NOT_DONE, "", "shop.find_order")
+    async def not_done() -> CallFinding:
+        return CallFinding(Observation.FOUND_NOT_DONE, "", "shop.find_order")
 
     ledger.intend([call])
     await ledger.leave(call)
