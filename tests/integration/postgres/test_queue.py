@@ -54,7 +54,9 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
 
 async def test_connections_of_the_queue_have_a_name_and_the_options_of_the_address(database_url: str) -> None:
     url = make_url(database_url).update_query_dict({"options": "-c track_activities=off"})
-    query = "SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'starling-queue'"
+    query = """
+        SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'starling-queue' AND state <> 'starting'
+    """
     states: list[Any] = []
     async with (
         open_queue(url.render_as_string(hide_password=False)) as queue,
