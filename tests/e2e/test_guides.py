@@ -10,7 +10,16 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.support.command_line import new_workspace
-from tests.support.documented_commands import NOT_RUN, PAGES, ROOT, blocks, is_shown, reason_not_to_run, unshown
+from tests.support.documented_commands import (
+    NOT_RUN,
+    PAGES,
+    REFERENCE,
+    ROOT,
+    blocks,
+    is_shown,
+    reason_not_to_run,
+    unshown,
+)
 from tests.support.guide_runner import GuideRunner
 from tests.support.model_server import ModelServer, offline_rules
 from tests.support.otlp_collector import Collector
@@ -90,7 +99,7 @@ def _received(path: str, collector: Collector) -> bool:
     return path in collector.paths and bool(collector.named("run.segment"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *REFERENCE])
 def test_commands_mentioned_on_a_page_are_run_by_a_page(page: str) -> None:
     assert unshown(page) == []
 

@@ -10,6 +10,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/guides/*.md")))
+REFERENCE: Final = tuple(f"docs/reference/{name}.md" for name in ("api", "servers", "teams"))
+"""Pages that are written by hand and have no commands to run."""
 
 NOT_RUN: Final = {
     "make test": "it runs the tests, and a test that runs it",

@@ -443,7 +443,7 @@ def test_spec_with_many_faults_has_the_first_fifty_findings() -> None:
 
 
 def test_guide_explains_every_rule() -> None:
-    guide = (Path(__file__).parents[3] / "docs/guides/teams.md").read_text("utf-8")
+    guide = (Path(__file__).parents[3] / "docs/reference/teams.md").read_text("utf-8")
     rows = [line for line in guide.splitlines() if line.startswith("| `")]
 
     names = {rule.__module__.rpartition(".")[2] for rule in DESIGN_RULES}

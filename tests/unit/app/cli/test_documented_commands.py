@@ -11,9 +11,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from starling.app.cli.root_command import app
-from tests.support.documented_commands import PAGES, ROOT, mentions
+from tests.support.documented_commands import PAGES, REFERENCE, ROOT, mentions
 
-WRITTEN = (*PAGES, "CHANGELOG.md", "CONTRIBUTING.md")
+WRITTEN = (*PAGES, *REFERENCE, "CHANGELOG.md", "CONTRIBUTING.md")
 ROOT_COMMAND: Any = get_command(app)
 
 
