@@ -91,13 +91,14 @@ class RunDocumentBuilder:
         }
 
     def take(self, row: Row, at: datetime) -> None:
-        """Add a row; `at` is the time of an event or a step. Events of unknown types are left out."""
+        """Add a row; `at` is the time of an event or a step. Unknown and repeated events are left out."""
         match row:
             case RunRow():
                 self._run = row
             case EventRow():
+                take = self._takes.get(row.type) if row.seq > self._last_seq else None
                 self._last_seq = max(self._last_seq, row.seq)
-                if take := self._takes.get(row.type):
+                if take:
                     take(row, at)
             case StepRow():
                 self._steps.append((row, at))
