@@ -175,6 +175,17 @@ class RunStream:
         return [event.data["code"] for event in self.events if event.type in ("warning", "error")]
 
 
+async def activate_team(services: Services, star: StarSpec) -> None:
+    """Make a team of a star, as its activation does."""
+    async with services.storage.engine.begin() as connection:
+        await connection.execute(
+            insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
+        )
+        await services.storage.epochs.activate(
+            connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """The parts of a platform, and methods that start and execute runs."""
@@ -186,14 +197,7 @@ class Platform:
     model: ModelServer
 
     async def activate(self, star: StarSpec) -> None:
-        """Make a team of a star, as its activation does."""
-        async with self.services.storage.engine.begin() as connection:
-            await connection.execute(
-                insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
-            )
-            await self.services.storage.epochs.activate(
-                connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
-            )
+        await activate_team(self.services, star)
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest(text, thread, config=RunConfig.model_validate(config))

@@ -31,6 +31,11 @@ LOOK = (use("look"),)
 LOOK_PLAN = decision(task("t1", DESK, "look it up"))
 
 
+def mark_of(name: str) -> str:
+    """Return what the request of a story ends with, and the tasks of teams in it."""
+    return f"[{crc32(name.encode()):08x}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """What a person does at the first event of type `at` that no earlier act answered.
@@ -78,16 +83,17 @@ class Story:
     ends: str = ""  # the run's status where it is neither `succeeded` without a cause nor `failed` with one
     made: Mapping[str, int] = field(default_factory=dict[str, int])
     cause: Cause | None = None
+    also: Sequence[Cause] = ()  # of further parts that failed for reasons of their own
 
     @property
     def ref(self) -> str:
         """What tells the story in calls of tools; it says nothing about what happens."""
-        return f"{crc32(self.name.encode()):08x}"
+        return mark_of(self.name)[1:-1]
 
     @property
     def mark(self) -> str:
         """What the request ends with, by which the model server finds the story."""
-        return f"[{self.ref}]"
+        return mark_of(self.name)
 
     @property
     def status(self) -> str:

@@ -21,10 +21,12 @@ from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.app.worker.worker import running_worker
+from starling.core.agents import Persona
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from starling.core.settings.schema import Limits, ProviderSettings, Settings
+from starling.core.teams.stars import Member, StarSpec
 from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
 from tests.integration.run_stories.scripted_servers import ScriptedServers, Step, says
@@ -32,7 +34,7 @@ from tests.integration.run_stories.story import Act, Story
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer, Body, no_rule
 from tests.support.model_server import ModelServer
-from tests.support.platform import ScriptedModel
+from tests.support.platform import ScriptedModel, activate_team
 from tests.support.sse import Event, read_events
 from tests.support.worker_runtime import WorkerRuntime, open_worker_runtime
 
@@ -47,7 +49,8 @@ _TOOLS: Final[Mapping[str, Sequence[str]]] = {
     "bank": ("pay",),
     "broker": ("order",),
     "lab": ("look",),
-    **dict.fromkeys(("flaky", "wobbly", "slow", "queue"), ("fetch",)),
+    "annex": ("look",),
+    **dict.fromkeys(("flaky", "wobbly", "slow", "queue", "archive", "press", "toll", "tide", "kiosk"), ("fetch",)),
 }
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {  # of servers that don't just read
     "desk": {**_READ, "tools": {"rate": {"cache_ttl": 300}}},
@@ -56,8 +59,13 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {  # of servers that don't ju
     "bank": {**_UNSAFE, "timeout": 1.5},
     "broker": {**_UNSAFE, "timeout": 1.5},
     "slow": {**_READ, "timeout": 1.5},
+    "tide": {**_READ, "timeout": 1.5},
 }
 _SWITCHED_OFF: Final = "lab"
+_PERSONA: Final = Persona(role="finder", goal="look things up")
+_FINDER: Final = Member(name="finder", persona=_PERSONA, server="desk", tools=("desk.look",), runtime="native")
+_CREW: Final = StarSpec(name="crew", purpose="Looks things up.", members=(_FINDER,))
+_HOUSE: Final = StarSpec(name="house", purpose="Leads.", members=(Member(name="crew", persona=_PERSONA, team=_CREW),))
 _EXPIRE = text("UPDATE interrupts SET expires_at = now() - interval '1 second' WHERE id = :id")
 
 
@@ -139,7 +147,8 @@ class Stage:
 
     async def _do(self, act: Act, story: Story, run_id: str, event: Event) -> None:
         if act.cancels:
-            while (story.ref, event.data["name"]) not in self.servers.calls:  # noqa: ASYNC110
+            name = event.data.get("name")  # only of a call
+            while name and (story.ref, name) not in self.servers.calls:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)  # the call was announced and is just being sent
             await self._call("POST", f"/v1/runs/{run_id}/cancel")
         elif act.expires:
@@ -191,12 +200,16 @@ async def open_stage(database_url: str, folder: Path) -> AsyncGenerator[Stage]:
             serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
             aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
         ):
+            await activate_team(services, _HOUSE)
             await _switch_off(client, runtime)
             yield Stage(client, services, servers, models)
 
 
 async def _switch_off(client: aiohttp.ClientSession, runtime: WorkerRuntime) -> None:
-    """Switch a server off; return once the gateway refuses its calls."""
+    """Switch an agent and a server off; return once the gateway refuses the server's calls."""
+    agent = {"kind": "agent", "name": "mcp_agent_annex", "reason": "It is being renovated."}
+    async with client.put("/v1/switches", json=agent) as response:
+        assert response.status == 200, await response.text()
     switch = {"kind": "server", "name": _SWITCHED_OFF, "reason": "Maintenance: everything works, no error."}
     async with client.put("/v1/switches", json=switch) as response:
         assert response.status == 200, await response.text()
