@@ -127,7 +127,7 @@ class Stage:
         accepted = await self._call("POST", "/v1/runs", body, headers=await self._key_of(story))
         run_id = accepted["run_id"]
         events = await self._watch(run_id, story)
-        record = await self._call("GET", f"/v1/runs/{run_id}")
+        record = await self._call("GET", f"/v1/runs/{run_id}?include=tasks")
         async with self.client.get(f"/v1/runs/{run_id}/explanation") as response:
             status, explanation = response.status, await response.json()
         made = {tool: count for (ref, tool), count in self.servers.calls.items() if ref == story.ref}

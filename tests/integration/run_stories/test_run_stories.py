@@ -3,12 +3,19 @@
 The stories say what a person who watched would call the cause. `CODES` maps those words to the codes of the product.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
+import orjson
 import pytest
 import pytest_asyncio
 
+from starling.core.json import JsonObject
+from starling.core.run_document.builder import RunDocumentBuilder
+from starling.core.run_document.document import RunDocument, load
+from starling.core.run_document.rows import EventRow
 from tests.integration.run_stories.answered_runs import ANSWERED
 from tests.integration.run_stories.further_runs import FURTHER
 from tests.integration.run_stories.incomplete_runs import INCOMPLETE
@@ -18,6 +25,7 @@ from tests.integration.run_stories.story_runner import Played, open_stage
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STORIES: Final = (*INCOMPLETE, *ANSWERED, *FURTHER)
+_TIMES: Final = ("at", "ended_at", "ms")
 CODES: Final[Mapping[str, str]] = {
     "approval expired": "expired_approval",
     "approval refused": "refused_approval",
@@ -82,6 +90,15 @@ async def test_explanation_names_the_true_cause_or_none(played: Mapping[str, Pla
     assert explanation["cause"] == (explanation["causes"][0] if named else None)
 
 
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+async def test_streamed_events_tell_what_the_stored_run_tells(played: Mapping[str, Played], story: Story) -> None:
+    run, builder = played[story.name], RunDocumentBuilder()
+    for event in run.events:
+        builder.take(EventRow(event.id, event.type, event.data), datetime.now(UTC))
+
+    assert told(builder.document()) == told(load(run.record))
+
+
 async def test_stories_use_known_categories_only() -> None:
     causes = [cause for story in STORIES for cause in causes_of(story)]
     tasks = {task_id for story in STORIES for task_id in (*story.agents, "t2")}
@@ -89,6 +106,14 @@ async def test_stories_use_known_categories_only() -> None:
 
     assert used - tasks <= CODES.keys()
     assert all({*item.categories, *item.tasks}.isdisjoint(item.never) for item in causes)
+
+
+def told(document: RunDocument) -> JsonObject:
+    """Return what a document has of events, without their times, which a stream lacks."""
+    known = json.loads(
+        orjson.dumps(document), object_hook=lambda one: {k: v for k, v in one.items() if k not in _TIMES}
+    )
+    return {name: known[name] for name in ("status", "plans", "tasks", "notices", "builds", "logs", "events")}
 
 
 def causes_of(story: Story) -> Sequence[Cause]:
