@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.sql import SQL, Composed, Identifier
 from sqlalchemy import Table
 
-from starling.infra.postgres import tables
+from starling.infra.postgres.tables.access import metadata
 
 _ROW_BYTES = 28  # of a row's header, and where its page says where it is
 _CONDITIONS: Mapping[str, SQL] = {
@@ -42,7 +42,7 @@ async def thread_sizes(url: str, thread: str) -> Mapping[str, Size]:
     """Return what each table holds of a thread, with all its runs."""
     async with await AsyncConnection.connect(url) as connection:
         found = {
-            name: await _size(connection, name, _names(tables.metadata.tables[name]), condition, {"thread": thread})
+            name: await _size(connection, name, _names(metadata.tables[name]), condition, {"thread": thread})
             for name, condition in _CONDITIONS.items()
         }
         ids = SQL("split_part(thread_id, '/', 1) IN (SELECT id::text FROM runs WHERE thread_id = %(thread)s)")

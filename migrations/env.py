@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from starling.infra.postgres.tables import metadata
+from starling.infra.postgres.tables.access import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

@@ -19,7 +19,7 @@ from starling.core.teams.proofs import ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, latest_of_team
 from starling.infra.postgres.engine import changing, reading
-from starling.infra.postgres.tables import workflows
+from starling.infra.postgres.tables.registry import workflows
 
 type TeamState = Literal["draft", "proven", "unproven", "active", "superseded", "archived"]
 

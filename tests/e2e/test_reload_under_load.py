@@ -22,7 +22,7 @@ from mcp_gateway.connections import connect
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.settings.schema import Limits
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 from tests.support.command_line import Service, new_workspace
 from tests.support.gateway_harness import call, named, wait_for
 from tests.support.model_script import Answer, Rule, Script, When

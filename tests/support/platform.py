@@ -30,7 +30,7 @@ from starling.core.settings.schema import Limits, ProviderSettings, Settings
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
-from starling.infra.postgres.tables import stars
+from starling.infra.postgres.tables.registry import stars
 from tests.support import model_documents
 from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When

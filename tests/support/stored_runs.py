@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.ids import new_id
 from starling.infra.postgres.engine import driver
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 from tests.support.run_factories import defer_nothing, new_run
 
 _EVENTS = """

@@ -19,7 +19,8 @@ from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.runs.listing import EpochRange
-from starling.infra.postgres.tables import agents, epochs, prompts, runs, stars
+from starling.infra.postgres.tables.registry import agents, epochs, prompts, stars
+from starling.infra.postgres.tables.run_records import runs
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY, pinned_definitions
 
 CHANNEL: Final = "starling_registry"

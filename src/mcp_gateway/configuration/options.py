@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, cast
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -16,6 +14,7 @@ from pydantic import (
 )
 
 from mcp_gateway.schemas.validation import schema_fault
+from starling.core.closed_model import ClosedModel
 from starling.core.tool_calls import ApprovalPolicy, Effect, ReviewPolicy
 
 _DAY: Final = 86_400.0
@@ -29,14 +28,12 @@ type PinPolicy = Literal["strict", "text", "follow"]
 """What may change of a tool without an approval: nothing, descriptions, or everything that doesn't instruct."""
 
 
-class ErrorCondition(BaseModel):
+class ErrorCondition(ClosedModel):
     """A condition under which a normal result of a tool is an error.
 
     Either the value at a JSON pointer of the structured content `equals` this value, or, without a pointer, the text of
     the result contains a text.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     pointer: str | None = None
     equals: Any = None
@@ -56,18 +53,14 @@ class ErrorCondition(BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
-class InvalidateCache(BaseModel):
+class InvalidateCache(ClosedModel):
     """A post-effect: forget the kept results of a `read` tool of the same server."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     invalidate: Annotated[str, Field(min_length=1)]
 
 
-class EmitEvent(BaseModel):
+class EmitEvent(ClosedModel):
     """A post-effect: put an event with this name into the run's stream."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     event: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 
@@ -89,15 +82,13 @@ PostEffect = Annotated[InvalidateCache | EmitEvent | Literal["relist"], BeforeVa
 """What follows a call that succeeded; `relist` lists the tools of the server again."""
 
 
-class ToolOptions(BaseModel):
+class ToolOptions(ClosedModel):
     """The admin's settings of one tool. `side_effect_free` is an alias for the effect `read`.
 
     `description`, `input_schema` and `output_schema` are what agents see instead of the server's own; a value has to
     fit both schemas. `timeout`, `cache_ttl` and `dedup_ttl` are seconds. `reconcile` names a tool of the same server
     that returns the outcome of a call whose answer was lost. `reflect` is the review policy of results of this tool.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     description: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
     input_schema: dict[str, Any] | None = None
@@ -171,14 +162,12 @@ class ToolOptions(BaseModel):
 NO_OPTIONS: Final = ToolOptions()
 
 
-class ServerOptions(BaseModel):
+class ServerOptions(ClosedModel):
     """The part under `x-starling`. `effect` applies to every tool that `tools` doesn't name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     description: str = ""
     effect: Effect = Effect.UNSAFE
-    tools: dict[str, ToolOptions] = {}
+    tools: dict[str, ToolOptions] = Field(default={})
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
     max_calls: Annotated[int, Field(ge=1)] | None = None  # at once, of one process; others wait

@@ -42,7 +42,7 @@ class ResultCache:
         self._most_chars = most_chars
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._chars = 0
-        self._version = 0
+        self.version = 0  # another number after each invalidation
 
     def get(self, key: _Key, seconds: float) -> ToolOutcome | None:
         """Return the result of a key that is at most so many seconds old, None where there is none."""
@@ -52,15 +52,10 @@ class ResultCache:
         self._kept.move_to_end(key)
         return found.outcome
 
-    @property
-    def version(self) -> int:
-        """A number that is another one after each invalidation."""
-        return self._version
-
     def put(self, key: _Key, outcome: ToolOutcome, version: int) -> None:
         """Keep a result, unless it is too large or something was invalidated since the cache had this version."""
         size = len(outcome.text) + len("" if outcome.data is None else canonical(outcome.data)) + len(key[4])
-        if version != self._version or size > min(_LARGEST_CHARS, self._most_chars):
+        if version != self.version or size > min(_LARGEST_CHARS, self._most_chars):
             return
         self._drop(key)
         self._kept[key] = _Kept(outcome, self._now(), size + _ENTRY_CHARS)
@@ -70,13 +65,13 @@ class ResultCache:
 
     def invalidate(self, tenant: str, tool: str) -> None:
         """Forget the results that a tool, given by its full name, had for a tenant."""
-        self._version += 1
+        self.version += 1
         for key in [key for key in self._kept if key[:2] == (tenant, tool)]:
             self._drop(key)
 
     def clear(self) -> None:
         """Forget everything: invalidations may have been missed."""
-        self._version += 1
+        self.version += 1
         self._chars = 0
         self._kept.clear()
 

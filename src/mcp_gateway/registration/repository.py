@@ -14,10 +14,10 @@ from mcp_gateway.registration.pins import Pin, Pins
 from starling.core.json import JsonObject, digest, storable_text
 from starling.core.principal import SHARED
 from starling.core.tools import ServerSource
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.runs.call_claims import CallClaims
 from starling.infra.postgres.server_breakers import BreakerRepository
-from starling.infra.postgres.tables import configs, servers, tool_pins, tools
+from starling.infra.postgres.tables.registry import configs, servers, tool_pins, tools
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
 type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool) -> the definition as listed
@@ -104,43 +104,37 @@ class ServerRepository:
 
     async def announce_invalidation(self, tenant: str, tool: str) -> None:
         """Tell every process to forget the kept results that a tool had for a tenant."""
-        with translated():
-            async with self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-                await connection.execute(_ANNOUNCE, {"channel": CACHE_CHANNEL, "notice": json.dumps([tenant, tool])})
+        async with reading(self._engine.execution_options(isolation_level="AUTOCOMMIT")) as connection:
+            await connection.execute(_ANNOUNCE, {"channel": CACHE_CHANNEL, "notice": json.dumps([tenant, tool])})
 
     async def servers(self) -> list[ServerRow]:
         """Return every server, by name."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await _servers(connection)
+        async with reading(self._engine) as connection:
+            return await _servers(connection)
 
     async def servers_and_tools(self) -> tuple[list[ServerRow], Definitions]:
         """Return every server, by name, and the current definitions of their tools."""
-        with translated():
-            async with self._engine.connect() as connection:
-                rows = await _servers(connection)
-                pins = [(row.name, name, pin) for row in rows for name, pin in row.tools.items()]
-                return rows, await pinned_definitions(connection, pins)
+        async with reading(self._engine) as connection:
+            rows = await _servers(connection)
+            pins = [(row.name, name, pin) for row in rows for name, pin in row.tools.items()]
+            return rows, await pinned_definitions(connection, pins)
 
     async def pins(self, names: Collection[str]) -> Mapping[str, Pins]:
         """Return all pins of these servers, by server, also of servers that were removed."""
-        with translated():
-            async with self._engine.connect() as connection:
-                found = await connection.execute(_PINS_OF, {"tenant": SHARED, "servers": list(names)})
-                return _by_server(found)
+        async with reading(self._engine) as connection:
+            found = await connection.execute(_PINS_OF, {"tenant": SHARED, "servers": list(names)})
+            return _by_server(found)
 
     async def definitions(self, pins: Iterable[tuple[str, str, str]]) -> Definitions:
         """Return definitions by server and tool; a pin is a server, the name of a tool and a hash."""
-        with translated():
-            async with self._engine.connect() as connection:
-                return await pinned_definitions(connection, pins)
+        async with reading(self._engine) as connection:
+            return await pinned_definitions(connection, pins)
 
     async def configs(self, hashes: Collection[str]) -> Mapping[str, JsonObject]:
         """Return configurations and settings of tools by hash, also of servers that were removed."""
         query = select(configs.c.hash, configs.c.config).where(configs.c.tenant == SHARED, configs.c.hash.in_(hashes))
-        with translated():
-            async with self._engine.connect() as connection:
-                return {row.hash: row.config for row in await connection.execute(query)}
+        async with reading(self._engine) as connection:
+            return {row.hash: row.config for row in await connection.execute(query)}
 
     async def change(
         self,
@@ -155,22 +149,21 @@ class ServerRepository:
         False, with nothing done, where the servers aren't those `known` any more. Definitions and configurations are
         never removed: epochs pin them. What was approved of removed servers is kept too, unless `forget` is set.
         """
-        with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(_ONE_AT_A_TIME)
-                if known is not None and await _servers(connection) != list(known):
-                    return False
-                await connection.execute(delete(servers).where(servers.c.tenant == SHARED, servers.c.name.in_(removed)))
-                if forget:
-                    await connection.execute(_delete_pins(removed))
-                for server in listed:
-                    await _save_tools(connection, server)
-                    await _save_server(connection, server.row)
-                    if server.pins is not None:
-                        await _save_pins(connection, server.row.name, server.pins)
-                if self._changed is not None:
-                    await self._changed(connection, await _servers(connection))
-                return True
+        async with changing(self._engine) as connection:
+            await connection.execute(_ONE_AT_A_TIME)
+            if known is not None and await _servers(connection) != list(known):
+                return False
+            await connection.execute(delete(servers).where(servers.c.tenant == SHARED, servers.c.name.in_(removed)))
+            if forget:
+                await connection.execute(_delete_pins(removed))
+            for server in listed:
+                await _save_tools(connection, server)
+                await _save_server(connection, server.row)
+                if server.pins is not None:
+                    await _save_pins(connection, server.row.name, server.pins)
+            if self._changed is not None:
+                await self._changed(connection, await _servers(connection))
+            return True
 
 
 def settings_hash(row: ServerRow) -> str:

@@ -5,7 +5,7 @@ It only reads. It is made with the SDK's own FastMCP, which starts in half the t
 
 import os
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import psutil
@@ -15,6 +15,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 _SAMPLE_SECONDS = 0.1
+_MEASURES = ["pid", "name", "username", "cpu_percent", "memory_info", "memory_percent"]
 _READ_ONLY = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
 
 server = FastMCP(
@@ -145,43 +146,32 @@ async def processes(
     sort_by: Annotated[Literal["cpu", "memory"], Field(description="what to rank them by")] = "cpu",
 ) -> Processes:
     """The processes that use most of the processor or the memory, the biggest first."""
-    running = list(psutil.process_iter())
-    for process in running:
-        _cpu_percent(process)  # a first reading, for the second to compare with
+    for process in psutil.process_iter():  # which returns the same objects again
+        _measured(process, ["cpu_percent"])  # a first reading, for the second to compare with
     await anyio.sleep(_SAMPLE_SECONDS)
-    found = [shown for process in running if (shown := _shown(process)) is not None]
+    measured = [_measured(process, _MEASURES) for process in psutil.process_iter()]
+    found = [
+        Process(
+            pid=known["pid"],
+            name=known["name"] or "",
+            user=known["username"],
+            cpu_percent=known["cpu_percent"] or 0.0,
+            memory_bytes=known["memory_info"].rss,
+            memory_percent=round(known["memory_percent"] or 0.0, 2),
+        )
+        for known in measured
+        if known.get("memory_info")
+    ]
     found.sort(key=lambda item: item.cpu_percent if sort_by == "cpu" else item.memory_bytes, reverse=True)
     return Processes(total=len(found), sorted_by=sort_by, processes=found[:limit])
 
 
-def _cpu_percent(process: psutil.Process) -> float:
+def _measured(process: psutil.Process, names: list[str]) -> dict[str, Any]:
+    """Return these measures of a process, None for one that the system refuses; nothing where it has ended."""
     try:
-        return process.cpu_percent()
-    except psutil.Error:
-        return 0.0
-
-
-def _shown(process: psutil.Process) -> Process | None:
-    """Return what is known about a process, None where it has ended."""
-    try:
-        with process.oneshot():
-            return Process(
-                pid=process.pid,
-                name=process.name(),
-                user=_user(process),
-                cpu_percent=_cpu_percent(process),
-                memory_bytes=process.memory_info().rss,
-                memory_percent=round(process.memory_percent(), 2),
-            )
-    except psutil.Error:
-        return None
-
-
-def _user(process: psutil.Process) -> str | None:
-    try:
-        return process.username()
-    except (psutil.Error, KeyError):
-        return None
+        return process.as_dict(names)
+    except psutil.NoSuchProcess:
+        return {}
 
 
 if __name__ == "__main__":

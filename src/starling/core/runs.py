@@ -5,8 +5,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from starling.core.closed_model import ClosedModel
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
@@ -32,10 +33,8 @@ class Channel(StrEnum):
 type FinalStatus = Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
 
 
-class RunLimits(BaseModel):
+class RunLimits(ClosedModel):
     """Tighter limits for one run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     run_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     tool_iterations: Annotated[int, Field(ge=1, le=50)] | None = None
@@ -44,10 +43,8 @@ class RunLimits(BaseModel):
     max_clarifications: Annotated[int, Field(ge=0)] | None = None  # 0: never ask the user
 
 
-class RunConfig(BaseModel):
+class RunConfig(ClosedModel):
     """The closed `config` of a request."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     mode: Mode = Mode.MODERATE
     channel: Channel = Channel.CHAT
@@ -86,29 +83,25 @@ class Run:
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 
-class Step(BaseModel):
+class Step(ClosedModel):
     """One entry of a run's record."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: Literal["llm_call", "tool_call", "plan", "summary", "warning"]
     description: str
     metadata: dict[str, Any]
 
 
-class RunResult(BaseModel):
+class RunResult(ClosedModel):
     """Result of a run: the response of `POST /process` without steps and ids.
 
     `code` says why a run did not succeed, None if it did.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     status: FinalStatus
     reply: str
-    plan: list[str] = []
-    citations: list[Citation] = []
-    assumptions: list[str] = []
-    degraded: list[Degradation] = []
+    plan: list[str] = Field(default=[])
+    citations: list[Citation] = Field(default=[])
+    assumptions: list[str] = Field(default=[])
+    degraded: list[Degradation] = Field(default=[])
     usage: Usage = Usage()
     code: str | None = None

@@ -23,7 +23,7 @@ from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import audit_events
+from starling.infra.postgres.tables.access import audit_events
 from tests.support import http_server
 from tests.support.gateway_harness import free_port
 from tests.support.platform import CALLER

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.runs.explanations import RunExplanations
 from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.documents import MostRows, RunDocumentRepository
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 from tests.support.stored_runs import blocked_for, events_of, stored_run
 
 _LOOP_SECONDS = 0.1  # for so long at most the event loop may be blocked

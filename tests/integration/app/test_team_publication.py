@@ -29,7 +29,9 @@ from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.keys import KeyRepository, NewKey
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import epochs, keys, runs, workflows
+from starling.infra.postgres.tables.access import keys
+from starling.infra.postgres.tables.registry import epochs, workflows
+from starling.infra.postgres.tables.run_records import runs
 
 OWNER = Principal("default", "018f0000-0000-7000-8000-0000000000a1", frozenset(Scope))
 LIMITED = replace(OWNER, key_id="018f0000-0000-7000-8000-0000000000a3", grant=Grant(tools=frozenset({"web.search"})))

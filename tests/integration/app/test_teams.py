@@ -30,7 +30,7 @@ from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.kill_switches import Target
-from starling.infra.postgres.tables import epochs, tools, workflows
+from starling.infra.postgres.tables.registry import epochs, tools, workflows
 
 ACTOR = Actor("default", "k1", "10.0.0.7")
 OWNER = Principal("default", "k1", frozenset(Scope))

@@ -20,7 +20,7 @@ from starling.core.principal import SHARED, Principal, Scope
 from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
-from starling.infra.postgres.tables import epochs, servers
+from starling.infra.postgres.tables.registry import epochs, servers
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, call, free_port, named, python, wait_for
 from tests.support.model_server import ModelServer

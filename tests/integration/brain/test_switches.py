@@ -14,7 +14,7 @@ from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import audit, audit_events
+from starling.infra.postgres.tables.access import audit, audit_events
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench, calls, decision, task, verdict

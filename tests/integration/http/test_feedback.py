@@ -9,7 +9,7 @@ from starling.app.access.keys import KeySpec
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor, latest
-from starling.infra.postgres.tables import feedback
+from starling.infra.postgres.tables.run_records import feedback
 from tests.integration.http.conftest import LiveApi
 from tests.support.sse import Event
 

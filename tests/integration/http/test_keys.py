@@ -34,7 +34,7 @@ from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
-from starling.infra.postgres.tables import keys
+from starling.infra.postgres.tables.access import keys
 from tests.support.local_access import TOKEN
 from tests.support.sse import read_events
 

@@ -15,7 +15,7 @@ from mcp_gateway.configuration.stdio_over_http import StdioRules
 from starling.app.access.keys import KeySpec
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor, latest
-from starling.infra.postgres.tables import servers
+from starling.infra.postgres.tables.registry import servers
 from tests.integration.http.conftest import SERVERS, LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -30,7 +30,7 @@ from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import metadata
+from starling.infra.postgres.tables.access import metadata
 from tests.integration.http.test_keys import ELSEWHERE
 from tests.support.local_access import TOKEN
 

@@ -12,7 +12,7 @@ from starling.core.clock import Deadline, SystemClock
 from starling.core.json import canonical
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall
-from starling.infra.postgres.tables import servers
+from starling.infra.postgres.tables.registry import servers
 from tests.support.gateway_harness import GatewayHarness, call, foreign, listed, module, named, wait_for
 
 

@@ -19,7 +19,7 @@ from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
-from starling.infra.postgres.tables import servers, tools
+from starling.infra.postgres.tables.registry import servers, tools
 from tests.support.gateway_harness import (
     SERVERS,
     GatewayHarness,

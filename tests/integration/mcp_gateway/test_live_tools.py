@@ -17,7 +17,7 @@ from mcp_gateway.registration import live_check
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
-from starling.infra.postgres.tables import tool_pins
+from starling.infra.postgres.tables.registry import tool_pins
 from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
 
 ACT: dict[str, Any] = {"name": "act", "description": "Does it.", "inputSchema": {"type": "object"}}

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.call_claims import CallClaims, CallPlace
-from starling.infra.postgres.tables import ledger
+from starling.infra.postgres.tables.run_records import ledger
 from tests.support.admission_harness import AdmissionHarness
 
 NOW, SOON, OLD = "now()", "now() - interval '5 s'", "now() - interval '90 s'"

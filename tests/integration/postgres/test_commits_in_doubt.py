@@ -23,7 +23,8 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRe
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
-from starling.infra.postgres.tables import audit, events, idempotency_keys, runs
+from starling.infra.postgres.tables.access import audit
+from starling.infra.postgres.tables.run_records import events, idempotency_keys, runs
 from tests.support.run_factories import claimed, defer_nothing, new_question, new_run, wait_for_answer
 from tests.support.tcp_proxy import Moment, ProxiedDatabase, proxied
 

@@ -18,7 +18,7 @@ from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import Engine, open_engine
-from starling.infra.postgres.tables import embeddings
+from starling.infra.postgres.tables.registry import embeddings
 
 
 @dataclass

@@ -29,7 +29,7 @@ from starling.infra.postgres.schema import (
     revisions,
     upgrade,
 )
-from starling.infra.postgres.tables import metadata
+from starling.infra.postgres.tables.access import metadata
 from tests.support.run_factories import wait_for_lock_waiter
 
 _FOREIGN = ("procrastinate_", "checkpoint", "alembic_version")

@@ -15,7 +15,8 @@ from starling.core.agents import Persona
 from starling.core.ids import trace_id_of
 from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import audit_events, ledger, runs
+from starling.infra.postgres.tables.access import audit_events
+from starling.infra.postgres.tables.run_records import ledger, runs
 from tests.integration.tracing.conftest import Open
 from tests.support.gateway_harness import free_port
 from tests.support.interrupted_runs import execute_run, wait_until_noted

@@ -15,7 +15,7 @@ from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_js
 from starling.core.errors import NotFoundError
 from starling.core.json import storable
 from starling.infra.postgres.engine import INDEXES_ONLY, changing, reading
-from starling.infra.postgres.tables import skills
+from starling.infra.postgres.tables.registry import skills
 
 _REMEDY: Final = "`GET /v1/skills` and `starling skill list` show the skills of your tenant."
 _PART: Final = skills.alias("part")

@@ -2,30 +2,27 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from starling.core.closed_model import ClosedModel
 from starling.core.events.run_events import Event
 
 
-class DesignedMember(BaseModel):
+class DesignedMember(ClosedModel):
     """A member of a team that was designed: of a `server`, of a `team`, or a writer without either."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     role: str
     server: str | None = None
     team: str | None = None
-    tools: list[str] = []
+    tools: list[str] = Field(default=[])
 
 
-class MissingPart(BaseModel):
+class MissingPart(ClosedModel):
     """A part of a goal that nothing serves, and what came nearest."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     part: str
-    nearest: list[str] = []
+    nearest: list[str] = Field(default=[])
 
 
 class Design(Event):
@@ -40,10 +37,8 @@ class Design(Event):
     missing: list[MissingPart] = Field(default=[])
 
 
-class CheckFinding(BaseModel):
+class CheckFinding(ClosedModel):
     """What a check found: where in the spec, by which rule, why, and what to do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     path: str
     rule: str
@@ -60,10 +55,8 @@ class Checks(Event):
     findings: list[CheckFinding]
 
 
-class MetCriterion(BaseModel):
+class MetCriterion(ClosedModel):
     """Whether a result fulfils a criterion, and why not."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     met: bool

@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from starling.core.closed_model import ClosedModel
 from starling.core.tool_calls import CallState
 
 
-class Event(BaseModel):
+class Event(ClosedModel):
     """What all events share. The number (`seq`) is the SSE id and not part of the data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RunStarted(Event):
@@ -26,10 +25,8 @@ class RunStarted(Event):
     correlation_id: str
 
 
-class PlannedTask(BaseModel):
+class PlannedTask(ClosedModel):
     """One task of the plan, as it stands."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     agent: str
@@ -49,10 +46,8 @@ class Plan(Event):
     path: str = ""
 
 
-class SelectedAgent(BaseModel):
+class SelectedAgent(ClosedModel):
     """An agent and the task it was given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     agent: str
     task_id: str
@@ -96,7 +91,7 @@ class TaskResult(Event):
     status: Literal["approved", "failed"]
     summary: str
     artifacts: list[str]
-    skills: list[SkillUsed] = []
+    skills: list[SkillUsed] = Field(default=[])
     code: str | None = Field(default=None, exclude_if=lambda code: code is None)
 
 
@@ -190,10 +185,8 @@ class Interrupt(Event):
     expiresAt: datetime  # noqa: N815
 
 
-class ExactCall(BaseModel):
+class ExactCall(ClosedModel):
     """A tool call as it would be made, or was."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     args: dict[str, Any]
@@ -231,7 +224,7 @@ class InDoubt(Interrupt):
 class Gap(Event):
     """Events that are no longer kept. A stream gives it the number of the last of them: reading goes on after it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
     type: Literal["gap"] = "gap"
     first: int = Field(alias="from")
@@ -257,10 +250,8 @@ class Failure(Event):
     task_id: str | None = None
 
 
-class Usage(BaseModel):
+class Usage(ClosedModel):
     """What a run used; `estimated` if the endpoint of a model reported no tokens, so that some are an estimate."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tokens: int = 0
     input_tokens: int = 0
@@ -270,10 +261,8 @@ class Usage(BaseModel):
     estimated: bool = Field(default=False, exclude_if=not_)
 
 
-class Citation(BaseModel):
+class Citation(ClosedModel):
     """Source of a part of the answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: int
     task_id: str
@@ -281,10 +270,8 @@ class Citation(BaseModel):
     tools: list[str]
 
 
-class Degradation(BaseModel):
+class Degradation(ClosedModel):
     """A part of the answer that is missing, and the reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     part: str
     reason: str
@@ -298,6 +285,6 @@ class Done(Event):
     status: Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
     reply: str
     code: str | None = None
-    citations: list[Citation] = []
-    assumptions: list[str] = []
-    degraded: list[Degradation] = []
+    citations: list[Citation] = Field(default=[])
+    assumptions: list[str] = Field(default=[])
+    degraded: list[Degradation] = Field(default=[])

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -18,6 +18,7 @@ from starling.core.run_document.document import (
     RecalledSkill,
     ReviewVerdict,
     RunDocument,
+    RunFacts,
     RunFailure,
     RunInterrupt,
     TaskAttempt,
@@ -124,22 +125,10 @@ class RunDocumentBuilder:
         steps = ReadSteps(self._attempts, self._attempt_of)
         steps.read(self._steps)
         tasks = [self._complete(task, steps) for task in self._in_order()]
+        facts = {one.name: getattr(run, one.name) for one in fields(RunFacts)}
+        facts |= {"status": self._status or run.status, "events": max(run.events, self._last_seq)}
         return RunDocument(
-            run_id=run.run_id,
-            thread_id=run.thread_id,
-            trace_id=run.trace_id,
-            correlation_id=run.correlation_id,
-            epoch=run.epoch,
-            status=self._status or run.status,
-            input=run.input,
-            config=run.config,
-            created_at=run.created_at,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
-            events=max(run.events, self._last_seq),
-            result=run.result,
-            why=run.why,
-            behind=run.behind,
+            **facts,
             interrupts=self._all_interrupts(),
             feedback=tuple(self._feedback),
             pruned=tuple(self._pruned(run, tasks)),
@@ -147,7 +136,6 @@ class RunDocumentBuilder:
             tasks=tuple(tasks),
             decisions=tuple(steps.decisions),
             left_out=tuple(steps.left_out),
-            claims=run.claims,
             notices=tuple(self._notices),
             builds=tuple(self._builds),
             logs=tuple(self._logs),

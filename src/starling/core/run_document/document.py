@@ -256,14 +256,11 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDocument:
-    """Everything that is known of a run.
+class RunFacts:
+    """What is known of a run without its events and steps.
 
     `events` is the number of the latest event. `result` is the RunResult as JSON, None until the run has ended.
-    `interrupts` has the open ones, and those that were answered as long as they are kept. `decisions` are the model
-    calls of supervisors and of final answers, `left_out` the tasks that were decided on and could not be planned.
-    `builds` are the events of teams that it designed, checked, proved and published, `logs` the first 200 events
-    `tool_log`. `claims` is how often a worker took the run. Parts that were not asked for are empty.
+    `claims` is how often a worker took the run.
     """
 
     run_id: str
@@ -275,12 +272,25 @@ class RunDocument:
     input: str
     config: JsonObject
     created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    events: int
-    result: Mapping[str, Any] | None
-    why: RunFailure | None
-    behind: RunAhead | None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    events: int = 0
+    result: Mapping[str, Any] | None = None
+    why: RunFailure | None = None
+    behind: RunAhead | None = None
+    claims: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunDocument(RunFacts):
+    """Everything that is known of a run.
+
+    `interrupts` has the open ones, and those that were answered as long as they are kept. `decisions` are the model
+    calls of supervisors and of final answers, `left_out` the tasks that were decided on and could not be planned.
+    `builds` are the events of teams that it designed, checked, proved and published, `logs` the first 200 events
+    `tool_log`. Parts that were not asked for are empty.
+    """
+
     interrupts: Sequence[RunInterrupt] = ()
     feedback: Sequence[Feedback] = ()
     pruned: Sequence[Pruned] = ()
@@ -288,7 +298,6 @@ class RunDocument:
     tasks: Sequence[TaskRecord] = ()
     decisions: Sequence[ModelCall] = ()
     left_out: Sequence[LeftOutTask] = ()
-    claims: int = 0
     notices: Sequence[Notice] = ()
     builds: Sequence[Mapping[str, Any]] = ()
     logs: Sequence[Mapping[str, Any]] = ()

@@ -6,36 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from starling.core.json import JsonObject
-from starling.core.run_document.document import LeftOutTask, ModelCall, RunAhead, RunFailure, TaskAttempt
-from starling.core.run_status import RunStatus
+from starling.core.run_document.document import LeftOutTask, ModelCall, RunFacts, TaskAttempt
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
-    """The row of a run.
+class RunRow(RunFacts):
+    """The row of a run. Events up to number `trimmed`, and all steps then, were pruned."""
 
-    `events` is the number of its last event; events up to number `trimmed`, and all steps then, were pruned.
-    `claims` is how often a worker took it.
-    """
-
-    run_id: str
-    thread_id: str
-    trace_id: str
-    correlation_id: str
-    epoch: int
-    status: RunStatus
-    input: str
-    config: JsonObject
-    created_at: datetime
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    events: int = 0
-    claims: int = 0
     trimmed: int = 0
-    result: Mapping[str, Any] | None = None
-    why: RunFailure | None = None
-    behind: RunAhead | None = None
 
 
 @dataclass(frozen=True, slots=True)

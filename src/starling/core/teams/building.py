@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from starling.core.agents import AgentName
+from starling.core.closed_model import ClosedModel
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
@@ -49,11 +50,7 @@ class Approval:
 type BuildKind = Literal["team", "version", "proof"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BuildCase(_Part):
+class BuildCase(ClosedModel):
     """A case of the caller's own that a team is tried on, with its criteria."""
 
     input: LongText = Field(description="The request that the team gets.")
@@ -63,7 +60,7 @@ class BuildCase(_Part):
     must_not_call: ToolNames = ()
 
 
-class BuildConstraints(_Part):
+class BuildConstraints(ClosedModel):
     """What a design has to keep to."""
 
     servers: Annotated[tuple[ServerName, ...], Field(max_length=200)] = Field(
@@ -73,7 +70,7 @@ class BuildConstraints(_Part):
     text: LongText | None = Field(default=None, description="Further demands, in words.")
 
 
-class BuildRequest(_Part):
+class BuildRequest(ClosedModel):
     """What a build is asked for.
 
     `team` designs a new team for `goal`; `version` changes the team `name`, starting from its `version` (None: the

@@ -3,19 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from starling.core.closed_model import ClosedModel
 from starling.core.tool_calls import AnswerSource
 
 type ProofState = Literal["proven", "unproven", "failed"]
 _LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TrialCall(_Part):
+class TrialCall(ClosedModel):
     """A tool call of a trial, by the path of its task."""
 
     tool: str
@@ -24,7 +19,7 @@ class TrialCall(_Part):
     source: AnswerSource
 
 
-class TrialVerdict(_Part):
+class TrialVerdict(ClosedModel):
     """The outcome of a member's task in a trial; `reason` says why it failed."""
 
     member: str
@@ -32,7 +27,7 @@ class TrialVerdict(_Part):
     reason: str = ""
 
 
-class TrialRecord(_Part):
+class TrialRecord(ClosedModel):
     """What a team did with the input of one case. `path` is where in the run; `tokens` of models, `seconds` of time.
 
     `failure` says why the team had no answer, empty where `reply` is one. `artifacts` are the names of those kept.
@@ -48,7 +43,7 @@ class TrialRecord(_Part):
     seconds: float = 0.0
 
 
-class CriterionReport(_Part):
+class CriterionReport(ClosedModel):
     """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria."""
 
     id: str
@@ -56,7 +51,7 @@ class CriterionReport(_Part):
     reason: str = ""
 
 
-class CaseReport(_Part):
+class CaseReport(ClosedModel):
     """A case with what its trial came to. `simulation_only`: no call was answered live, and at least one was."""
 
     id: str
@@ -71,7 +66,7 @@ class CaseReport(_Part):
         return sum(call.source == source for call in calls) / len(calls) if calls else 0.0
 
 
-class ProofReport(_Part):
+class ProofReport(ClosedModel):
     """A proof of one version: `score` is the share of criteria that are met, `threshold` what was demanded.
 
     `tools` has the hash of every tool's definition that the team could call. The proof holds for exactly these.

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from starling.core.agents import AgentName
+from starling.core.closed_model import ClosedModel
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
@@ -31,11 +32,7 @@ type ToolNames = Annotated[tuple[ToolName, ...], Field(max_length=200)]
 type StorableJson = Annotated[Json, AfterValidator(_stored)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TeamMember(_Part):
+class TeamMember(ClosedModel):
     """One agent of a team: of one server, of another team, or a writer without tools."""
 
     name: Annotated[str, StringConstraints(pattern=MEMBER_NAME)] = Field(description="Its name, unique in the team.")
@@ -61,7 +58,7 @@ class TeamMember(_Part):
     )
 
 
-class Criterion(_Part):
+class Criterion(ClosedModel):
     """What a good result fulfils."""
 
     id: Identifier
@@ -72,7 +69,7 @@ class Criterion(_Part):
     )
 
 
-class Fixture(_Part):
+class Fixture(ClosedModel):
     """The result that a tool gives in a trial."""
 
     tool: ToolName
@@ -82,7 +79,7 @@ class Fixture(_Part):
     result: StorableJson = Field(description="What the call returns.")
 
 
-class Example(_Part):
+class Example(ClosedModel):
     """A case that a team is tried on."""
 
     id: Identifier
@@ -95,7 +92,7 @@ class Example(_Part):
     must_not_call: ToolNames = ()
 
 
-class TeamLimits(_Part):
+class TeamLimits(ClosedModel):
     """What one call of the team may use, beside what its run has left."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -106,7 +103,7 @@ class TeamLimits(_Part):
     members: Annotated[int, Field(ge=1, le=12)] = Field(default=12, description="How many members it may have.")
 
 
-class TeamGrants(_Part):
+class TeamGrants(ClosedModel):
     """What the team asks for: every tool of `servers`, and single `tools`. Both empty: what its members name."""
 
     servers: Annotated[tuple[ServerName, ...], Field(max_length=200)] = ()
@@ -118,7 +115,7 @@ class TeamGrants(_Part):
         return Grant(frozenset(self.servers), frozenset(self.tools)) if self.servers or self.tools else None
 
 
-class TeamSpec(_Part):
+class TeamSpec(ClosedModel):
     """A team: a supervisor's instructions and the members that it gives tasks to. Nothing in it is evaluated."""
 
     version: Literal[1] = Field(default=1, description="Version of this format.")

@@ -24,7 +24,7 @@ from starling.core.artifacts import (
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.engine import Engine, execute_autocommit, reading
-from starling.infra.postgres.tables import artifacts, run_artifacts
+from starling.infra.postgres.tables.run_records import artifacts, run_artifacts
 
 type ContentKey = tuple[str, str]
 """A tenant and a content hash: the order in which contents are scanned."""

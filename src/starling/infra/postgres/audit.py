@@ -12,7 +12,7 @@ from starling.core.ids import new_id
 from starling.core.json import JsonObject
 from starling.core.principal import SHARED, Principal
 from starling.infra.postgres.engine import changing, driver, reading
-from starling.infra.postgres.tables import audit, audit_events
+from starling.infra.postgres.tables.access import audit, audit_events
 
 LOCAL: Final = "local"
 

@@ -13,7 +13,7 @@ from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection, changing, reading
 from starling.infra.postgres.kill_switches import NOTIFY_HALTS
-from starling.infra.postgres.tables import keys
+from starling.infra.postgres.tables.access import keys
 
 type KeyState = Literal["active", "expired", "revoked"]
 

@@ -13,7 +13,7 @@ from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection, changing, driver, fetch_autocommit, reading
-from starling.infra.postgres.tables import switches
+from starling.infra.postgres.tables.access import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
 

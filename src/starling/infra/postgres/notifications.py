@@ -45,20 +45,10 @@ class NotificationHub:
         self._subscriptions: defaultdict[str, set[_Subscription]] = defaultdict(set)
         self._listening: set[str] = set()
         self._wake = asyncio.Event()
-        self._has_peers = True  # until the first count
-        self._peers = 0
+        self.has_peers = True  # whether another process may be listening on the same database
+        self.peers = 0  # other processes that listened on the same database when they were last counted
         self._own_pid = 0  # of the server's process for our connection
         self._announced = False  # whether another process has begun to listen since the last count began
-
-    @property
-    def has_peers(self) -> bool:
-        """Whether another process may be listening on the same database."""
-        return self._has_peers
-
-    @property
-    def peers(self) -> int:
-        """How many other processes listened on the same database when they were last counted."""
-        return self._peers
 
     @contextmanager
     def subscribed(
@@ -99,7 +89,7 @@ class NotificationHub:
                     await self._listen(connection)
             except psycopg.Error as error:  # of any kind: a replica refuses LISTEN, a server may end the session
                 _log.warning("lost the connection that listens for notifications: %s", first_line(error))
-            self._has_peers = True
+            self.has_peers = True
             if not self._listening:
                 await asyncio.sleep(_RECONNECT_SECONDS)
             self._listening.clear()
@@ -122,8 +112,8 @@ class NotificationHub:
             if loop.time() >= count_at:
                 self._announced = False
                 row = await (await connection.execute(_COUNT_PEERS.encode())).fetchone()
-                self._peers = row[0] if row else 0
-                self._has_peers = self._peers > 0 or self._announced
+                self.peers = row[0] if row else 0
+                self.has_peers = self.peers > 0 or self._announced
                 count_at = loop.time() + _PEERS_SECONDS
             with self._reading(connection) as lost, contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(count_at):
@@ -158,7 +148,7 @@ class NotificationHub:
 
     def _receive(self, notice: Notify) -> None:
         if notice.channel == _PEERS and notice.pid != self._own_pid:
-            self._announced = self._has_peers = True
+            self._announced = self.has_peers = True
         for subscription in tuple(self._subscriptions.get(notice.channel, ())):
             subscription.on_notice(notice.payload)
 

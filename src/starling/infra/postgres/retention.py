@@ -31,10 +31,9 @@ from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
 from starling.infra.postgres.audit import DELIVERY_DAYS
 from starling.infra.postgres.engine import Engine, changing
-from starling.infra.postgres.tables import (
+from starling.infra.postgres.tables.access import audit, audit_events
+from starling.infra.postgres.tables.run_records import (
     artifacts,
-    audit,
-    audit_events,
     call_claims,
     events,
     feedback,

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from starling.core.embeddings import Vector
-from starling.infra.postgres.engine import ConnectionLimits, connected, translated
+from starling.infra.postgres.engine import ConnectionLimits, connected
 
 _MOST_DIMENSIONS: Final = 4_000  # that pgvector indexes
 _PREFIX: Final = "skills_large_"
@@ -65,10 +65,7 @@ def index_condition(model: str, dimensions: int) -> Composed:
 
 @dataclass(frozen=True, slots=True)
 class SkillVectors:
-    """The vectors of all tenants' skills, for the one process at a time that keeps them.
-
-    Methods raise DatabaseUnavailableError.
-    """
+    """The vectors of all tenants' skills, for the one process at a time that keeps them."""
 
     connection: AsyncConnection[Any]
 
@@ -85,8 +82,7 @@ class SkillVectors:
             "ids": [skill.id for skill in skills],
             "vectors": [HalfVector(list(vector)).to_text() for vector in vectors],
         }
-        with translated():
-            await self.connection.execute(_STORE, values)
+        await self.connection.execute(_STORE, values)
 
     async def leading_model(self) -> str | None:
         """Return the model of most vectors, None without any."""
@@ -108,12 +104,10 @@ class SkillVectors:
         missing = {name: statement for name, statement in missing.items() if statement and not present.get(name)}
         for name, statement in missing.items():
             await self._drop(name)
-            with translated():
-                await self.connection.execute(_MEMORY)
-                await self.connection.execute(statement)
+            await self.connection.execute(_MEMORY)
+            await self.connection.execute(statement)
         if missing:
-            with translated():
-                await self.connection.execute("ANALYZE skills")
+            await self.connection.execute("ANALYZE skills")
         return bool(missing)
 
     async def drop_other_indexes(self, model: str, dimensions: int) -> None:
@@ -128,19 +122,17 @@ class SkillVectors:
         return {str(name): bool(is_valid) for name, is_valid in await self._rows(_INDEXES, {"prefix": _PREFIX})}
 
     async def _drop(self, name: str) -> None:
-        with translated():
-            await self.connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(Identifier(name)))
+        await self.connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(Identifier(name)))
 
     async def _rows(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with translated():
-            return await (await self.connection.execute(query.encode(), values)).fetchall()
+        return await (await self.connection.execute(query.encode(), values)).fetchall()
 
 
 @asynccontextmanager
 async def open_skill_vectors(direct_url: str) -> AsyncGenerator[SkillVectors | None]:
     """Yield the vectors on a connection of their own, past any pooler; None while another process has them.
 
-    Raises DatabaseUnavailableError.
+    Raises DatabaseUnavailableError, also for errors of methods that leave the block.
     """
     async with connected(direct_url, _SESSION) as connection:
         row = await (await connection.execute(_LOCK)).fetchone()

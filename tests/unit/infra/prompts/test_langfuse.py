@@ -78,7 +78,8 @@ async def test_chat_of_a_system_and_a_user_message_is_one_text_and_any_other_is_
 async def test_unusable_answer_is_one_error_that_names_it(
     server: LangfuseServer, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str] | None, told: str
 ) -> None:
-    monkeypatch.setattr(langfuse, "_ALL_SECONDS", 0.3)
+    if answer is None:
+        monkeypatch.setattr(langfuse, "_ALL_SECONDS", 0.3)
     server.answer, server.silent = answer, answer is None
 
     with pytest.raises(PromptSourceUnavailableError, match=told):

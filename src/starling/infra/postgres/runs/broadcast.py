@@ -78,39 +78,34 @@ class Listener:
     def __init__(self, key: RunKey, after: int, *, behind: bool) -> None:
         self.key = key
         self.behind = behind
-        self._last = after
+        self.last = after  # the number of the last event that was received
         self._buffer: list[StoredEvent] = []
         self._bytes = 0  # of the buffered events that this process wrote
         self._changed = asyncio.Event()
 
-    @property
-    def last(self) -> int:
-        """The number of the last event that was received."""
-        return self._last
-
     def add(self, events: Iterable[StoredEvent]) -> None:
         """Buffer new events; skip known ones, and set `behind` for those after a gap."""
         for event in events:
-            if event.seq == self._last + 1 and self._has_room:
+            if event.seq == self.last + 1 and self._has_room:
                 self._buffer.append(event)
                 self._bytes += len(event.json)
-                self._last = event.seq
-            elif event.seq > self._last:
+                self.last = event.seq
+            elif event.seq > self.last:
                 self.behind = True
         self._changed.set()
 
     def add_page(self, page: Iterable[StoredEvent]) -> None:
         """Buffer a page read from the database; numbers missing there were pruned and become a `gap` event."""
         for event in page:
-            if event.seq > self._last + 1 and self._has_room:
-                gap = Gap.model_validate({"from": self._last + 1, "to": event.seq - 1})
+            if event.seq > self.last + 1 and self._has_room:
+                gap = Gap.model_validate({"from": self.last + 1, "to": event.seq - 1})
                 self._buffer.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
-                self._last = gap.last
+                self.last = gap.last
             self.add([event])
 
     def on_notice(self, seq: int) -> None:
         """Set `behind` if the stream has events up to `seq` that were not received."""
-        if seq > self._last:
+        if seq > self.last:
             self.mark_behind()
 
     def mark_behind(self) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 
 from starling.core.errors import ConflictError, LeaseLostError, RunCancelledError
 from starling.core.teams.building import BuildOrigin, BuildRequest
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 
 _TAKEN: Final = """
 SELECT (SELECT id::text FROM runs WHERE tenant = %(tenant)s AND build IS NOT NULL AND ended_at IS NULL

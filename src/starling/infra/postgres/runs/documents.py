@@ -20,7 +20,7 @@ from starling.infra.postgres.engine import reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader, public_interrupt
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 
 type Part = Literal["tasks", "calls", "prompts", "feedback"]
 """What is read beside the run itself: events; ledger and steps; steps and answers of models; feedback."""

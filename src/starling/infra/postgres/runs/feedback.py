@@ -14,7 +14,7 @@ from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, changing, reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
-from starling.infra.postgres.tables import feedback
+from starling.infra.postgres.tables.run_records import feedback
 
 FEEDBACK_CHANNEL: Final = "starling_feedback"
 

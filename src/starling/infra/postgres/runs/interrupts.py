@@ -151,19 +151,9 @@ class InterruptAnswer:
 
 def insert_interrupts(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
     """Return the clause that stores interrupts in a flush and counts the clarifications among them."""
+    names = ("id", "key", "kind", "path", "reason", "message", "response_schema", "call")
     rows = [
-        {
-            "id": item.id,
-            "key": item.key,
-            "kind": item.kind,
-            "path": item.path,
-            "reason": item.reason,
-            "message": item.message,
-            "response_schema": item.response_schema,
-            "call": item.call,
-            "expires_at": item.expires_at.isoformat(),
-        }
-        for item in asked
+        {name: getattr(item, name) for name in names} | {"expires_at": item.expires_at.isoformat()} for item in asked
     ]
     values = {
         "asked": Jsonb(storable(rows)),

@@ -22,7 +22,7 @@ from starling.infra.postgres.engine import (
     translated,
 )
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.tables.run_records import runs
 
 type Admit = Callable[[Connection, str], Awaitable[None]]
 """Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
@@ -34,21 +34,8 @@ CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, input, config
     coalesce(isolation IN ('due', 'alone'), false), build"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "input", "config", "correlation_id"),
-    *(
-        "trace_id",
-        "fence",
-        "crashes",
-        "seq",
-        "flushes",
-        "remaining_seconds",
-        "claimed_at",
-        "grant",
-        "caller",
-        "cancelled",
-        "scopes",
-        "suspected",
-        "build",
-    ),
+    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "claimed_at", "grant", "caller"),
+    *("cancelled", "scopes", "suspected", "build"),
 )
 
 # `graph_version` is the version of the worker that executed the run last, 0 before the first: it wrote the checkpoint,

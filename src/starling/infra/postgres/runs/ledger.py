@@ -13,7 +13,7 @@ from starling.core.tool_calls import CallState, Effect
 from starling.infra.postgres.engine import Engine, reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
-from starling.infra.postgres.tables import ledger
+from starling.infra.postgres.tables.run_records import ledger
 
 _STORE: Final = """
 ledgered AS (
@@ -29,6 +29,11 @@ ledgered AS (
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by)"""
+
+_WRITTEN: Final = (
+    *("key", "path", "position", "index", "tool", "effect", "arguments", "state", "outcome", "fence", "settled"),
+    *("settled_by", "idempotency_key"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +74,7 @@ class LedgerRow:
 
     def as_json(self) -> dict[str, Any]:
         """Return the columns that the run itself writes."""
-        return {
-            "key": self.key,
-            "path": self.path,
-            "position": self.position,
-            "index": self.index,
-            "tool": self.tool,
-            "effect": self.effect,
-            "arguments": self.arguments,
-            "state": self.state,
-            "outcome": self.outcome,
-            "fence": self.fence,
-            "settled": self.settled,
-            "settled_by": self.settled_by,
-            "idempotency_key": self.idempotency_key,
-        }
+        return {name: getattr(self, name) for name in _WRITTEN}
 
 
 def storing(rows: Iterable[LedgerRow], correlation_id: str) -> Clause:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, false, f
 
 from starling.core.runs import RunStatus
 from starling.infra.postgres.engine import Engine, reading
-from starling.infra.postgres.tables import runs, steps
+from starling.infra.postgres.tables.run_records import runs, steps
 
 ENDING_SCAN = 100_000
 _INPUT_CHARS = 500

@@ -18,7 +18,7 @@ from starling.infra.postgres.engine import reading
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
-from starling.infra.postgres.tables import journal, runs, steps
+from starling.infra.postgres.tables.run_records import journal, runs, steps
 
 _BUILD_EVENTS = ("design", "checks", "proof", "published")
 _PAGE_ROWS, _PAGE_BYTES = 500, 2**16  # a page ends with the event that reaches one of them

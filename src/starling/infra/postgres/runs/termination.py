@@ -11,7 +11,7 @@ from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.core.tool_calls import AFTER_RUN_END
-from starling.infra.postgres.engine import driver, execute_autocommit, fetch_autocommit, reading
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
@@ -153,19 +153,15 @@ class TerminationRepository:
 
     async def open_calls(self, key: RunKey) -> Sequence[OpenCall]:
         """Return the tool calls that have started and have no result, oldest first."""
-        async with reading(self._engine) as connection:
-            found = await (await driver(connection)).execute(_OPEN_CALLS, {"tenant": key.tenant, "id": key.id})
-            return [OpenCall(*row) for row in await found.fetchall()]
+        found = await fetch_autocommit(self._engine, _OPEN_CALLS, {"tenant": key.tenant, "id": key.id})
+        return [OpenCall(*row) for row in found]
 
     async def open_tasks(self, key: RunKey) -> Sequence[OpenTask]:
         """Return the tasks that have started and have no result, those inside teams before their team's."""
-        async with reading(self._engine) as connection:
-            found = await (await driver(connection)).execute(_OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
-            tasks = [OpenTask(*row) for row in await found.fetchall()]
-        return sorted(tasks, key=lambda task: -task.path.count("/"))
+        found = await fetch_autocommit(self._engine, _OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
+        return sorted((OpenTask(*row) for row in found), key=lambda task: -task.path.count("/"))
 
     async def flagged_before(self, key: RunKey) -> Sequence[RunKey]:
         """Return the flagged unfinished runs earlier on the run's branch, latest first."""
-        async with reading(self._engine) as connection:
-            found = await (await driver(connection)).execute(_FLAGGED_BEFORE, {"tenant": key.tenant, "id": key.id})
-            return [RunKey(*row) for row in await found.fetchall()]
+        found = await fetch_autocommit(self._engine, _FLAGGED_BEFORE, {"tenant": key.tenant, "id": key.id})
+        return [RunKey(*row) for row in found]

@@ -1,0 +1,9 @@
+"""The base of documents and events that nothing may be added to."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ClosedModel(BaseModel):
+    """A frozen model that refuses unknown fields. Its validator is built when it is first needed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
