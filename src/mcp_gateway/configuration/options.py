@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from mcp_gateway.schemas.validation import schema_fault
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.tool_calls import ApprovalPolicy, Effect, ReviewPolicy
 
 _DAY: Final = 86_400.0
@@ -28,7 +28,7 @@ type PinPolicy = Literal["strict", "text", "follow"]
 """What may change of a tool without an approval: nothing, descriptions, or everything that doesn't instruct."""
 
 
-class ErrorCondition(ClosedModel):
+class ErrorCondition(ClosedDocument):
     """A condition under which a normal result of a tool is an error.
 
     Either the value at a JSON pointer of the structured content `equals` this value, or, without a pointer, the text of
@@ -53,13 +53,13 @@ class ErrorCondition(ClosedModel):
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
-class InvalidateCache(ClosedModel):
+class InvalidateCache(ClosedDocument):
     """A post-effect: forget the kept results of a `read` tool of the same server."""
 
     invalidate: Annotated[str, Field(min_length=1)]
 
 
-class EmitEvent(ClosedModel):
+class EmitEvent(ClosedDocument):
     """A post-effect: put an event with this name into the run's stream."""
 
     event: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
@@ -82,7 +82,7 @@ PostEffect = Annotated[InvalidateCache | EmitEvent | Literal["relist"], BeforeVa
 """What follows a call that succeeded; `relist` lists the tools of the server again."""
 
 
-class ToolOptions(ClosedModel):
+class ToolOptions(ClosedDocument):
     """The admin's settings of one tool. `side_effect_free` is an alias for the effect `read`.
 
     `description`, `input_schema` and `output_schema` are what agents see instead of the server's own; a value has to
@@ -162,7 +162,7 @@ class ToolOptions(ClosedModel):
 NO_OPTIONS: Final = ToolOptions()
 
 
-class ServerOptions(ClosedModel):
+class ServerOptions(ClosedDocument):
     """The part under `x-starling`. `effect` applies to every tool that `tools` doesn't name."""
 
     description: str = ""

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.json import digest, storable_text
 from starling.core.validation_errors import AGENT_NAME
 
@@ -38,7 +38,7 @@ type _Reference = Annotated[_Text, StringConstraints(max_length=200)]
 type _PersonaText = Annotated[_Text, StringConstraints(max_length=4_000)]
 
 
-class Persona(ClosedModel):
+class Persona(ClosedDocument):
     """Who an agent is. Nothing in it is evaluated."""
 
     role: Annotated[_Text, StringConstraints(max_length=300)] = Field(description="What the agent is, in a few words.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
@@ -33,7 +33,7 @@ class Channel(StrEnum):
 type FinalStatus = Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
 
 
-class RunLimits(ClosedModel):
+class RunLimits(ClosedDocument):
     """Tighter limits for one run."""
 
     run_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -43,7 +43,7 @@ class RunLimits(ClosedModel):
     max_clarifications: Annotated[int, Field(ge=0)] | None = None  # 0: never ask the user
 
 
-class RunConfig(ClosedModel):
+class RunConfig(ClosedDocument):
     """The closed `config` of a request."""
 
     mode: Mode = Mode.MODERATE
@@ -83,7 +83,7 @@ class Run:
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 
-class Step(ClosedModel):
+class Step(ClosedDocument):
     """One entry of a run's record."""
 
     type: Literal["llm_call", "tool_call", "plan", "summary", "warning"]
@@ -91,7 +91,7 @@ class Step(ClosedModel):
     metadata: dict[str, Any]
 
 
-class RunResult(ClosedModel):
+class RunResult(ClosedDocument):
     """Result of a run: the response of `POST /process` without steps and ids.
 
     `code` says why a run did not succeed, None if it did.

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.events.run_events import Event
 
 
-class DesignedMember(ClosedModel):
+class DesignedMember(ClosedDocument):
     """A member of a team that was designed: of a `server`, of a `team`, or a writer without either."""
 
     name: str
@@ -18,7 +18,7 @@ class DesignedMember(ClosedModel):
     tools: list[str] = Field(default=[])
 
 
-class MissingPart(ClosedModel):
+class MissingPart(ClosedDocument):
     """A part of a goal that nothing serves, and what came nearest."""
 
     part: str
@@ -37,7 +37,7 @@ class Design(Event):
     missing: list[MissingPart] = Field(default=[])
 
 
-class CheckFinding(ClosedModel):
+class CheckFinding(ClosedDocument):
     """What a check found: where in the spec, by which rule, why, and what to do."""
 
     path: str
@@ -55,7 +55,7 @@ class Checks(Event):
     findings: list[CheckFinding]
 
 
-class MetCriterion(ClosedModel):
+class MetCriterion(ClosedDocument):
     """Whether a result fulfils a criterion, and why not."""
 
     id: str

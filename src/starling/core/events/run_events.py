@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.tool_calls import CallState
 
 
-class Event(ClosedModel):
+class Event(ClosedDocument):
     """What all events share. The number (`seq`) is the SSE id and not part of the data."""
 
 
@@ -25,7 +25,7 @@ class RunStarted(Event):
     correlation_id: str
 
 
-class PlannedTask(ClosedModel):
+class PlannedTask(ClosedDocument):
     """One task of the plan, as it stands."""
 
     id: str
@@ -46,7 +46,7 @@ class Plan(Event):
     path: str = ""
 
 
-class SelectedAgent(ClosedModel):
+class SelectedAgent(ClosedDocument):
     """An agent and the task it was given."""
 
     agent: str
@@ -185,7 +185,7 @@ class Interrupt(Event):
     expiresAt: datetime  # noqa: N815
 
 
-class ExactCall(ClosedModel):
+class ExactCall(ClosedDocument):
     """A tool call as it would be made, or was."""
 
     name: str
@@ -250,7 +250,7 @@ class Failure(Event):
     task_id: str | None = None
 
 
-class Usage(ClosedModel):
+class Usage(ClosedDocument):
     """What a run used; `estimated` if the endpoint of a model reported no tokens, so that some are an estimate."""
 
     tokens: int = 0
@@ -261,7 +261,7 @@ class Usage(ClosedModel):
     estimated: bool = Field(default=False, exclude_if=not_)
 
 
-class Citation(ClosedModel):
+class Citation(ClosedDocument):
     """Source of a part of the answer."""
 
     id: int
@@ -270,7 +270,7 @@ class Citation(ClosedModel):
     tools: list[str]
 
 
-class Degradation(ClosedModel):
+class Degradation(ClosedDocument):
     """A part of the answer that is missing, and the reason."""
 
     part: str

@@ -18,8 +18,8 @@ from starling.core.run_document.document import (
     RecalledSkill,
     ReviewVerdict,
     RunDocument,
-    RunFacts,
     RunFailure,
+    RunHeader,
     RunInterrupt,
     TaskAttempt,
     TaskRecord,
@@ -125,10 +125,10 @@ class RunDocumentBuilder:
         steps = ReadSteps(self._attempts, self._attempt_of)
         steps.read(self._steps)
         tasks = [self._complete(task, steps) for task in self._in_order()]
-        facts = {one.name: getattr(run, one.name) for one in fields(RunFacts)}
-        facts |= {"status": self._status or run.status, "events": max(run.events, self._last_seq)}
+        header = {one.name: getattr(run, one.name) for one in fields(RunHeader)}
+        header |= {"status": self._status or run.status, "events": max(run.events, self._last_seq)}
         return RunDocument(
-            **facts,
+            **header,
             interrupts=self._all_interrupts(),
             feedback=tuple(self._feedback),
             pruned=tuple(self._pruned(run, tasks)),

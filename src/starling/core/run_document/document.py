@@ -256,7 +256,7 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunHeader:
     """What is known of a run without its events and steps.
 
     `events` is the number of the latest event. `result` is the RunResult as JSON, None until the run has ended.
@@ -282,7 +282,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDocument(RunFacts):
+class RunDocument(RunHeader):
     """Everything that is known of a run.
 
     `interrupts` has the open ones, and those that were answered as long as they are kept. `decisions` are the model

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from starling.core.run_document.document import LeftOutTask, ModelCall, RunFacts, TaskAttempt
+from starling.core.run_document.document import LeftOutTask, ModelCall, RunHeader, TaskAttempt
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow(RunFacts):
+class RunRow(RunHeader):
     """The row of a run. Events up to number `trimmed`, and all steps then, were pruned."""
 
     trimmed: int = 0

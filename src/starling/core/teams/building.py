@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Protocol
 from pydantic import BaseModel, Field
 
 from starling.core.agents import AgentName
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
@@ -50,7 +50,7 @@ class Approval:
 type BuildKind = Literal["team", "version", "proof"]
 
 
-class BuildCase(ClosedModel):
+class BuildCase(ClosedDocument):
     """A case of the caller's own that a team is tried on, with its criteria."""
 
     input: LongText = Field(description="The request that the team gets.")
@@ -60,7 +60,7 @@ class BuildCase(ClosedModel):
     must_not_call: ToolNames = ()
 
 
-class BuildConstraints(ClosedModel):
+class BuildConstraints(ClosedDocument):
     """What a design has to keep to."""
 
     servers: Annotated[tuple[ServerName, ...], Field(max_length=200)] = Field(
@@ -70,7 +70,7 @@ class BuildConstraints(ClosedModel):
     text: LongText | None = Field(default=None, description="Further demands, in words.")
 
 
-class BuildRequest(ClosedModel):
+class BuildRequest(ClosedDocument):
     """What a build is asked for.
 
     `team` designs a new team for `goal`; `version` changes the team `name`, starting from its `version` (None: the

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.tool_calls import AnswerSource
 
 type ProofState = Literal["proven", "unproven", "failed"]
 _LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
-class TrialCall(ClosedModel):
+class TrialCall(ClosedDocument):
     """A tool call of a trial, by the path of its task."""
 
     tool: str
@@ -19,7 +19,7 @@ class TrialCall(ClosedModel):
     source: AnswerSource
 
 
-class TrialVerdict(ClosedModel):
+class TrialVerdict(ClosedDocument):
     """The outcome of a member's task in a trial; `reason` says why it failed."""
 
     member: str
@@ -27,7 +27,7 @@ class TrialVerdict(ClosedModel):
     reason: str = ""
 
 
-class TrialRecord(ClosedModel):
+class TrialRecord(ClosedDocument):
     """What a team did with the input of one case. `path` is where in the run; `tokens` of models, `seconds` of time.
 
     `failure` says why the team had no answer, empty where `reply` is one. `artifacts` are the names of those kept.
@@ -43,7 +43,7 @@ class TrialRecord(ClosedModel):
     seconds: float = 0.0
 
 
-class CriterionReport(ClosedModel):
+class CriterionReport(ClosedDocument):
     """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria."""
 
     id: str
@@ -51,7 +51,7 @@ class CriterionReport(ClosedModel):
     reason: str = ""
 
 
-class CaseReport(ClosedModel):
+class CaseReport(ClosedDocument):
     """A case with what its trial came to. `simulation_only`: no call was answered live, and at least one was."""
 
     id: str
@@ -66,7 +66,7 @@ class CaseReport(ClosedModel):
         return sum(call.source == source for call in calls) / len(calls) if calls else 0.0
 
 
-class ProofReport(ClosedModel):
+class ProofReport(ClosedDocument):
     """A proof of one version: `score` is the share of criteria that are met, `threshold` what was demanded.
 
     `tools` has the hash of every tool's definition that the team could call. The proof holds for exactly these.

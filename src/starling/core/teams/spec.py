@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from starling.core.agents import AgentName
-from starling.core.closed_model import ClosedModel
+from starling.core.closed_document import ClosedDocument
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
@@ -32,7 +32,7 @@ type ToolNames = Annotated[tuple[ToolName, ...], Field(max_length=200)]
 type StorableJson = Annotated[Json, AfterValidator(_stored)]
 
 
-class TeamMember(ClosedModel):
+class TeamMember(ClosedDocument):
     """One agent of a team: of one server, of another team, or a writer without tools."""
 
     name: Annotated[str, StringConstraints(pattern=MEMBER_NAME)] = Field(description="Its name, unique in the team.")
@@ -58,7 +58,7 @@ class TeamMember(ClosedModel):
     )
 
 
-class Criterion(ClosedModel):
+class Criterion(ClosedDocument):
     """What a good result fulfils."""
 
     id: Identifier
@@ -69,7 +69,7 @@ class Criterion(ClosedModel):
     )
 
 
-class Fixture(ClosedModel):
+class Fixture(ClosedDocument):
     """The result that a tool gives in a trial."""
 
     tool: ToolName
@@ -79,7 +79,7 @@ class Fixture(ClosedModel):
     result: StorableJson = Field(description="What the call returns.")
 
 
-class Example(ClosedModel):
+class Example(ClosedDocument):
     """A case that a team is tried on."""
 
     id: Identifier
@@ -92,7 +92,7 @@ class Example(ClosedModel):
     must_not_call: ToolNames = ()
 
 
-class TeamLimits(ClosedModel):
+class TeamLimits(ClosedDocument):
     """What one call of the team may use, beside what its run has left."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -103,7 +103,7 @@ class TeamLimits(ClosedModel):
     members: Annotated[int, Field(ge=1, le=12)] = Field(default=12, description="How many members it may have.")
 
 
-class TeamGrants(ClosedModel):
+class TeamGrants(ClosedDocument):
     """What the team asks for: every tool of `servers`, and single `tools`. Both empty: what its members name."""
 
     servers: Annotated[tuple[ServerName, ...], Field(max_length=200)] = ()
@@ -115,7 +115,7 @@ class TeamGrants(ClosedModel):
         return Grant(frozenset(self.servers), frozenset(self.tools)) if self.servers or self.tools else None
 
 
-class TeamSpec(ClosedModel):
+class TeamSpec(ClosedDocument):
     """A team: a supervisor's instructions and the members that it gives tasks to. Nothing in it is evaluated."""
 
     version: Literal[1] = Field(default=1, description="Version of this format.")

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 
-class ClosedModel(BaseModel):
+class ClosedDocument(BaseModel):
     """A frozen model that refuses unknown fields. Its validator is built when it is first needed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
