@@ -23,6 +23,8 @@ _BODY = "body."  # the beginning of the places of faults in what was sent
 _SET_KEY = "Set STARLING_API_KEY to a key that is active there; `starling key create` makes one."
 _START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
 
+_TRUST = "Name its certificate, or that of its authority, in SSL_CERT_FILE."
+
 
 class ApiUnavailableError(StarlingError):
     """The API at the address does not answer."""
@@ -31,6 +33,8 @@ class ApiUnavailableError(StarlingError):
 
     def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
         reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            remedy = _TRUST
         super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
 
