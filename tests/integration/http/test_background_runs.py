@@ -1,6 +1,7 @@
 """Runs in the background, and repeated requests with an idempotency key."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -19,6 +20,7 @@ from starling.core.settings.schema import Settings
 from tests.integration.http.conftest import LiveApi
 from tests.support.local_access import TOKEN
 from tests.support.sse import Event, read_events
+from tests.support.stored_runs import events_of, stored_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -132,6 +134,19 @@ async def test_run_with_its_tasks_holds_plans_attempts_and_result(api: LiveApi) 
     assert document["plans"][0]["thought_process"]
     assert [attempt["verdict"]["status"] for attempt in document["tasks"][0]["attempts"]] == ["APPROVED"]
     assert document["result"]["reply"]
+
+
+async def test_run_with_hundreds_of_calls_is_complete_with_each_text_cut(api: LiveApi) -> None:
+    steps = [{"path": f"t{n}", "model": "m", "prompt": {"name": f"worker {n}"}} for n in range(1, 501)]
+    key = await stored_run(api.services.storage.engine, events_of(500, chars=15_000), steps)
+
+    document = await get(api, f"/v1/runs/{key.id}?include=tasks,calls,prompts")
+
+    attempts = [attempt for task in document["tasks"] for attempt in task["attempts"]]
+    assert [len(document[part]) for part in ("tasks", "prompts", "pruned")] == [500, 500, 0]
+    assert [(len(one["calls"]), len(one["model_calls"])) for one in attempts] == [(1, 1)] * 500
+    assert {len(one["calls"][0]["result"]) for one in attempts[:-1]} == {4_000}
+    assert len(json.dumps(document)) < 500 * 6_000
 
 
 async def test_runs_are_listed_by_status(api: LiveApi) -> None:

@@ -152,7 +152,8 @@ class RunDocumentBuilder:
         star = data.get("path") or ""
         tasks = tuple({**task, "task": task["task"][: self._chars]} for task in data["tasks"])
         why = data["thought_process"][: self._chars]
-        self._plans.append(PlanVersion(seq, at, star, data["version"], tuple(data["plan"]), why, tasks))
+        steps = tuple(step[: self._chars] for step in data["plan"])
+        self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks))
         for task in tasks:
             path = f"{star}/{task['id']}" if star else task["id"]
             place = without_numbers(path)

@@ -134,6 +134,14 @@ def test_documents_of_each_prefix_change_neither_one_another_nor_the_last(story:
     assert story == given_rows
 
 
+@given(_STORIES)
+def test_texts_of_plans_are_cut(story: Sequence[EventRow]) -> None:
+    plans = _taken(story).document().plans
+
+    texts = [text for one in plans for text in (*one.plan, *(task["task"] for task in one.tasks), one.thought_process)]
+    assert all(len(text) <= _CHARS for text in texts)
+
+
 @given(_STORIES, st.integers(1, 40))
 def test_stream_that_begins_in_the_middle_never_raises(story: Sequence[EventRow], after: int) -> None:
     document = _taken([_RUN, *story[after:]]).document()
