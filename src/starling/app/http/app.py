@@ -11,7 +11,7 @@ from starling.app.http import problems
 from starling.app.http.app_state import AppState
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware
 from starling.app.http.openapi import describe
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.request_telemetry import TelemetryMiddleware
 from starling.app.http.route_loading import HoldForRoutes, LoadedRoutes
 from starling.app.http.routes import health
@@ -30,7 +30,7 @@ def make_app(storage: Storage, version: str, access: AccessControl, input_chars:
         title="Starling",
         version=version,
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
-        responses={status: {"model": Problem} for status in (401, 403, 429)},
+        responses=refusals(401, 403, 429),
     )
     app.state.api = AppState(storage)
     app.include_router(health.router)

@@ -74,6 +74,11 @@ class Problem(BaseModel):
     errors: list[dict[str, Any]] = []
 
 
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return how `/openapi.json` describes that a route answers with these errors."""
+    return {status: {"model": Problem} for status in statuses}
+
+
 def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
     """Return the response that carries a problem; `more` are its other fields."""
     body = Problem(title=title, status=status, detail=detail, code=code, **more)

@@ -65,14 +65,7 @@ class RunAccepted(BaseModel):
     @classmethod
     def of(cls, accepted: AcceptedRun) -> Self:
         """Return the response body of an accepted run."""
-        started = accepted.started
-        return cls(
-            run_id=started.run_id,
-            thread_id=started.thread_id,
-            status=accepted.status,
-            trace_id=started.trace_id,
-            correlation_id=started.correlation_id,
-        )
+        return cls(status=accepted.status, **accepted.started.model_dump())
 
 
 class Reply(ClosedModel):

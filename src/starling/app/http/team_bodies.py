@@ -63,15 +63,8 @@ class _Build(ClosedModel):
     thread_id: Name | None = Field(default=None, description="The conversation of the run. Default: one of its own.")
 
     def _request(self, kind: BuildKind, goal: str, **fields: Any) -> BuildRequest:
-        return BuildRequest(
-            kind=kind,
-            goal=goal,
-            **fields,
-            constraints=self.constraints,
-            cases=self.cases,
-            activate=self.activate,
-            partial=self.partial,
-        )
+        wanted = {name: getattr(self, name) for name in ("constraints", "cases", "activate", "partial")}
+        return BuildRequest(kind=kind, goal=goal, **fields, **wanted)
 
 
 class TeamBuild(_Build):

@@ -23,7 +23,7 @@ type Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RecordsPage:
-    """Records, and the id of the run that the next page begins after; None where there is no further one."""
+    """Records, and the id of the run that the next page begins after; None where there are no more."""
 
     records: Sequence[Record]
     next: str | None
@@ -66,34 +66,19 @@ def _record(run: RunDocument, steps: Sequence[Step]) -> dict[str, Any]:
     verdicts = list(_verdicts(run))
     return {
         "schema": SCHEMA,
-        "run_id": run.run_id,
-        "thread_id": run.thread_id,
-        "trace_id": run.trace_id,
-        "correlation_id": run.correlation_id,
-        "epoch": run.epoch,
+        **_fields(run, "run_id", "thread_id", "trace_id", "correlation_id", "epoch"),
         "status": run.status.value,
-        "code": result.code,
         "created_at": run.created_at.isoformat(),
         "started_at": run.started_at and run.started_at.isoformat(),
         "ended_at": run.ended_at and run.ended_at.isoformat(),
         "request": run.input,
         "plans": [
-            {
-                "version": plan.version,
-                "plan": plan.plan,
-                "tasks": plan.tasks,
-                "thought_process": plan.thought_process,
-                "path": plan.star,
-            }
-            for plan in run.plans
+            {**_fields(plan, "version", "plan", "tasks", "thought_process"), "path": plan.star} for plan in run.plans
         ],
         "tasks": list(_tasks(run)),
         "calls": list(_calls(run, steps)),
         "verdicts": verdicts,
-        "reply": result.reply,
-        "citations": [source.model_dump() for source in result.citations],
-        "assumptions": result.assumptions,
-        "degraded": [part.model_dump() for part in result.degraded],
+        **result.model_dump(include={"code", "reply", "citations", "assumptions", "degraded"}),
         "scores": [*_scores(run, result, verdicts)],
         "feedback": [
             {**asdict(one), "created_at": one.created_at.isoformat(), "updated_at": one.updated_at.isoformat()}
@@ -106,17 +91,18 @@ def _record(run: RunDocument, steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
+def _fields(of: object, *names: str) -> dict[str, Any]:
+    """Return fields that a record has under the same name."""
+    return {name: getattr(of, name) for name in names}
+
+
 def _tasks(run: RunDocument) -> Iterator[Record]:
     """Yield the results of tasks in the order of their ends, with what the plan asked for."""
     for task in sorted((task for task in run.tasks if task.seq), key=lambda task: task.seq):
         yield {
             "task_id": task.id,
-            "agent": task.agent,
-            "path": task.path,
             "attempt": task.attempts[-1].number if task.attempts else 1,
-            "status": task.status,
-            "summary": task.summary,
-            "artifacts": task.artifacts,
+            **_fields(task, "agent", "path", "status", "summary", "artifacts"),
             "skills": [asdict(skill) for skill in task.skills],
             **({"code": task.code} if task.code else {}),
             "task": task.text,
@@ -132,13 +118,7 @@ def _verdicts(run: RunDocument) -> Iterator[dict[str, Any]]:
         if (verdict := attempt.verdict)
     ]
     for verdict, task, attempt in sorted(given, key=lambda one: one[0].seq):
-        yield {
-            "task_id": task.id,
-            "attempt": attempt,
-            "status": verdict.status,
-            "reasons": verdict.reasons,
-            "path": task.path,
-        }
+        yield {"task_id": task.id, "attempt": attempt, **_fields(verdict, "status", "reasons"), "path": task.path}
 
 
 def _calls(run: RunDocument, steps: Sequence[Step]) -> Iterator[Record]:
@@ -147,16 +127,9 @@ def _calls(run: RunDocument, steps: Sequence[Step]) -> Iterator[Record]:
     kept = ("is_error", "error", "duration_ms", "span_id")
     made = [(call, task) for task in run.tasks for call in task.calls]
     for call, task in sorted(made, key=lambda one: one[0].seq):
-        answer = {
-            "result": call.result,
-            "status": call.status,
-            "state": call.state or None,
-            "artifact": call.artifact,
-            "simulated": call.simulated,
-        }
+        answer = _fields(call, "result", "status", "artifact", "simulated") | {"state": call.state or None}
         yield {
-            "name": call.name,
-            "args": call.args,
+            **_fields(call, "name", "args"),
             "task_id": task.id,
             "path": task.path,
             "call_id": call.id,

@@ -2,18 +2,17 @@
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import Name, RunBody, RunWaits
 from starling.app.runs.completion import ended
-from starling.core.events.run_events import Citation, Degradation, Usage
 from starling.core.events.stream import AnyEvent
-from starling.core.runs import FinalStatus, RunResult, RunStatus, Step
+from starling.core.runs import RunResult, RunStatus, Step
 
-router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
+router = APIRouter(tags=["agent"], responses=refusals(409, 422, 503))
 
 
 class ProcessRequest(RunBody):
@@ -23,22 +22,16 @@ class ProcessRequest(RunBody):
     thread_id: Name = Field(validation_alias=AliasChoices("thread_id", "session_id"))
 
 
-class ProcessResult(BaseModel):
-    """The whole result of a run."""
+class ProcessResult(RunResult):
+    """The whole result of a run. `code` says why it did not succeed, null if it did."""
 
-    reply: str
-    status: FinalStatus
-    code: str | None = Field(description="Why the run did not succeed.")
+    model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
+
     steps: list[Step]
     trace_id: str
     thread_id: str
     run_id: str
     correlation_id: str
-    plan: list[str]
-    citations: list[Citation]
-    assumptions: list[str]
-    degraded: list[Degradation]
-    usage: Usage
 
 
 @router.post(
@@ -82,11 +75,6 @@ async def process(
         waits = RunWaits.at(key.id, RunStatus.WAITING, await services.runs.interrupts.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
     run = await services.runs.documents.row(key)
-    found = {
-        "steps": await services.runs.reader.steps(key),
-        "trace_id": run.trace_id,
-        "thread_id": run.thread_id,
-        "run_id": run.run_id,
-        "correlation_id": run.correlation_id,
-    }
-    return ProcessResult.model_validate(RunResult.model_validate(run.result, extra="ignore").model_dump() | found)
+    ids = {name: getattr(run, name) for name in ("trace_id", "thread_id", "run_id", "correlation_id")}
+    found = {**(run.result or {}), **ids, "steps": await services.runs.reader.steps(key)}
+    return ProcessResult.model_validate(found, extra="ignore")

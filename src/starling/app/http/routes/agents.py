@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices, TeamCaller
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import Name
 from starling.app.registry.agents import AgentHistory, AgentList, ArchivedAgent, CreatedAgent
 from starling.core.agents import LLMAgentConfig
@@ -13,7 +13,7 @@ from starling.core.agents import LLMAgentConfig
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 
-@router.get("", summary="List or find agents", responses={422: {"model": Problem}})
+@router.get("", summary="List or find agents", responses=refusals(422))
 async def list_agents(
     services: FromServices,
     caller: Caller,
@@ -29,9 +29,7 @@ async def list_agents(
     return await (services.agents.list(caller) if query is None else services.agents.find(caller, query, limit))
 
 
-@router.post(
-    "", status_code=201, summary="Create an agent", responses={409: {"model": Problem}, 422: {"model": Problem}}
-)
+@router.post("", status_code=201, summary="Create an agent", responses=refusals(409, 422))
 async def create(
     config: LLMAgentConfig, services: FromServices, caller: TeamCaller, actor: ChangeActor
 ) -> CreatedAgent:
@@ -39,13 +37,13 @@ async def create(
     return await services.agents.create(caller, config, actor)
 
 
-@router.get("/{name}", summary="Show an agent", responses={404: {"model": Problem}})
+@router.get("/{name}", summary="Show an agent", responses=refusals(404))
 async def show(name: Name, services: FromServices, caller: Caller) -> AgentHistory:
     """Show an agent and, if it is one of your own, all its versions."""
     return await services.agents.show(caller, name)
 
 
-@router.delete("/{name}", summary="Archive an agent", responses={404: {"model": Problem}})
+@router.delete("/{name}", summary="Archive an agent", responses=refusals(404))
 async def archive(name: Name, services: FromServices, caller: TeamCaller, actor: ChangeActor) -> ArchivedAgent:
     """Archive a custom agent: runs accepted from now on don't see it. Its versions are kept."""
     return await services.agents.archive(caller.tenant, name, actor)

@@ -1,21 +1,19 @@
 """Open interrupts of runs, listed and answered: approvals, questions, budgets, and calls in doubt."""
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Replies, Reply, RunWaits
 from starling.core.run_document.document import InterruptKind, RunInterrupt
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, public_interrupt
 
-router = APIRouter(responses={503: {"model": Problem}})
-
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (404, 409, 422)}
+router = APIRouter(responses=refusals(503))
 
 
 class WaitingQuery(ClosedModel):
@@ -34,7 +32,7 @@ class InterruptPage(BaseModel):
     next: str | None
 
 
-@router.get("/v1/approvals", tags=["approvals"], summary="List open interrupts", responses={422: {"model": Problem}})
+@router.get("/v1/approvals", tags=["approvals"], summary="List open interrupts", responses=refusals(422))
 async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> InterruptPage:
     """List the open interrupts of your runs."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
@@ -50,7 +48,7 @@ async def waiting(services: FromServices, caller: Caller, wanted: Annotated[Wait
     tags=["approvals"],
     status_code=202,
     summary="Answer an interrupt",
-    responses=_REFUSALS,
+    responses=refusals(404, 409, 422),
 )
 async def answer(
     interrupt_id: UUID, reply: Reply, services: FromServices, caller: Caller, actor: ChangeActor
@@ -63,7 +61,11 @@ async def answer(
 
 
 @router.post(
-    "/v1/runs/{run_id}/resume", tags=["runs"], status_code=202, summary="Answer a run's interrupts", responses=_REFUSALS
+    "/v1/runs/{run_id}/resume",
+    tags=["runs"],
+    status_code=202,
+    summary="Answer a run's interrupts",
+    responses=refusals(404, 409, 422),
 )
 async def resume(
     run_id: UUID, replies: Replies, services: FromServices, caller: Caller, actor: ChangeActor

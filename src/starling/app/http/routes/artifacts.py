@@ -8,15 +8,11 @@ from fastapi import APIRouter, Header, Path, Response
 from pydantic import BaseModel
 
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.core.artifacts import Artifact, MediaType
 from starling.infra.postgres.runs.acceptance import RunKey
 
-router = APIRouter(
-    prefix="/v1/runs",
-    tags=["runs"],
-    responses={404: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
-)
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=refusals(404, 422, 503))
 
 _ENDINGS: dict[MediaType, str] = {"text/plain": "txt", "application/json": "json"}
 _NAME_CHARS = 12  # of an id, in a file's name

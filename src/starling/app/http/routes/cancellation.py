@@ -6,11 +6,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=refusals(404, 503))
 
 
 class Cancelled(BaseModel):

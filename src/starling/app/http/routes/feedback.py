@@ -7,14 +7,14 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
 from starling.core.json import storable_text
 from starling.core.run_document.document import Feedback
 from starling.core.secrets.look_alikes import mask_keys
 from starling.infra.postgres.runs.acceptance import RunKey
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=refusals(404, 503))
 
 _COMMENT_CHARS = 2_000
 
@@ -26,7 +26,7 @@ class FeedbackRequest(ClosedModel):
     comment: Annotated[str, Field(max_length=_COMMENT_CHARS)] = ""
 
 
-@router.post("/{run_id}/feedback", summary="Give feedback on a run", responses={422: {"model": Problem}})
+@router.post("/{run_id}/feedback", summary="Give feedback on a run", responses=refusals(422))
 async def give(
     run_id: UUID, feedback: FeedbackRequest, services: FromServices, caller: Caller, actor: ChangeActor
 ) -> Feedback:

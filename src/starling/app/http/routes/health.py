@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.http.app_state import FromAppState, OptionalCaller
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.core.errors import DrainingError
 from starling.core.principal import Principal, Scope
 from starling.infra.postgres.server_breakers import StoredBreaker
@@ -52,7 +52,7 @@ async def health(_: OptionalCaller) -> Health:
     return Health()
 
 
-@router.get("/ready", summary="Readiness", responses={503: {"model": Problem}})
+@router.get("/ready", summary="Readiness", responses=refusals(503))
 async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
     """Query Postgres, and check that it takes writes.
 

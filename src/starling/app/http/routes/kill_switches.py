@@ -9,14 +9,14 @@ from pydantic import Field
 
 from starling.app.access.kill_switches import MissingTarget
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
 from starling.core.principal import SHARED
 from starling.infra.postgres.kill_switches import Switch, SwitchKind, Target
 
 type Tenant = Annotated[Name, Field(description="The tenant for which an agent or server is off; `*`: all tenants.")]
 
-router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
+router = APIRouter(prefix="/v1/switches", tags=["switches"], responses=refusals(422))
 
 
 class SwitchOff(ClosedModel):
@@ -62,7 +62,7 @@ async def off(wanted: SwitchOff, _: Admin, actor: ChangeActor, services: FromSer
     return SwitchedOff(**asdict(switch), known=missing is None, missing=missing)
 
 
-@router.delete("", status_code=204, summary="Delete a kill switch", responses={404: {"model": Problem}})
+@router.delete("", status_code=204, summary="Delete a kill switch", responses=refusals(404))
 async def on(
     kind: Annotated[SwitchKind, Query()],
     name: Annotated[Name, Query()],

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from starling.app.http.dependencies import Admin, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
 from starling.app.registry.prompts import PromptList, ShownPrompt, SourceTexts
 
-router = APIRouter(prefix="/v1/prompts", tags=["prompts"], responses={422: {"model": Problem}})
+router = APIRouter(prefix="/v1/prompts", tags=["prompts"], responses=refusals(422))
 
 
 class PromptQuery(ClosedModel):
@@ -24,7 +24,7 @@ async def prompts(_: Admin, services: FromServices) -> PromptList:
     return await services.prompt_catalog.list()
 
 
-@router.get("/diff", summary="Compare prompts with their sources", responses={404: {"model": Problem}})
+@router.get("/diff", summary="Compare prompts with their sources", responses=refusals(404))
 async def diff(_: Admin, services: FromServices, wanted: Annotated[PromptQuery, Query()]) -> SourceTexts:
     """Fetch the texts that the sources have now and compare them with those in force. Changes nothing."""
     return await services.prompt_catalog.diff(wanted.name)
@@ -39,7 +39,7 @@ async def pull(_: Admin, services: FromServices) -> SourceTexts:
     return await services.prompt_catalog.pull()
 
 
-@router.get("/{name}", summary="Show a prompt", responses={404: {"model": Problem}, 409: {"model": Problem}})
+@router.get("/{name}", summary="Show a prompt", responses=refusals(404, 409))
 async def show(name: Name, _: Admin, services: FromServices) -> ShownPrompt:
     """Return the wording in force of a prompt; with the hash of a text, or its beginning, as the name that text."""
     return await services.prompt_catalog.show(name)

@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from brain.registry.repository import EpochRecord
 from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
 from starling.app.registry.service import RegistryReport
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
 from starling.core.tools import ServerSource
 
-router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
+router = APIRouter(prefix="/v1/registry", tags=["registry"], responses=refusals(422))
 
 
 class ServersDocument(BaseModel):
@@ -108,7 +108,7 @@ async def reload(
         )
 
 
-@router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
+@router.post("/rollback", summary="Roll back to an earlier epoch", responses=refusals(404))
 async def rollback(wanted: Rollback, caller: Admin, actor: ChangeActor, services: FromServices) -> RegistryReport:
     """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged."""
     return await services.registry.rollback(wanted.number, actor, source=_source(caller))

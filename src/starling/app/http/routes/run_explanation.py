@@ -7,13 +7,13 @@ from fastapi import APIRouter
 from brain.explanation.comparison import Comparison
 from brain.explanation.shape import Explanation
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.infra.postgres.runs.acceptance import RunKey
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=refusals(404, 503))
 
 
-@router.get("/{run_id}/explanation", summary="Explain the outcome of a run", responses={422: {"model": Problem}})
+@router.get("/{run_id}/explanation", summary="Explain the outcome of a run", responses=refusals(422))
 async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> Explanation:
     """Return what was asked, planned and done, and the cause of what is missing, by the structure of the run.
 
@@ -22,9 +22,7 @@ async def explanation(run_id: UUID, services: FromServices, caller: Caller) -> E
     return await services.runs.explanations.explain(RunKey(caller.tenant, str(run_id)))
 
 
-@router.get(
-    "/{run_id}/comparison/{other_id}", summary="How two runs of a request differ", responses={422: {"model": Problem}}
-)
+@router.get("/{run_id}/comparison/{other_id}", summary="How two runs of a request differ", responses=refusals(422))
 async def comparison(run_id: UUID, other_id: UUID, services: FromServices, caller: Caller) -> Comparison:
     """Return both runs side by side: requests, epochs, prompts, plans, calls, verdicts and ends."""
     first, second = RunKey(caller.tenant, str(run_id)), RunKey(caller.tenant, str(other_id))

@@ -10,23 +10,16 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
 from starling.app.runs.records import RecordsPage
 from starling.core.run_document.document import Feedback
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.listing import RunFilter
 
-router = APIRouter(
-    prefix="/v1/records",
-    tags=["runs"],
-    responses={404: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
-)
+router = APIRouter(prefix="/v1/records", tags=["runs"], responses=refusals(404, 422, 503))
 
 type Documents = list[dict[str, Any]]
-
-_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_MOMENT = "2026-11-20T11:12:01.250000Z"
 
 
 class RunRecord(BaseModel):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import orjson
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, ClosedModel, Name, RunAccepted, RunBody, run_path
 from starling.core.events.stream import AnyEvent
 from starling.core.run_document.document import RunDocument
@@ -21,25 +21,9 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import ALL_PARTS, Part
 from starling.infra.postgres.runs.listing import PromptFilter, RunFilter, RunSummary
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=refusals(404, 503))
 
 _LARGEST, _DIGITS = 2**63 - 1, 19
-_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_MOMENT = "2026-11-20T11:12:01.250000Z"
-_PAGE: dict[str, Any] = {
-    "runs": [
-        {
-            "run_id": _ID,
-            "thread_id": "t-1",
-            "status": "running",
-            "created_at": _MOMENT,
-            "seconds": 0.8,
-            "input": "What time is it in Lima?",
-        }
-    ],
-    "next": None,
-}
-
 
 _OF_PARTS: dict[Part, tuple[str, ...]] = {
     "tasks": ("plans", "tasks", "notices", "builds", "logs"),
@@ -96,11 +80,7 @@ class RunPage(BaseModel):
     "",
     status_code=202,
     summary="Start a run in the background",
-    responses={
-        202: {"headers": RUN_LOCATION},
-        409: {"model": Problem},
-        422: {"model": Problem},
-    },
+    responses={202: {"headers": RUN_LOCATION}, **refusals(409, 422)},
 )
 async def begin(
     request: RunBody,
@@ -115,7 +95,7 @@ async def begin(
     return RunAccepted.of(accepted)
 
 
-@router.get("", summary="List runs", responses={422: {"model": Problem}})
+@router.get("", summary="List runs", responses=refusals(422))
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first. A `prompt` whose text is not stored is answered with 404."""
     before = str(wanted.before) if wanted.before else None
@@ -129,14 +109,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
     return RunPage(runs=shown, next=shown[-1].run_id if more else None)
 
 
-@router.get(
-    "/{run_id}",
-    summary="Show a run",
-    responses={
-        200: {"model": RunDocument},
-        422: {"model": Problem},
-    },
-)
+@router.get("/{run_id}", summary="Show a run", responses={200: {"model": RunDocument}, **refusals(422)})
 async def show(
     run_id: UUID, services: FromServices, caller: Caller, wanted: Annotated[DocumentQuery, Query()]
 ) -> Response:

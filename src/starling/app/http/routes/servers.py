@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from pydantic import Field, RootModel
 
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
 from starling.app.registry.documents import ServerDetails, ServerSummary, ToolSettings
 
-router = APIRouter(prefix="/v1/servers", tags=["registry"], responses={503: {"model": Problem}})
+router = APIRouter(prefix="/v1/servers", tags=["registry"], responses=refusals(503))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +54,19 @@ async def servers(_: Admin, services: FromServices) -> ServerList:
     return ServerList(await services.server_documents.every())
 
 
-@router.get("/{name}", summary="Show a server", responses={404: {"model": Problem}})
+@router.get("/{name}", summary="Show a server", responses=refusals(404))
 async def server(name: str, _: Admin, services: FromServices) -> ServerDetails:
     """Return a server with its configuration and its tools."""
     return await services.server_documents.one(name)
 
 
-@router.get("/{name}/tools/{tool:path}", summary="Show a tool's settings", responses={404: {"model": Problem}})
+@router.get("/{name}/tools/{tool:path}", summary="Show a tool's settings", responses=refusals(404))
 async def tool_settings(name: str, tool: str, _: Admin, services: FromServices) -> ToolSettings:
     """Return the settings of a tool that are in effect, each with its source."""
     return await services.server_documents.tool(name, tool)
 
 
-@router.put(
-    "/{name}/tools/{tool:path}",
-    summary="Configure a tool",
-    responses={404: {"model": Problem}, 422: {"model": Problem}},
-)
+@router.put("/{name}/tools/{tool:path}", summary="Configure a tool", responses=refusals(404, 422))
 async def configure_tool(
     name: str, tool: str, settings: NewToolSettings, _: Admin, actor: ChangeActor, services: FromServices
 ) -> ConfiguredTool:
@@ -83,11 +79,7 @@ async def configure_tool(
     return ConfiguredTool(found.server, found.tool, found.hash, found.settings, found.effective, epoch=report.epoch)
 
 
-@router.post(
-    "/{name}/approve",
-    summary="Approve tools of a server",
-    responses={404: {"model": Problem}, 409: {"model": Problem}},
-)
+@router.post("/{name}/approve", summary="Approve tools of a server", responses=refusals(404, 409))
 async def approve(
     name: str, wanted: ToolApproval, _: Admin, actor: ChangeActor, services: FromServices
 ) -> NewlyApproved:

@@ -11,12 +11,12 @@ from pydantic import Field
 from brain.skills.catalog.repository import SkillFilter
 from brain.skills.skill import SkillState, SkillSummary, StoredSkill
 from starling.app.http.dependencies import Admin, Caller, ChangeActor, FromServices
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
 from starling.app.skills.service import SkillDetails, SkillMatches
 from starling.app.skills.skill_import import ImportedLine
 
-router = APIRouter(prefix="/v1/skills", tags=["skills"], responses={422: {"model": Problem}})
+router = APIRouter(prefix="/v1/skills", tags=["skills"], responses=refusals(422))
 
 LINES: Final = "application/jsonl"
 _LINES_SCHEMA: Final = {"type": "string", "description": "One skill a line, each a JSON object."}
@@ -94,7 +94,7 @@ async def latest(services: FromServices, caller: Caller, wanted: _List) -> Skill
     return SkillPage(shown, next=shown[-1].id if more else None)
 
 
-@router.get("/search", summary="Search for skills", responses={404: {"model": Problem}})
+@router.get("/search", summary="Search for skills", responses=refusals(404))
 async def search(services: FromServices, caller: Caller, wanted: _Search) -> SkillMatches:
     """Compare active skills with the text of a task, as a run of yours would, and say which it would recall."""
     return await services.skills.search(caller, wanted.query, wanted.agent, wanted.limit)
@@ -131,13 +131,13 @@ async def import_skills(
     return ImportedSkills(tenant, await services.skill_import.store(tenant, await request.body(), actor))
 
 
-@router.get("/{skill_id}", summary="Show a skill", responses={404: {"model": Problem}})
+@router.get("/{skill_id}", summary="Show a skill", responses=refusals(404))
 async def show(skill_id: UUID, services: FromServices, caller: Caller) -> SkillDetails:
     """Show a skill with its calls, its record, and the further tasks that it was merged with."""
     return await services.skills.show(caller.tenant, str(skill_id))
 
 
-@router.post("/{skill_id}/retire", summary="Retire a skill", responses={404: {"model": Problem}})
+@router.post("/{skill_id}/retire", summary="Retire a skill", responses=refusals(404))
 async def retire(
     skill_id: UUID, wanted: Retirement, services: FromServices, caller: Admin, actor: ChangeActor
 ) -> StoredSkill:
@@ -145,9 +145,7 @@ async def retire(
     return await services.skills.retire(caller.tenant, str(skill_id), wanted.reason, actor)
 
 
-@router.post(
-    "/{skill_id}/restore", summary="Restore a skill", responses={404: {"model": Problem}, 409: {"model": Problem}}
-)
+@router.post("/{skill_id}/restore", summary="Restore a skill", responses=refusals(404, 409))
 async def restore(skill_id: UUID, services: FromServices, caller: Admin, actor: ChangeActor) -> StoredSkill:
     """Take a retired or quarantined skill into use again; successes and failures are counted anew.
 

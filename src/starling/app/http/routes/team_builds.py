@@ -1,21 +1,17 @@
 """Builds and proofs of teams, which are runs of the agent `architect`."""
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Response
 
 from starling.app.http.dependencies import FromServices, IdempotencyKey, TeamCaller
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, run_path
 from starling.app.http.team_bodies import ProofWish, TeamBuild
 
-router = APIRouter(prefix="/v1/teams", tags=["teams"], responses={503: {"model": Problem}})
+router = APIRouter(prefix="/v1/teams", tags=["teams"], responses=refusals(503))
 
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    202: {"headers": RUN_LOCATION},
-    409: {"model": Problem},
-    422: {"model": Problem},
-}
+_ANSWERS: Final = {202: {"headers": RUN_LOCATION}, **refusals(409, 422)}
 
 
 @router.post("", status_code=202, summary="Build a team", responses=_ANSWERS)
@@ -35,9 +31,7 @@ async def build(
     return RunAccepted.of(accepted)
 
 
-@router.post(
-    "/{name}/prove", status_code=202, summary="Prove a version", responses={404: {"model": Problem}} | _ANSWERS
-)
+@router.post("/{name}/prove", status_code=202, summary="Prove a version", responses=refusals(404) | _ANSWERS)
 async def prove(
     name: Name,
     response: Response,

@@ -12,7 +12,7 @@ from architect.repository import TeamVersion
 from architect.spec_format import team_of
 from architect.team_graph import TeamGraph, mermaid, team_graph
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices, IdempotencyKey, TeamCaller, TeamReader
-from starling.app.http.problems import Problem
+from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, run_path
 from starling.app.http.team_bodies import (
     GraphQuery,
@@ -31,15 +31,12 @@ MERMAID: Final = "text/vnd.mermaid"
 
 router = APIRouter(prefix="/v1/teams", tags=["teams"])
 
-_MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"model": Problem}}
-_REFUSED: Final[dict[int | str, dict[str, Any]]] = {422: {"model": Problem}}
 _DRAWN: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {MERMAID: {"schema": {"type": "string"}}}}}
-_TOO_LATE: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Problem}}
 _ADDED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": ImportedTeam},
     201: {"model": ImportedTeam},
     202: {"model": RunAccepted, "headers": RUN_LOCATION},
-    **(_MISSING | _TOO_LATE | _REFUSED),
+    **refusals(404, 409, 422),
 }
 
 
@@ -65,7 +62,7 @@ async def list_teams(services: FromServices, caller: TeamReader) -> TeamList:
     return await services.teams.list(caller)
 
 
-@router.post("/check", summary="Check a team spec", responses=_REFUSED)
+@router.post("/check", summary="Check a team spec", responses=refusals(422))
 async def check(document: TeamDocument, services: FromServices, caller: TeamCaller) -> CheckedSpec:
     """Check a spec as an import does, against the servers, agents and teams of now, and store nothing."""
     try:
@@ -75,13 +72,13 @@ async def check(document: TeamDocument, services: FromServices, caller: TeamCall
     return CheckedSpec(not findings, findings)
 
 
-@router.get("/{name}", summary="Show a team", responses=_MISSING)
+@router.get("/{name}", summary="Show a team", responses=refusals(404))
 async def show(name: Name, services: FromServices, caller: TeamReader) -> TeamDetails:
     """Show a team and its members, with the reasons why they can't work now."""
     return await services.teams.show(caller, name)
 
 
-@router.get("/{name}/versions", summary="List versions", responses=_MISSING)
+@router.get("/{name}/versions", summary="List versions", responses=refusals(404))
 async def versions(name: Name, services: FromServices, caller: TeamReader) -> TeamVersions:
     """List all versions of a team with their specs."""
     return TeamVersions(name, await services.teams.versions(caller.tenant, name))
@@ -116,7 +113,7 @@ async def add(
     return JSONResponse(asdict(done), 201 if done.created else 200)
 
 
-@router.get("/{name}/graph", summary="Draw a team", response_model=TeamGraph, responses=_MISSING | _REFUSED | _DRAWN)
+@router.get("/{name}/graph", summary="Draw a team", response_model=TeamGraph, responses=refusals(404, 422) | _DRAWN)
 async def graph(
     name: Name, request: Request, services: FromServices, caller: TeamReader, wanted: Annotated[GraphQuery, Query()]
 ) -> Response | TeamGraph:
@@ -131,7 +128,7 @@ async def graph(
     return Response(mermaid(drawn), media_type=MERMAID) if asked == "mermaid" else drawn
 
 
-@router.post("/{name}/activate", summary="Activate a version", responses=_MISSING | _TOO_LATE | _REFUSED)
+@router.post("/{name}/activate", summary="Activate a version", responses=refusals(404, 409, 422))
 async def activate(
     name: Name, services: FromServices, caller: Admin, actor: ChangeActor, wanted: WantedVersion | None = None
 ) -> ActivatedTeam:
@@ -144,7 +141,7 @@ async def activate(
     return await services.teams.activate(caller, name, version, actor)
 
 
-@router.post("/{name}/rollback", summary="Roll back a team", responses=_MISSING | _TOO_LATE | _REFUSED)
+@router.post("/{name}/rollback", summary="Roll back a team", responses=refusals(404, 409, 422))
 async def rollback(name: Name, services: FromServices, caller: Admin, actor: ChangeActor) -> ActivatedTeam:
     """Activate the highest version before the active one that was active too, whatever was active in between.
 
@@ -153,13 +150,13 @@ async def rollback(name: Name, services: FromServices, caller: Admin, actor: Cha
     return await services.teams.rollback(caller, name, actor)
 
 
-@router.post("/{name}/archive", summary="Archive a team", responses=_MISSING | _TOO_LATE)
+@router.post("/{name}/archive", summary="Archive a team", responses=refusals(404, 409))
 async def archive(name: Name, services: FromServices, caller: Admin, actor: ChangeActor) -> ArchivedTeam:
     """Archive a team: runs accepted from now on don't see it. Its versions are kept and can be activated again."""
     return await services.teams.archive(caller, name, actor)
 
 
-@router.get("/{name}/versions/{version}/proof", summary="Show a proof", responses=_MISSING | _REFUSED)
+@router.get("/{name}/versions/{version}/proof", summary="Show a proof", responses=refusals(404, 422))
 async def proof(
     name: Name, version: Annotated[VersionNumber, Path()], services: FromServices, caller: TeamReader
 ) -> ProofReport:
@@ -167,13 +164,13 @@ async def proof(
     return await services.teams.proof(caller.tenant, name, version)
 
 
-@router.get("/{name}/history", summary="Show a team's history", responses=_MISSING)
+@router.get("/{name}/history", summary="Show a team's history", responses=refusals(404))
 async def history(name: Name, services: FromServices, caller: TeamReader) -> TeamHistory:
     """List who built, proved, approved, activated and archived a team, and when: its last 500 changes, oldest first."""
     return await services.teams.history(caller.tenant, name)
 
 
-@router.get("/{name}/diff", summary="Compare two versions", responses=_MISSING | _REFUSED)
+@router.get("/{name}/diff", summary="Compare two versions", responses=refusals(404, 422))
 async def diff(
     name: Name, services: FromServices, caller: TeamReader, wanted: Annotated[TeamDiffQuery, Query()]
 ) -> TeamDiff:
