@@ -16,7 +16,6 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -24,6 +23,7 @@ from starling.core.settings.schema import Settings
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import EffectRecorder
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer

@@ -1,5 +1,6 @@
 """The parts of a worker process, for tests that look into it."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from starling.app.container.servers import open_servers
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.services import Services
 from starling.app.worker.worker import Worker
+from starling.core.background_tasks import stopped_at_end
 from starling.core.settings.schema import Settings
 from starling.core.tools import Halts, ServerListing
 
@@ -43,3 +45,10 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
                 servers.listings,
                 epoch,
             )
+
+
+@asynccontextmanager
+async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run the worker in the background while the context lasts; its task ends earlier if drained, or with an error."""
+    async with stopped_at_end(worker.work(), "worker", 10.0) as task:
+        yield task

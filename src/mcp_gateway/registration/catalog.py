@@ -18,6 +18,7 @@ from mcp_gateway.registration.server_rows import (
     degraded,
     effective,
     is_ready,
+    known_row,
     listing_of,
     occasion_of,
     ready,
@@ -191,9 +192,9 @@ class Catalog:
     async def _replace(self, name: str, changed: Callable[[ServerRow], ServerRow]) -> tuple[ServerListing, ...]:
         stored = False
         while not stored:
-            known = {row.name: row for row in await self._repository.servers()}
-            row = changed(_known_row(name, known))
-            stored = await self._repository.change((), [ListedServer(row, {})], tuple(known.values()))
+            known = await self._repository.servers()
+            row = changed(known_row(name, known))
+            stored = await self._repository.change((), [ListedServer(row, {})], known)
         return await self._refresh()
 
     async def remove(self, name: str) -> tuple[ServerListing, ...]:
@@ -279,7 +280,7 @@ class Catalog:
         return config, tuple(listing_of(row, config[row.name], definitions) for row in rows)
 
     async def _row(self, name: str) -> ServerRow:
-        return _known_row(name, {row.name: row for row in await self._repository.servers()})
+        return known_row(name, await self._repository.servers())
 
     async def _decided(self, answers: Iterable[Answer], known: Mapping[str, ServerRow]) -> list[ListedServer]:
         """Return what is to be stored for answers."""
@@ -331,12 +332,6 @@ class Catalog:
             _log.warning("%s", error)
             return degraded(name, config, error)
         return Answer(ready(name, config, listed, "file"), config, listed)
-
-
-def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:
-    if name not in rows:
-        raise NotFoundError("server", name, f"Known are: {', '.join(rows) or 'none'}.")
-    return rows[name]
 
 
 def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:

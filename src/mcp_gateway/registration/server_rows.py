@@ -1,6 +1,6 @@
 """Rows of servers: made of answers, with the configuration in effect, and shown as listings. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
@@ -94,6 +94,13 @@ def tool_values(row: ServerRow, tool: str, definition: JsonObject) -> dict[str, 
         else:
             found[name] = EffectiveValue(value, "default")
     return found
+
+
+def known_row(name: str, rows: Sequence[ServerRow]) -> ServerRow:
+    """Return the server with this name. Raises NotFoundError."""
+    if found := next((row for row in rows if row.name == name), None):
+        return found
+    raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
 
 
 def with_tool_settings(row: ServerRow, tool: str, document: Mapping[str, Any]) -> ServerRow:

@@ -17,7 +17,6 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
-from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, Outbox
@@ -27,7 +26,7 @@ from starling.infra.postgres.tables.access import audit_events
 from tests.support import http_server
 from tests.support.gateway_harness import free_port
 from tests.support.platform import CALLER
-from tests.support.worker_runtime import open_worker_runtime
+from tests.support.worker_runtime import open_worker_runtime, running_worker
 
 SHAPE = {"correlation_id", "event_type", "source", "payload"}
 

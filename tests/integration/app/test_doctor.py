@@ -190,11 +190,6 @@ def test_little_free_disk_space_is_a_finding(gib: float, state: str) -> None:
     assert machine.disk_finding(Path("/data"), int(gib * 2**30)).state == state
 
 
-@pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
-def test_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
-    assert machine.python_finding(version).state == state
-
-
 async def test_command_tries_the_abilities_of_the_configured_model_and_shows_no_key() -> None:
     key = "sk-0123456789abcdef0123456789abcdef"
 

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.worker.worker import running_worker
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
+from tests.support.worker_runtime import running_worker
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.worker.heartbeat import Heartbeat
-from starling.app.worker.worker import RunHandlers, Worker, running_worker
+from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
@@ -21,6 +21,7 @@ from starling.infra.queue import run_jobs
 from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.run_factories import new_run
+from tests.support.worker_runtime import running_worker
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
 

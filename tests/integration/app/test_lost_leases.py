@@ -7,7 +7,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.app.worker.heartbeat import Heartbeat
-from starling.app.worker.worker import RunHandlers, Worker, running_worker
+from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.errors import RunUnwritableError
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.engine import open_engine
@@ -15,6 +15,7 @@ from starling.infra.postgres.runs.acceptance import Claim, RunRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.queue.run_queue import open_queue
 from tests.support.run_factories import new_run
+from tests.support.worker_runtime import running_worker
 
 
 async def test_end_of_a_lost_execution_does_not_release_the_next_one(database_url: str) -> None:

@@ -17,12 +17,12 @@ from mcp_gateway.registration import catalog
 from mcp_gateway.registration.pins import Pin
 from mcp_gateway.registration.repository import ListedServer
 from starling.app.doctor import mcp_servers as doctor_servers
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from tests.support.command_line import new_workspace
 from tests.support.gateway_harness import SERVERS, GatewayHarness, named, wait_for
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer

@@ -12,7 +12,6 @@ import pytest
 from sqlalchemy import text
 
 from starling.app.worker import isolation
-from starling.app.worker.worker import running_worker
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Process, Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
@@ -20,6 +19,7 @@ from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, calls, decision, open_platform, task, verdict
+from tests.support.worker_runtime import running_worker
 
 CRASHES = 1
 KILLER = "mcp_agent_killer"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from starling.app.worker.worker import running_worker
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
@@ -18,6 +17,7 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
 from tests.support.postgres_faults import frozen, terminate_backends
 from tests.support.soak import rounds
+from tests.support.worker_runtime import running_worker
 
 _LEASE = 3.0
 _MANY = 20

@@ -7,7 +7,6 @@ from contextlib import suppress
 import pytest
 from psycopg import AsyncConnection
 
-from starling.app.worker.worker import running_worker
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
@@ -29,6 +28,7 @@ from tests.support.platform import (
     verdict,
 )
 from tests.support.soak import rounds
+from tests.support.worker_runtime import running_worker
 
 CANCELLED = RunStatus.CANCELLED
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])

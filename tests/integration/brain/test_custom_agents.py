@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 
 from starling.app.access.keys import KeySpec
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -17,6 +16,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, latest
 from tests.integration.brain.conftest import Open
+from tests.support.http_app import make_app
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER as OWNER
 from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict

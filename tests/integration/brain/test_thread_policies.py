@@ -6,12 +6,12 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.app.runs.acceptance import RunRequest
-from starling.app.worker.worker import running_worker
 from starling.core.errors import ConflictError
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER, Platform, ScriptedModel, decision
+from tests.support.worker_runtime import running_worker
 
 
 async def accept(platform: Platform, policy: Policy, thread: str = "thread") -> RunKey:

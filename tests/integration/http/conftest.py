@@ -15,17 +15,16 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
-from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import Event, read_events
-from tests.support.worker_runtime import open_worker_runtime
+from tests.support.worker_runtime import open_worker_runtime, running_worker
 
 SERVERS = {
     "system_health": {

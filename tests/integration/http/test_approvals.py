@@ -15,23 +15,22 @@ from pydantic import SecretStr
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
-from starling.app.worker.worker import running_worker
 from starling.core.principal import Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
 from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, calls, decision, task, verdict
 from tests.support.soak import rounds
 from tests.support.sse import Event, read_events
-from tests.support.worker_runtime import open_worker_runtime
+from tests.support.worker_runtime import open_worker_runtime, running_worker
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 type Body = dict[str, Any]

@@ -18,7 +18,6 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -30,6 +29,7 @@ from starling.core.runs import RunResult
 from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.platform import CALLER
 from tests.support.run_factories import claimed

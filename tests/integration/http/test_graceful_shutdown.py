@@ -15,13 +15,13 @@ from sqlalchemy import QueuePool
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.http import uvicorn_server
-from starling.app.http.api_routes import make_app
 from starling.app.http.app_state import drain
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.settings.schema import Settings
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied

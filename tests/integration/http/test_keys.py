@@ -19,7 +19,6 @@ from mcp_gateway.configuration.servers import server_of
 from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.loopback_policy import refuse_open_binding
@@ -35,6 +34,7 @@ from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
 from starling.infra.postgres.tables.access import keys
+from tests.support.http_app import make_app
 from tests.support.local_access import TOKEN
 from tests.support.sse import read_events
 

@@ -18,12 +18,10 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
-from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from starling.core.settings.schema import ProviderSettings, Settings
@@ -31,12 +29,13 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.gateway_harness import wait_for
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import read_events
-from tests.support.worker_runtime import open_worker_runtime
+from tests.support.worker_runtime import open_worker_runtime, running_worker
 
 REQUEST = {"input": "Write it.", "thread_id": "another"}
 TEXT = " ".join(f"word{number}" for number in range(40))

@@ -21,7 +21,6 @@ from sqlalchemy import Table, select
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
@@ -32,6 +31,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables.access import metadata
 from tests.integration.http.test_keys import ELSEWHERE
+from tests.support.http_app import make_app
 from tests.support.local_access import TOKEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

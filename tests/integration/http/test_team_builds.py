@@ -14,7 +14,6 @@ from architect.team_store import BuiltTeam
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -27,6 +26,7 @@ from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

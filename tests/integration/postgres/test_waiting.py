@@ -3,7 +3,6 @@
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.runs.interrupts import InterruptService
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.interrupts import BATCH_LIMIT, InterruptRepository
 from tests.support.run_factories import defer_nothing, new_run
@@ -15,16 +14,16 @@ SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why',
 FROM runs, generate_series(1, %s) AS number"""
 
 
-async def test_listing_returns_more_interrupts_than_one_batch(engine: AsyncEngine, database_url: str) -> None:
+async def test_page_after_a_full_batch_has_the_other_interrupts(engine: AsyncEngine, database_url: str) -> None:
     runs = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await runs.accept(new)
     async with await AsyncConnection.connect(database_url) as connection:
         await connection.execute(_ASK, (BATCH_LIMIT + 1,))
-    answering = InterruptService(InterruptRepository(engine, runs))
+    interrupts = InterruptRepository(engine, runs)
 
-    listed = await answering.all_waiting(new.key.tenant)
-    at_once = await answering.repository.waiting(new.key.tenant)
+    first = await interrupts.waiting(new.key.tenant)
+    further = await interrupts.waiting(new.key.tenant, after=first[-1].id)
 
-    assert (len(listed), len(at_once)) == (BATCH_LIMIT + 1, BATCH_LIMIT)
-    assert [item.id for item in listed] == sorted({item.id for item in listed})
+    assert (len(first), len(further)) == (BATCH_LIMIT, 1)
+    assert [item.id for item in (*first, *further)] == sorted({item.id for item in (*first, *further)})

@@ -15,12 +15,10 @@ from sqlalchemy import text
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.api_routes import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
-from starling.app.worker.worker import running_worker
 from starling.core.agents import Persona
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
@@ -31,12 +29,13 @@ from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
 from tests.integration.run_stories.scripted_servers import ScriptedServers, Step, says
 from tests.integration.run_stories.story import Act, Story
+from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer, Body, no_rule
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, activate_team
 from tests.support.sse import Event, read_events
-from tests.support.worker_runtime import WorkerRuntime, open_worker_runtime
+from tests.support.worker_runtime import WorkerRuntime, open_worker_runtime, running_worker
 
 _STORY_SECONDS: Final = 90
 _AT_ONCE: Final = 12

@@ -22,6 +22,7 @@ from starling.infra.postgres.keys import StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
+_SHOWN = ("id", "tenant", "name", "state", "created_at", "expires_at", "last_used_at")
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
 
@@ -114,14 +115,5 @@ def revoke(
 
 
 def _document(row: StoredKey) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "tenant": row.tenant,
-        "name": row.name,
-        "state": row.state,
-        "scopes": sorted(row.scopes),
-        "grant": row.grant.as_json() if row.grant else None,
-        "created_at": row.created_at.isoformat(),
-        "expires_at": row.expires_at.isoformat() if row.expires_at else None,
-        "last_used_at": row.last_used_at.isoformat() if row.last_used_at else None,
-    }
+    shown = {name: getattr(row, name) for name in _SHOWN}
+    return shown | {"scopes": sorted(row.scopes), "grant": row.grant.as_json() if row.grant else None}

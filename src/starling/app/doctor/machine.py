@@ -11,7 +11,6 @@ from typing import Final
 from starling.app.doctor.finding import Diagnostic, ok
 from starling.core.settings.schema import Settings
 
-PYTHON_FLOOR: Final = (3, 12)
 _GIB: Final = 2**30
 _TIGHT, _LITTLE = 1 * _GIB, 5 * _GIB
 _NO_CREWAI: Final = (
@@ -21,16 +20,8 @@ _NO_CREWAI: Final = (
 
 
 async def check_python(_: Settings) -> Sequence[Diagnostic]:
-    """Return whether this Python is new enough."""
-    return [python_finding(sys.version_info[:2])]
-
-
-def python_finding(running: tuple[int, ...]) -> Diagnostic:
-    """Return the finding for a version of Python."""
-    if running >= PYTHON_FLOOR:
-        return ok("python", f"Python {platform.python_version()} at {sys.executable}.")
-    floor = ".".join(map(str, PYTHON_FLOOR))
-    return Diagnostic("python", "problem", f"This is Python {platform.python_version()}.", f"Use {floor} or newer.")
+    """Return which Python runs; an older one than 3.12 can't even import this."""
+    return [ok("python", f"Python {platform.python_version()} at {sys.executable}.")]
 
 
 async def check_disk(settings: Settings) -> Sequence[Diagnostic]:
@@ -54,11 +45,6 @@ def disk_finding(folder: Path, free: int) -> Diagnostic:
 async def check_runtimes(_: Settings) -> Sequence[Diagnostic]:
     """Return which runtimes there are; CrewAI is optional."""
     try:
-        return [runtimes_finding(version("crewai"))]
+        return [ok("runtimes", f"native, and CrewAI {version('crewai')}.")]
     except PackageNotFoundError:
-        return [runtimes_finding(None)]
-
-
-def runtimes_finding(crewai: str | None) -> Diagnostic:
-    """Return the finding for a version of CrewAI, None where it isn't installed."""
-    return ok("runtimes", _NO_CREWAI if crewai is None else f"native, and CrewAI {crewai}.")
+        return [ok("runtimes", _NO_CREWAI)]

@@ -1,13 +1,10 @@
-"""The routes of the API, in the order in which `/docs` shows them, and applications that have them from the start."""
+"""The routes of the API, in the order in which `/docs` shows them, and an application for calls within the process."""
 
-from collections.abc import Sequence
+from fastapi import FastAPI
 
-from fastapi import APIRouter, FastAPI
-
-from starling.app.http import app, problems
+from starling.app.http import problems
 from starling.app.http.app_state import AppState
-from starling.app.http.authentication import AccessControl, PrincipalMiddleware
-from starling.app.http.route_loading import add_routes
+from starling.app.http.authentication import PrincipalMiddleware
 from starling.app.http.routes import (
     agent_run,
     agents,
@@ -42,17 +39,6 @@ ROUTERS = tuple(
         *(kill_switches, start_page, metrics),
     )
 )
-
-
-def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
-    """Return the application of a platform whose services are open."""
-
-    async def loaded() -> tuple[Sequence[APIRouter], object]:
-        return ROUTERS, services
-
-    made = app.make_app(services.storage, version, access, services.runs.acceptance.limits.input_chars, loaded)
-    add_routes(made, ROUTERS, services)
-    return made
 
 
 def make_app_for(services: Services, principal: Principal) -> FastAPI:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.pins import definition_diff
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
-from mcp_gateway.registration.server_rows import EffectiveValue, effective, row_faults, tool_values
+from mcp_gateway.registration.server_rows import EffectiveValue, effective, known_row, row_faults, tool_values
 from mcp_gateway.sessions.isolation import Isolation, ServerIsolation
 from starling.core.errors import NotFoundError
 from starling.infra.postgres.server_breakers import StoredBreaker
@@ -108,9 +108,7 @@ class ServerDocuments:
     async def one(self, name: str) -> ServerDetails:
         """Return a server with its configuration, as written, and its tools. Raises NotFoundError."""
         rows, definitions = await self.servers.servers_and_tools()
-        row = next((row for row in rows if row.name == name), None)
-        if row is None:
-            raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+        row = known_row(name, rows)
         options = effective(row).options
         tools = [
             ServerTool(

@@ -19,9 +19,9 @@ from mcp_gateway.registration.catalog import ServerProbe
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
-from mcp_gateway.registration.server_rows import row_faults
+from mcp_gateway.registration.server_rows import known_row, row_faults
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
-from starling.core.errors import InvalidRequestError, NotFoundError, PromptsChangedError
+from starling.core.errors import InvalidRequestError, PromptsChangedError
 from starling.core.json import JsonObject
 from starling.core.llm import PromptVersion
 from starling.core.tools import ServerListing, ServerSource
@@ -78,24 +78,29 @@ class RegistryService:
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
     stdio_rules: StdioRules  # for documents that come over HTTP
 
-    async def plan(self, config: McpConfig, *, relist: bool = False, source: ServerSource = "file") -> RegistryReport:
+    async def plan(
+        self, config: McpConfig | None, *, relist: bool = False, source: ServerSource = "file"
+    ) -> RegistryReport:
         """Return what `reload` with prompts would change now; writes nothing.
 
         Starts the same servers; for a document over HTTP no process of a server that is not in use. Raises as `reload`.
         """
-        unstarted = await self._checked(config) if source == "api" else ()
-        async with self.gateway(self.servers(None)) as gateway:
-            change = await gateway.catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
+        if config is None:
+            rows = await self.servers(None).servers()
+        else:
+            unstarted = await self._checked(config) if source == "api" else ()
+            async with self.gateway(self.servers(None)) as gateway:
+                change = await gateway.catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
+            rows = change.rows()
         choice = await self.prompts.newest()
         active = await self.epochs.active()
-        after = choice.applied(with_servers(active.manifest, entries_of(change.rows())))
-        changes = difference(active.manifest, after)
-        report = await self._report(active.number, changes, after, change.rows())
+        after = choice.applied(with_servers(active.manifest, entries_of(rows)))
+        report = await self._report(active.number, difference(active.manifest, after), after, rows)
         return _with_prompts(report, active.manifest, after, choice)
 
     async def reload(
         self,
-        config: McpConfig,
+        config: McpConfig | None,
         actor: Actor,
         *,
         relist: bool = False,
@@ -104,14 +109,18 @@ class RegistryService:
     ) -> RegistryReport:
         """Replace the servers that came from files by these, or with `source` "api" those of all documents.
 
-        With `with_prompts` it takes the texts that the sources of prompts have now. Lists new, changed and degraded
-        servers; with `relist` all of them. Raises ConfigurationError where a name belongs to a server that was added
-        another way, ForbiddenError where a document over HTTP has a new or changed stdio server that is not allowed.
+        Without a `config` servers stay as they are. With `with_prompts` it takes the texts that the sources of prompts
+        have now. Lists new, changed and degraded servers; with `relist` all of them. Raises ConfigurationError where a
+        name belongs to a server that was added another way, ForbiddenError where a document over HTTP has a new or
+        changed stdio server that is not allowed.
         """
-        if source == "api":
+        if config is not None and source == "api":
             await self._checked(config)
 
         async def sync(servers: ServerRepository) -> None:
+            if config is None:
+                await servers.change((), ())
+                return
             async with self.gateway(servers) as gateway:
                 await gateway.catalog.sync(config, relist=relist, source=source)
 
@@ -120,23 +129,6 @@ class RegistryService:
         publisher = EpochPublisher(self.epochs, actor, "registry.reload")
         await sync(self.servers(publisher))
         return await self._applied(publisher.activation)
-
-    async def plan_prompts(self) -> RegistryReport:
-        """Return what `reload_prompts` would change now; writes nothing."""
-        choice = await self.prompts.newest()
-        active = await self.epochs.active()
-        after = choice.applied(active.manifest)
-        rows = await self.servers(None).servers()
-        report = await self._report(active.number, difference(active.manifest, after), after, rows)
-        return _with_prompts(report, active.manifest, after, choice)
-
-    async def reload_prompts(self, actor: Actor) -> RegistryReport:
-        """Take the texts that the sources of prompts have now; servers stay as they are."""
-
-        async def republish(servers: ServerRepository) -> None:
-            await servers.change((), ())
-
-        return await self._with_newest_prompts(actor, republish)
 
     async def _with_newest_prompts(
         self, actor: Actor, change: Callable[[ServerRepository], Awaitable[None]]
@@ -197,9 +189,7 @@ class RegistryService:
         servers = self.servers(publisher)
         while True:
             known = await servers.servers()
-            row = next((row for row in known if row.name == name), None)
-            if row is None:
-                raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in known) or 'none'}.")
+            row = known_row(name, known)
             pins = with_approved((await servers.pins([name])).get(name, {}), hashes, actor.name)
             approved = ListedServer(stored_row(row, pins) if row.state == "ready" else row, {}, pins)
             if await servers.change((), [approved], known):

@@ -27,13 +27,6 @@ class InterruptService:
 
     repository: InterruptRepository
 
-    async def all_waiting(self, tenant: str) -> Sequence[StoredInterrupt]:
-        """Return every interrupt that can be answered, oldest first."""
-        found: list[StoredInterrupt] = []
-        while page := await self.repository.waiting(tenant, after=found[-1].id if found else None):
-            found += page
-        return found
-
     async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, caller: Principal) -> None:
         """Answer interrupts of a run, all or none of them; repeating the same answers changes nothing.
 

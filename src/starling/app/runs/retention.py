@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.engine import Engine, changing
 from starling.infra.postgres.retention import PruneSelection, Retention, RetentionReport
 
 STATEMENT_SECONDS = 600  # counting the old rows of a large database is one statement; deletions are small
@@ -24,7 +24,6 @@ class RetentionService:
         report = await self.repository.prune(which)
         if report.total:
             detail = {"before": report.before.isoformat(), "runs": report.runs, "rows": dict(report.rows)}
-            with translated():
-                async with self.engine.begin() as connection:
-                    await record(connection, actor, AuditedChange("db.prune", which.tenant or SHARED, detail))
+            async with changing(self.engine) as connection:
+                await record(connection, actor, AuditedChange("db.prune", which.tenant or SHARED, detail))
         return report

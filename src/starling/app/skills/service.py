@@ -67,10 +67,6 @@ class SkillService:
     rosters: Registry
     memory: SkillMemory
 
-    async def list(self, tenant: str, which: SkillFilter, limit: int) -> Sequence[StoredSkill]:
-        """Return the latest skills, newest first."""
-        return await self.catalog.latest(tenant, limit=limit, which=which)
-
     async def show(self, tenant: str, skill_id: str) -> SkillDetails:
         """Return a skill with its further tasks. Raises NotFoundError."""
         skill = await self.catalog.get(tenant, skill_id)

@@ -3,15 +3,14 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
 from starling.app.telemetry.log_context import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
-from starling.core.background_tasks import in_background, stopped_at_end
+from starling.core.background_tasks import in_background
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.ids import process_name
@@ -238,13 +237,3 @@ class Worker:
                 _log.warning("the sweep is postponed: %s", error)
             except Exception:  # noqa: BLE001 - the worker's edge: the next sweep may succeed
                 _log.exception("the sweep failed")
-
-
-@asynccontextmanager
-async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run the worker in the background while the context lasts; yield its task.
-
-    The task ends earlier only when the worker was drained, or with an error.
-    """
-    async with stopped_at_end(worker.work(), "worker", _STOP_SECONDS) as task:
-        yield task

@@ -22,7 +22,7 @@ from mcp_gateway.configuration.effect_suggestions import (
 )
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config, server_of, without_comments
 from mcp_gateway.registration.repository import ServerRow
-from mcp_gateway.registration.server_rows import effective
+from mcp_gateway.registration.server_rows import effective, known_row
 from starling.app.cli.options import Json, Server, Yes
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
@@ -40,7 +40,7 @@ from starling.app.cli.terminal.prompts import confirmed
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.container.storage import open_storage
-from starling.core.errors import ConfigurationError, ConflictError, NotFoundError
+from starling.core.errors import ConfigurationError, ConflictError
 from starling.core.json import JsonObject
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
@@ -221,7 +221,5 @@ def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerR
     """Return all stored servers, the one with this name, and the definitions of its tools. Raises NotFoundError."""
     storage = open_storage(settings, find_database(settings))
     rows, definitions = run_with(storage, lambda opened: opened.servers.servers_and_tools())
-    row = next((row for row in rows if row.name == name), None)
-    if row is None:
-        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+    row = known_row(name, rows)
     return rows, row, {tool: definitions[name, tool] for tool in row.tools}

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_LEAST_WIDTH, _MOST_WIDTH, _PIPE_WIDTH = 30, 110, 100  # of lines and paragraphs
+_LEAST_WIDTH, _MOST_WIDTH = 30, 110  # of paragraphs
 _GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one has at least
 # Separators of lines, changes of the direction of writing, and what is invisible: they hide or reorder what is shown.
 _DECEIVING = (*range(0x2028, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080))
@@ -41,11 +41,6 @@ def printable(text: str) -> str:
 def print_line(text: str = "", style: str | None = None) -> None:
     """Print one line as it is, with no markup read into it."""
     write(results(), f"{text}\n", style)
-
-
-def line_width() -> int:
-    """Return how long a line may be: as the terminal is wide, a hundred characters in a pipe."""
-    return max(_LEAST_WIDTH, results().width) if results().is_terminal else _PIPE_WIDTH
 
 
 def print_paragraph(text: str, indent: int = 2) -> None:

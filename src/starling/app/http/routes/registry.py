@@ -76,10 +76,7 @@ async def plan(
     Processes are started for that only for an admin of the platform's machine, who sends the local token.
     """
     with _fault_of_the_document():
-        config = await _config(request)
-        if config is None:
-            return await services.registry.plan_prompts()
-        return await services.registry.plan(config, relist=how.relist, source=_source(caller))
+        return await services.registry.plan(await _config(request), relist=how.relist, source=_source(caller))
 
 
 @router.post("/reload", summary="Reload the registry")
@@ -101,8 +98,6 @@ async def reload(
     """
     with _fault_of_the_document():
         config = await _config(request)
-        if config is None:
-            return await services.registry.reload_prompts(actor)
         return await services.registry.reload(
             config, actor, relist=how.relist, source=_source(caller), with_prompts=True
         )

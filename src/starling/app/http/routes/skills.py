@@ -89,7 +89,8 @@ type _Import = Annotated[ImportQuery, Query()]
 @router.get("", summary="List skills")
 async def latest(services: FromServices, caller: Caller, wanted: _List) -> SkillPage:
     """List the skills of your tenant, newest first."""
-    found = await services.skills.list(caller.tenant, wanted.filter(wanted.before), wanted.limit + 1)
+    which = wanted.filter(wanted.before)
+    found = await services.skills.catalog.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return SkillPage(shown, next=shown[-1].id if more else None)
 
