@@ -73,7 +73,7 @@ def test_request_behind_a_waiting_run_names_it(workspace: CliWorkspace, platform
             for run in (behind, ahead):
                 workspace.starling("run", "cancel", run)
 
-    asked, started, read_along = told
+    asked, read_along, started = told
     assert asked == read_along
     assert asked.startswith(f"Behind {ahead}, which is waiting: this run begins once that has ended.")
     assert behind in started

@@ -42,10 +42,12 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
 
     def read() -> None:
         try:
-            with api.showing_run_ahead(talk):
-                for event in api.ask(request):
-                    talk.run_id = talk.display.run_id = api.run_id
-                    talk.event(event)
+            for event in api.ask(request):
+                is_first = not talk.run_id
+                talk.run_id = talk.display.run_id = api.run_id
+                talk.event(event)
+                if is_first and thread:
+                    talk.show_run_ahead()
         finally:
             talk.run_id = talk.run_id or api.run_id
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Timer
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httpx
 from httpx_sse import connect_sse
@@ -25,7 +24,6 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0  # in a stream the server sends a ping every 15 s
 _PROBE_SECONDS: Final = 2.0
 _STABLE_SECONDS: Final = 5.0  # a stream that was open for longer ended an outage, with or without an event
-IDLE_SECONDS: Final = 3.0  # after this long a queued run shows which run it waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +33,6 @@ class StreamedEvent:
     seq: int
     type: str
     data: Document
-
-
-class RunWatcher(Protocol):
-    """Receives the events of a run."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether the run was accepted and nothing happened since."""
-        ...
-
-    def event(self, event: StreamedEvent) -> None:
-        """Receive the next event."""
-        ...
-
-    def behind(self, run_id: str, status: str) -> None:
-        """Receive the run that has to end before this one begins; called if the run is idle for some seconds."""
-        ...
 
 
 def same_address() -> str:
@@ -182,32 +163,10 @@ class Api:
         self.run_id = run_id
         yield from self._go_on(run_id, after)
 
-    def watch(self, run_id: str, after: int, watcher: RunWatcher) -> None:
+    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
         """Pass on each event after number `after`, up to `done`; return at once if there is none and the run ended."""
-        with self.showing_run_ahead(watcher):
-            for event in self.follow(run_id, after):
-                watcher.event(event)
-
-    @contextmanager
-    def showing_run_ahead(self, watcher: RunWatcher) -> Generator[None]:
-        """Show after some seconds of the block which run a queued run waits for."""
-        timer = Timer(IDLE_SECONDS, self._show_run_ahead, (watcher,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _show_run_ahead(self, watcher: RunWatcher) -> None:
-        if not (watcher.idle and self.run_id):
-            return
-        try:
-            ahead = self._client.get(f"/v1/runs/{self.run_id}").json().get("behind")
-        except (httpx.TransportError, ValueError):
-            return
-        if ahead and watcher.idle:
-            watcher.behind(ahead["run_id"], ahead["status"])
+        for event in self.follow(run_id, after):
+            on_event(event)
 
     def _begin(self, request: Document) -> Iterator[StreamedEvent]:
         """Yield events until the stream ends. The idempotency key makes repeated requests lead to one run."""

@@ -1,18 +1,16 @@
 """The routes of the API over the database, called within this process: for commands without a running platform."""
 
-import asyncio
 import logging
+from collections.abc import Callable
 
 import httpx
 
-from starling.app.cli.platform.api import IDLE_SECONDS, Api, RunWatcher, StreamedEvent
+from starling.app.cli.platform.api import Api, StreamedEvent
 from starling.app.cli.signals import run_with
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.http.api_routes import make_app_for
-from starling.app.services import RunServices, Services
-from starling.core.background_tasks import in_background
-from starling.core.errors import DatabaseUnavailableError
+from starling.app.services import Services
 from starling.core.principal import Principal, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -34,15 +32,14 @@ class DatabaseApi(Api):
         self.tenant = tenant
         self._settings = settings
 
-    def watch(self, run_id: str, after: int, watcher: RunWatcher) -> None:
+    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
         """Pass on each event after number `after`: a response of routes in this process can't be read as a stream."""
         key = RunKey(self.tenant, run_id)
 
         async def read(services: Services) -> None:
-            async with in_background(_show_run_ahead(services.runs, key, watcher), "show-run-ahead"):
-                await services.runs.documents.row(key)
-                async for event in services.runs.reader.follow(key, after=after):
-                    watcher.event(StreamedEvent(event.seq, event.type, event.data))
+            await services.runs.documents.row(key)
+            async for event in services.runs.reader.follow(key, after=after):
+                on_event(StreamedEvent(event.seq, event.type, event.data))
 
         run_with(open_services(self._settings, find_database(self._settings)), read)
 
@@ -65,16 +62,3 @@ class _Routes(httpx.BaseTransport):
 
         answer = run_with(open_services(self._settings, find_database(self._settings)), send)
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
-
-
-async def _show_run_ahead(runs: RunServices, key: RunKey, watcher: RunWatcher) -> None:
-    """Show after some seconds which run a queued run waits for."""
-    await asyncio.sleep(IDLE_SECONDS)
-    if not watcher.idle:
-        return
-    try:
-        ahead = (await runs.documents.read(key, ())).behind
-    except DatabaseUnavailableError:
-        return  # the reader waits for Postgres, too
-    if ahead and watcher.idle:
-        watcher.behind(ahead.run_id, ahead.status.value)

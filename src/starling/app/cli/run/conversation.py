@@ -45,10 +45,6 @@ class Conversation:
     run_id: str = ""
     status: str = ""
 
-    @property
-    def idle(self) -> bool:
-        return self.display.idle and not self.as_json
-
     def event(self, event: StreamedEvent) -> None:
         """Show an event, and answer it if it asks something that is still open."""
         self.run_id = self.run_id or event.data.get("run_id", "")
@@ -64,9 +60,10 @@ class Conversation:
             if event.data["id"] in unanswered:
                 self._answer(event)
 
-    def behind(self, run_id: str, status: str) -> None:
-        """Show the run that has to end before this one begins."""
-        self.display.behind(run_id, status)
+    def show_run_ahead(self) -> None:
+        """Show which run has to end before this one begins, if there is one."""
+        if not self.as_json and (ahead := self.api.get(f"/v1/runs/{self.run_id}")["behind"]):
+            self.display.behind(ahead["run_id"], ahead["status"])
 
     def _answer(self, event: StreamedEvent) -> None:
         answers, interrupt = self.answers, event.data["id"]

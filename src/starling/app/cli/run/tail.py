@@ -33,7 +33,12 @@ def tail(  # noqa: PLR0913, PLR0917 - its options
     run_id = find_run(api, run)
     known = {"as_json": as_json, "tenant": tenant, "run_id": run_id}
     talk = conversation(api, fixed, live=False, after=after, patient=True, **known)
-    follow(talk, lambda: api.watch(run_id, after, talk))
+
+    def read() -> None:
+        talk.show_run_ahead()
+        api.watch(run_id, after, talk.event)
+
+    follow(talk, read)
     if not talk.status:
         typer.echo(f"There is nothing after event {after}: the run has ended.", err=True)
     if talk.status not in ("", "succeeded"):

@@ -43,7 +43,7 @@ def _show_run(
 
     def read() -> None:
         talk.run_id = talk.display.run_id = api.start(path, body)["run_id"]
-        api.watch(talk.run_id, 0, talk)
+        api.watch(talk.run_id, 0, talk.event)
 
     follow(talk, read)
     if talk.status != "succeeded":

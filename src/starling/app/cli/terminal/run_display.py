@@ -31,8 +31,6 @@ class RunDisplay:
 
     def __init__(self, console: Console, tenant: str = DEFAULT_TENANT) -> None:
         self.run_id = ""
-        self.idle = False
-        """Whether the run was accepted and has no other event yet."""
         self.commands = True
         """Whether the commands that answer what the run asks are shown: not where prompts ask."""
         self._console = console
@@ -57,7 +55,6 @@ class RunDisplay:
         """Show one event. Unknown kinds, of a newer version, are ignored."""
         del seq
         self.run_id = self.run_id or data.get("run_id", "")
-        self.idle = kind == "run_started"
         self._print(kind, data)
 
     def _print(self, kind: str, data: Data) -> None:
@@ -95,7 +92,7 @@ class TreeDisplay(RunDisplay):
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
         """Show one event."""
-        self.idle, self._seq = kind == "run_started", seq
+        self._seq = seq
         self.run_id = self.run_id or data.get("run_id", "")
         with self._taking:
             now = _CLOCK.now()

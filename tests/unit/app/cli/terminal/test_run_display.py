@@ -105,14 +105,3 @@ def test_tree_that_is_higher_than_the_terminal_shows_its_end_while_it_works() ->
 
     assert len(frame) == 4
     assert 'system_health.disk(path="/")' in frame[-1]
-
-
-@pytest.mark.parametrize("display", [RunDisplay, TreeDisplay])
-def test_run_is_idle_until_something_happens_after_its_acceptance(display: type[RunDisplay]) -> None:
-    with display(Console(file=io.StringIO())) as shown_in:
-        states = [shown_in.idle]
-        for seq, event in enumerate((started(), PLAN), start=1):
-            shown_in.feed(seq, event["type"], event)
-            states.append(shown_in.idle)
-
-    assert states == [False, True, False]
