@@ -1,6 +1,5 @@
 """`starling doctor`: check the installation."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,8 +8,7 @@ import typer
 from starling.app.cli.options import Json
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
-from starling.app.doctor.finding import Diagnostic
+from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.doctor.model_trial import ModelReport, try_models
 from starling.app.doctor.runner import run_checks
 from starling.core.llm import ModelRole
@@ -58,16 +56,14 @@ def doctor(
     settings = with_servers_found_here(settings_of(context))
     with progress("Looking …"):
         findings = run_until_stopped(run_checks(settings))
-    print_result([asdict(finding) for finding in findings], lambda: _say(findings), as_json=as_json)
-    if any(finding.state == "problem" for finding in findings):
-        raise typer.Exit(1)
-
-
-def _say(findings: Sequence[Diagnostic]) -> None:
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
     width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
+    for finding in () if as_json else findings:
         said = " ".join(f"{finding.message} {finding.remedy}".split())
         print_line(f"{finding.state:<8} {finding.subject:<{width}}  {said}", _STYLES[finding.state])
+    if any(finding.state == "problem" for finding in findings):
+        raise typer.Exit(1)
 
 
 def _say_report(report: ModelReport) -> None:

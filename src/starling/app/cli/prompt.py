@@ -9,7 +9,7 @@ import typer
 from starling.app.cli.options import Json
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.output import print_fields, print_line, print_list, print_result, progress
+from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, progress
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -70,7 +70,16 @@ def diff(
     """Compare the texts in force with those that their sources have now. Exits with 10 if some differ."""
     with progress(_ASKING):
         found = connection_of(context).api().get(f"{_PATH}/diff", name=name)
-    print_result(found, lambda: _print_differences(found), as_json=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        for change in found["changes"].values():
+            before, after = place(change["before"]), place(change["after"])
+            for line in change["diff"] or [f"{change['after']['name']}: {before} → {after}, the same text"]:
+                print_line(line)
+        _print_warnings(found)
+        if not found["changes"]:
+            print_line(f"{'The local texts' if _is_unasked(found) else 'The sources'} have nothing new.")
     if found["changes"]:
         raise typer.Exit(DIFFERENCES)
 
@@ -98,19 +107,6 @@ def _print_pulled(found: Document) -> None:
         print_line("`starling prompt diff` shows what differs, `starling registry reload` takes it.")
     else:
         print_line("The sources have nothing new.")
-
-
-def _print_differences(found: Document) -> None:
-    for change in found["changes"].values():
-        for line in change["diff"]:
-            print_line(line)
-        if not change["diff"]:
-            print_line(
-                f"{change['after']['name']}: {place(change['before'])} → {place(change['after'])}, the same text"
-            )
-    _print_warnings(found)
-    if not found["changes"]:
-        print_line(f"{'The local texts' if _is_unasked(found) else 'The sources'} have nothing new.")
 
 
 def _is_unasked(found: Document) -> bool:

@@ -101,25 +101,16 @@ def _print(found: Status, whose: str) -> None:
         "process": str(found.pid or ""),
         "database": f"embedded Postgres in {found.data_dir}" if found.database == EMBEDDED else database,
         "epoch": str(found.epoch or ""),
-        "servers": _servers_text(found.servers),
-        "runs": _runs_text(found.runs, whose),
+        "servers": "",
+        "runs": "",
     }
+    if found.servers is not None:
+        degraded = ", ".join(found.servers["degraded"])
+        why = f", degraded: {degraded} (`starling server list` says why)" if degraded else ""
+        fields["servers"] = f"{found.servers['ready']} ready{why}"
+    if found.runs is not None:
+        counted = [f"{'at least ' if n == _MOST else ''}{n} {name}" for name, n in found.runs.items() if n]
+        fields["runs"] = f"{', '.join(counted) or 'none is running or waiting'}, of {whose}"
     print_fields(fields, 8, indent="  ")
     if found.ready and found.runs is None:
         print_line("Servers and runs are shown with a key: set STARLING_API_KEY.")
-
-
-def _servers_text(servers: Mapping[str, Any] | None) -> str:
-    if servers is None:
-        return ""
-    text = f"{servers['ready']} ready"
-    if degraded := ", ".join(servers["degraded"]):
-        text += f", degraded: {degraded} (`starling server list` says why)"
-    return text
-
-
-def _runs_text(runs: Mapping[str, int] | None, whose: str) -> str:
-    if runs is None:
-        return ""
-    counted = [f"{'at least ' if count == _MOST else ''}{count} {name}" for name, count in runs.items() if count]
-    return f"{', '.join(counted) or 'none is running or waiting'}, of {whose}"

@@ -48,10 +48,14 @@ async def _asked(
     session: aiohttp.ClientSession, subject: str, method: str, url: str, headers: Mapping[str, str]
 ) -> Diagnostic:
     """Send the probe: any answer shows that the service is up; 401 and 403 are a warning."""
-    shown = _without_password(url)
-    if not shown:
+    try:
+        parsed = URL(url)
+    except ValueError:
+        parsed = URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         said = "Its configured address is not an http(s) URL."
         return Diagnostic(subject, "problem", said, "Write for example http://localhost:8001.")
+    shown = str(parsed.with_user(None))  # without the password, too
     begun = perf_counter()
     remedy = "Runs go on without it. Check its address and that it runs."
     try:
@@ -65,12 +69,3 @@ async def _asked(
     if status in _REFUSED:
         return warning(subject, said, "Check the configured keys.")
     return ok(subject, said)
-
-
-def _without_password(url: str) -> str:
-    """Return an address without its password; empty where it is not an HTTP address."""
-    try:
-        parsed = URL(url)
-    except ValueError:
-        return ""
-    return str(parsed.with_user(None)) if parsed.scheme in ("http", "https") and parsed.host else ""

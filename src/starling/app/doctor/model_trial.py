@@ -11,7 +11,6 @@ from starling.app.doctor.model_abilities import (
     AbilityMissingError,
     AbilityResult,
     AbilityTrial,
-    State,
     missing_for,
 )
 from starling.core.errors import ModelError
@@ -112,20 +111,16 @@ class _ModelTrial:
             if begun >= self.deadline:
                 return AbilityResult(ability, "untried", "the time was used up before")
             trial = AbilityTrial(self.trials.build(self.name, ability.without), self.deadline)
-            state, detail = await _judged(ability, trial)
+            try:
+                async with asyncio.timeout_at(trial.deadline):
+                    seen = await ability.check(trial)
+                state, detail = "emulated" if seen.emulated else "works", seen.detail
+            except AbilityMissingError as missing:
+                state, detail = "missing", str(missing)
+            except ModelError as error:
+                state, detail = "missing", error.reason
+            except TimeoutError:
+                trial.requests += 1  # the one that was given up
+                state, detail = "missing", "no complete answer in time"
             self.requests += trial.requests
             return AbilityResult(ability, state, detail, asyncio.get_running_loop().time() - begun)
-
-
-async def _judged(ability: Ability, trial: AbilityTrial) -> tuple[State, str]:
-    try:
-        async with asyncio.timeout_at(trial.deadline):
-            seen = await ability.check(trial)
-    except AbilityMissingError as missing:
-        return "missing", str(missing)
-    except ModelError as error:
-        return "missing", error.reason
-    except TimeoutError:
-        trial.requests += 1  # the one that was given up
-        return "missing", "no complete answer in time"
-    return "emulated" if seen.emulated else "works", seen.detail

@@ -35,13 +35,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     a request that was answered already is dropped for `header_seconds`, so that its client gets to read the answer.
     """
 
-    most_connections = 2_048  # open at a time in one process; further ones get 503
+    most_connections = 2_048  # open at a time in one process, if its limit of open files allows; further ones get 503
     header_seconds = 10.0  # then the connection is closed
     header_bytes = 2**15  # larger headers get 431
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._most = _connections(self.most_connections)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        left = self.most_connections if files == resource.RLIM_INFINITY else files - _OTHER_FILES
+        self._most = min(self.most_connections, max(_LEAST_CONNECTIONS, left))
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = self._unread_bytes = 0
         self._refused = self._in_body = False
@@ -153,9 +155,3 @@ def _answer(status: HTTPStatus, detail: str) -> bytes:
         *(["retry-after: 1"] if status is HTTPStatus.SERVICE_UNAVAILABLE else []),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def _connections(most: int) -> int:
-    """Return how many connections the process may hold: `most`, or what its limit of open files leaves."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if files == resource.RLIM_INFINITY else min(most, max(_LEAST_CONNECTIONS, files - _OTHER_FILES))

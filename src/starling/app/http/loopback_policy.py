@@ -49,15 +49,11 @@ def keyless_refusal(scope: Scope) -> str:
     if (addressed := _authority(host)) is None or not is_loopback(addressed[0]):
         return f"Refused without a key: the request is addressed to the host {host!r}."
     origin = headers.get("origin")
-    if origin is not None and not _is_own_page(origin, addressed):
-        return f"Refused without a key: the request comes from a web page of {origin!r}."
+    if origin is not None:  # only pages of the very address that the request goes to are accepted, port included
+        scheme, _, authority = origin.partition("://")
+        if scheme != "http" or _authority(authority) != addressed:
+            return f"Refused without a key: the request comes from a web page of {origin!r}."
     return ""
-
-
-def _is_own_page(origin: str, addressed: tuple[str, int]) -> bool:
-    """Return whether a web page is of the very address that the request goes to, port included."""
-    scheme, separator, authority = origin.partition("://")
-    return scheme == "http" and bool(separator) and _authority(authority) == addressed
 
 
 def _authority(text: str) -> tuple[str, int] | None:

@@ -67,10 +67,7 @@ class _Request:
         self._metrics.requests.labels(method, route, self._status).inc()
         level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
         more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
-        _log.log(level, "request", extra=more | _caller(scope))
-
-
-def _caller(scope: Scope) -> dict[str, str]:
-    """Return tenant and key of an authenticated request."""
-    principal: Principal | None = scope.get("state", {}).get("principal")
-    return {} if principal is None else {"tenant": principal.tenant, "key_id": principal.key_id}
+        principal: Principal | None = scope.get("state", {}).get("principal")
+        if principal is not None:
+            more |= {"tenant": principal.tenant, "key_id": principal.key_id}
+        _log.log(level, "request", extra=more)

@@ -45,7 +45,7 @@ class RunRecords:
         for run in found:
             key = RunKey(tenant, run.run_id)
             document = await self.documents.read(key, ("tasks", "feedback"), chars=WHOLE_CHARS)
-            record, length = await asyncio.to_thread(_masked_record, document, await self.reader.steps(key))
+            record, length = await asyncio.to_thread(_record, document, await self.reader.steps(key))
             records.append(record)
             size += length
             if size >= _PAGE_CHARS:
@@ -54,17 +54,12 @@ class RunRecords:
         return RecordsPage(records, found[len(records) - 1].run_id if more and which.id is None else None)
 
 
-def _masked_record(run: RunDocument, steps: Sequence[Step]) -> tuple[Record, int]:
+def _record(run: RunDocument, steps: Sequence[Step]) -> tuple[Record, int]:
     """Return the record of a run, with `***` where something looks like a key, and the length of its texts."""
-    record: Any = mask_keys_in(_record(run, steps))
-    return record, sum(map(len, strings_in(record)))
-
-
-def _record(run: RunDocument, steps: Sequence[Step]) -> dict[str, Any]:
     stored = run.result or {"status": "failed", "reply": ""}
     result = RunResult.model_validate(stored, extra="ignore")
     verdicts = list(_verdicts(run))
-    return {
+    document = {
         "schema": SCHEMA,
         **_fields(run, "run_id", "thread_id", "trace_id", "correlation_id", "epoch"),
         "status": run.status.value,
@@ -89,6 +84,8 @@ def _record(run: RunDocument, steps: Sequence[Step]) -> dict[str, Any]:
         "steps": [step.model_dump(mode="json") for step in steps],
         "pruned": any(one.what == "events" for one in run.pruned),
     }
+    record: Any = mask_keys_in(document)
+    return record, sum(map(len, strings_in(record)))
 
 
 def _fields(of: object, *names: str) -> dict[str, Any]:

@@ -37,7 +37,11 @@ class BuildService:
         TeamInvalidError for a name that no team may have; ConflictError for one that is taken, QuotaExceededError.
         """
         if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
-            await self._check_new(caller, build.name)
+            world = await self.activation.world_now(caller)
+            if build.name and (findings := await asyncio.to_thread(name_findings, build.name, world)):
+                raise TeamInvalidError(findings, f"A new team can't be named {build.name!r}.")
+            async with self.activation.teams.reading() as connection:
+                await self.activation.check_quota(connection, TeamKey(caller.tenant, build.name or ""))
             await self._check_request(caller, build)
         return await self._accept(caller, build.goal, build, thread_id, idempotency_key)
 
@@ -70,14 +74,6 @@ class BuildService:
         build = BuildRequest(kind="proof", name=name, version=number, cases=tuple(cases))
         await self._check_request(caller, build)
         return await self._accept(caller, f"Prove the team {name}@{number}.", build, "", idempotency_key)
-
-    async def _check_new(self, caller: Principal, name: str | None) -> None:
-        """Check that the caller may have one more team, of this name. Raises TeamInvalidError, QuotaExceededError."""
-        world = await self.activation.world_now(caller)
-        if name and (findings := await asyncio.to_thread(name_findings, name, world)):
-            raise TeamInvalidError(findings, f"A new team can't be named {name!r}.")
-        async with self.activation.teams.reading() as connection:
-            await self.activation.check_quota(connection, TeamKey(caller.tenant, name or ""))
 
     async def _check_request(self, caller: Principal, build: BuildRequest) -> None:
         """Check that what a build names is there for the caller. Raises InvalidRequestError, TeamInvalidError."""

@@ -38,21 +38,6 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
     Each line carries the bound context (run, tenant, trace, correlation). Libraries log from WARNING on; with DEBUG
     from INFO on.
     """
-    handler = _handler(settings, console)
-    handler.addFilter(_is_no_quotation)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
-    for name, least in _LEAST.items():
-        logging.getLogger(name).setLevel(least)
-
-
-def _is_no_quotation(record: logging.LogRecord) -> bool:
-    """Return False for records in which the MCP SDK quotes messages it can't parse: they may hold secrets."""
-    return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
-
-
-def _handler(settings: Settings, console: Console) -> logging.Handler:
     redaction = Redaction.of(settings)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
     if as_text and console.is_terminal:
@@ -61,7 +46,17 @@ def _handler(settings: Settings, console: Console) -> logging.Handler:
     else:
         handler = logging.StreamHandler(_stream(console.file))
         handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
-    return handler
+    handler.addFilter(_is_not_quotation)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
+    for name, least in _LEAST.items():
+        logging.getLogger(name).setLevel(least)
+
+
+def _is_not_quotation(record: logging.LogRecord) -> bool:
+    """Return False for records in which the MCP SDK quotes messages it can't parse: they may hold secrets."""
+    return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
 
 
 def _stream(file: IO[str]) -> IO[str] | LogWriter:

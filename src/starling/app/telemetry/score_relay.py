@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Delivery:
-    """What became of a batch. After a `failure` the rest of it is sent later."""
+    """The outcome of sending a batch. After a `failure` the rest of it is sent later."""
 
     sent: list[UnsentScores] = field(default_factory=list[UnsentScores])
     refused: list[tuple[UnsentScores, str]] = field(default_factory=list[tuple[UnsentScores, str]])
@@ -87,7 +87,14 @@ class ScoreRelay:
         while parts:
             part = parts.pop()
             try:
-                self._client.send([score for one in part for score in self._scores(one)])
+                self._client.send(
+                    [
+                        Score(one.trace_id, "", score.name, score.value, comment, score.moment, score.source)
+                        for one in part
+                        for score in one.scores
+                        for comment in (score.comment if self._with_comments else "",)
+                    ]
+                )
                 done.sent += part
             except ScoresRefusedError as error:
                 if len(part) == 1:
@@ -99,20 +106,6 @@ class ScoreRelay:
                 done.failure = str(error)
                 break
         return done
-
-    def _scores(self, one: UnsentScores) -> Sequence[Score]:
-        return [
-            Score(
-                one.trace_id,
-                "",
-                score.name,
-                score.value,
-                score.comment if self._with_comments else "",
-                score.moment,
-                score.source,
-            )
-            for score in one.scores
-        ]
 
     def _report(self, done: _Delivery) -> None:
         """Log what was refused, and when Langfuse begins and ends to fail; set the pause."""

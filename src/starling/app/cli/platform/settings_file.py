@@ -27,18 +27,9 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
     if file is None and not is_here(DEFAULT):
         return {}
     path = file or DEFAULT
-    document = _read_yaml(path)
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path} is wrong: it has no settings.", "Write one a line, such as `port: 8000`.")
-    return {str(name): value for name, value in cast("dict[object, object]", document).items()}
-
-
-def _read_yaml(path: Path) -> object:
     yaml = import_module("yaml")  # takes 15 ms: most commands have no file to read
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        document: object = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(f"There is no settings file {path}.", _CHECK_PATH) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -48,3 +39,6 @@ def _read_yaml(path: Path) -> object:
         if mark := getattr(error, "problem_mark", None):
             reason = f"{getattr(error, 'problem', '')} at line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{path} is not YAML: {reason}.", "Correct the file at that place.") from None
+    if not isinstance(document, dict | None):
+        raise ConfigurationError(f"{path} is wrong: it has no settings.", "Write one a line, such as `port: 8000`.")
+    return {str(name): value for name, value in cast("dict[object, object]", document or {}).items()}

@@ -34,7 +34,12 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     as_json: Json = False,
 ) -> None:
     """Approve, refuse or answer what a run waits for; without a run, list all open interrupts."""
-    _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
+    if not run and (interrupt or reject or payload or note):
+        remedy = "`starling run approve` lists open interrupts with the commands that answer them."
+        raise InvalidRequestError("The id of the run is missing.", remedy)
+    if payload and (reject or note):
+        remedy = "Give either --payload or the others."
+        raise InvalidRequestError("--payload cannot be combined with --reject or --note.", remedy)
     ending = _ending(interrupt)
     api = connection_of(context).api(tenant)
     if not run:
@@ -54,19 +59,6 @@ def open_interrupts(api: Api, run_id: str | None = None) -> Sequence[Document]:
     """Return the open interrupts of a run, or of all runs, oldest first."""
     found = api.pages("/v1/approvals", "interrupts", {"run_id": run_id}, most=_PAGE, cursor="after")
     return [{name: value for name, value in item.items() if name != "createdAt"} for item in found]
-
-
-def _check_options(run: str, *, answer: bool, both: bool) -> None:
-    """Refuse combinations in which an option would be ignored."""
-    if answer and not run:
-        raise InvalidRequestError(
-            "The id of the run is missing.",
-            "`starling run approve` lists open interrupts with the commands that answer them.",
-        )
-    if both:
-        raise InvalidRequestError(
-            "--payload cannot be combined with --reject or --note.", "Give either --payload or the others."
-        )
 
 
 def _outcome(answer: Document) -> str:

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from httpx import Response
 
 from starling.app.cli.id_name import RUN_HELP, Run, find_run
 from starling.app.cli.options import Json, Tenant
@@ -81,7 +80,7 @@ def artifacts(
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
-    """List results that were too long for a model, or print one of them."""
+    """List results that were too long for a model, or print one of them, unchanged into a pipe or file."""
     api = connection_of(context).api(tenant)
     path = f"/v1/runs/{find_run(api, run)}/artifacts"
     found = api.get(path)["artifacts"]
@@ -93,7 +92,16 @@ def artifacts(
         if not ids:
             raise NotFoundError("artifact", artifact, "`starling run artifacts RUN` shows the ids.")
         whole = ids.pop()
-        _print(whole, api.send("GET", f"{path}/{whole}"), as_json=as_json)
+        answer = api.send("GET", f"{path}/{whole}")
+        text = answer.content.decode()
+        if as_json:
+            media_type = answer.headers.get("content-type", "").partition(";")[0]
+            print_json({"id": whole, "media_type": media_type, "content": text})
+        elif results().is_terminal:  # without control characters
+            write(results(), f"{text}\n")
+        else:
+            results().file.write(text)
+            results().file.flush()
         return
 
     def cells(one: Document) -> tuple[str, ...]:
@@ -101,17 +109,3 @@ def artifacts(
 
     empty = "The run has no artifacts: no result was too long, or `starling db prune` removed them."
     print_list(found, ("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), cells, empty=empty, as_json=as_json)
-
-
-def _print(artifact: str, answer: Response, *, as_json: bool) -> None:
-    """Print content unchanged into a pipe or file; on a terminal without control characters."""
-    text = answer.content.decode()
-    if as_json:
-        print_json(
-            {"id": artifact, "media_type": answer.headers.get("content-type", "").partition(";")[0], "content": text}
-        )
-    elif results().is_terminal:
-        write(results(), f"{text}\n")
-    else:
-        results().file.write(text)
-        results().file.flush()

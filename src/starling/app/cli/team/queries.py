@@ -19,7 +19,7 @@ from starling.app.cli.team.arguments import (
     team_path,
 )
 from starling.app.cli.terminal.build_text import print_lines, proof_report_lines, wrapped
-from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.formats import counted, moment
 from starling.app.cli.terminal.output import (
     print_fields,
     print_json,
@@ -175,10 +175,7 @@ def _print_version(version: Document) -> None:
 def _works_with(member: Document) -> str:
     if member["team"]:
         return f"team {member['team']}"
-    if member["server"] is None:
-        return "nothing: it writes"
-    count = len(member["tools"])
-    return f"{member['server']} ({count} tool{'' if count == 1 else 's'})"
+    return f"{member['server']} ({counted(len(member['tools']), 'tool')})" if member["server"] else "nothing: it writes"
 
 
 def _print_changes(changes: Sequence[Document]) -> None:

@@ -5,8 +5,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
@@ -49,27 +48,20 @@ def read_line(prompt: str, *, typed: TextIO | None = None) -> str:
     source: TextIO = typed or sys.stdin
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    with _signal_bytes() as signalled:
+    signalled, writing = os.pipe()  # can be read once a signal has come, be it before `select` waits for it
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
         while source not in select.select([source, signalled], [], [])[0]:
             os.read(signalled, _READ_BYTES)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(signalled)
+        os.close(writing)
     line = source.readline()
     if not line:
         raise EOFError
     return line.removesuffix("\n")
-
-
-@contextmanager
-def _signal_bytes() -> Generator[int]:
-    """Yield a descriptor that can be read once a signal has come, be it before `select` waits for it."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    try:
-        yield reading
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(reading)
-        os.close(writing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -94,7 +94,7 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
     waits: list[str] = []
     for item in document.interrupts:
         if item.state == "open":
-            _, *others = interrupt_lines(item.kind, {one.name: getattr(item, one.name) for one in fields(item)}, run)
+            _, *others = interrupt_lines(item.kind, asdict(item), run)
             waits += [f"{item.kind} {item.id}: {item.message}", *others]
     yield from _part("Waits for", waits)
     judged = (f"{one.score:g} by {one.by}{one.comment and ': '}{one.comment}" for one in document.feedback)
