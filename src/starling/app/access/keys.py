@@ -80,11 +80,13 @@ class KeyService:
         """Return the caller that a key belongs to. Raises UnauthorizedError, DatabaseUnavailableError."""
         parts = _KEY.fullmatch(key)
         if parts is None:
-            raise UnauthorizedError(
-                "The bearer token is not a Starling key.",
-                "Keys begin with sk-starling-; `starling key create` makes one.",
-            )
-        found, was_read = await self._look_up(str(UUID(parts[1])))
+            remedy = "Keys begin with sk-starling-; `starling key create` makes one."
+            raise UnauthorizedError("The bearer token is not a Starling key.", remedy)
+        key_id, now = str(UUID(parts[1])), self._clock.monotonic()
+        read_at, found = self._found.get(key_id, (now, None))
+        was_read = found is None or now - read_at > _CACHE_SECONDS
+        if was_read and (found := await self._repository.find(key_id)) is not None:
+            self._found[key_id] = now, found
         if found is None or not hmac.compare_digest(found.hash, _hash(parts[2])):
             raise UnauthorizedError("This key does not exist.", _LIST)
         if found.state != "active":
@@ -115,17 +117,6 @@ class KeyService:
         if self._any_active is None or now - self._any_active[0] > _CACHE_SECONDS:
             self._any_active = now, await self._repository.any_active()
         return self._any_active[1]
-
-    async def _look_up(self, key_id: str) -> tuple[StoredKey | None, bool]:
-        """Return a key, and whether it was read from the database."""
-        now = self._clock.monotonic()
-        looked, found = self._found.get(key_id, (now, None))
-        if found is not None and now - looked <= _CACHE_SECONDS:
-            return found, False
-        found = await self._repository.find(key_id)
-        if found is not None:
-            self._found[key_id] = now, found
-        return found, True
 
 
 class RevocationWatcher:

@@ -15,7 +15,7 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import DEFAULT_TENANT, SHARED
 from starling.core.tools import Halts, ToolCall
 from starling.infra.postgres.keys import KeyRepository
-from starling.infra.postgres.kill_switches import HALTS, NOTHING, Halted, SwitchKind, SwitchRepository, Target
+from starling.infra.postgres.kill_switches import HALTS, NOTHING, Halted, SwitchRepository, Target
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.listing import RunListing
 
@@ -98,19 +98,6 @@ def _message(kind: str, name: str, reason: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingTarget:
-    """Something that does not exist now; agents and servers of `tenant`, `*` for any."""
-
-    kind: SwitchKind
-    name: str
-    tenant: str = SHARED
-
-    def __str__(self) -> str:
-        scope = "" if self.tenant == SHARED else f" for tenant {self.tenant!r}"
-        return f"{self.kind} {self.name!r}{scope}"
-
-
-@dataclass(frozen=True, slots=True)
 class SwitchTargets:
     """Looks targets up: servers and agents in the active epoch, tenants among those with a key or a run."""
 
@@ -118,16 +105,16 @@ class SwitchTargets:
     keys: KeyRepository
     listing: RunListing
 
-    async def missing(self, target: Target) -> MissingTarget | None:
+    async def missing(self, target: Target) -> Target | None:
         """Return the part of `target` that does not exist, or None. Raises DatabaseUnavailableError."""
         known = target.owner in (SHARED, DEFAULT_TENANT) or await self.keys.every(target.owner)
         if not known and not await self.listing.latest(target.owner, limit=1):
-            return MissingTarget("tenant", target.owner)
+            return Target("tenant", target.owner)
         if target.kind == "tenant":
             return None
         manifest = (await self.epochs.active()).manifest
         names = _servers(manifest, target.tenant) if target.kind == "server" else _agents(manifest, target.tenant)
-        return None if target.name in names else MissingTarget(target.kind, target.name, target.tenant)
+        return None if target.name in names else target
 
 
 def _servers(manifest: Manifest, tenant: str) -> set[str]:

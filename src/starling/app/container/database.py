@@ -6,7 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+from pydantic import SecretStr
+
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import connected
@@ -36,7 +38,7 @@ def open_database(settings: Settings, meanwhile: Callable[[], object]) -> Genera
     """
     if settings.database_url is not None:
         meanwhile()
-        yield _named(settings)
+        yield _named(settings, settings.database_url)
         return
     with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit, meanwhile=meanwhile) as server:
         yield Database(server.url, server.url, server)
@@ -48,7 +50,7 @@ def find_database(settings: Settings) -> Database:
     Raises DatabaseUnavailableError where there is neither.
     """
     if settings.database_url is not None:
-        return _named(settings)
+        return _named(settings, settings.database_url)
     url = attach(settings.data_dir)
     if url is None:
         raise DatabaseUnavailableError(
@@ -77,9 +79,5 @@ async def wait_for_database(database: Database, seconds: float) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def _named(settings: Settings) -> Database:
-    if settings.database_url is None:
-        raise ConfigurationError("DATABASE_URL isn't set.", "Set it to the address of your Postgres.")
-    url = settings.database_url.get_secret_value()
-    direct = settings.database_direct_url
-    return Database(url, direct.get_secret_value() if direct else url)
+def _named(settings: Settings, url: SecretStr) -> Database:
+    return Database(url.get_secret_value(), (settings.database_direct_url or url).get_secret_value())

@@ -138,19 +138,10 @@ class AgentService:
             kept = granted(config, manifest, maker.tenant, maker.grant)
             await self.agents.save(connection, maker.tenant, kept)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
-            activation = await self._activate(
-                connection,
-                actor,
-                AuditedChange("agent.create", kept.id, {"hash": kept.hash}),
-                partial(with_agent, pin=pin),
-            )
-        return CreatedAgent(
-            name=kept.id,
-            version=kept.hash,
-            epoch=activation.epoch.number,
-            tools=kept.tools,
-            left_out=tuple(tool for tool in config.tools if tool not in kept.tools),
-        )
+            entry = AuditedChange("agent.create", kept.id, {"hash": kept.hash})
+            activation = await self._activate(connection, actor, entry, partial(with_agent, pin=pin))
+        left_out = tuple(tool for tool in config.tools if tool not in kept.tools)
+        return CreatedAgent(kept.id, kept.hash, activation.epoch.number, kept.tools, left_out)
 
     async def archive(self, tenant: str, name: str, actor: Actor) -> ArchivedAgent:
         """Remove an agent for runs accepted from now on; its versions are kept. Raises NotFoundError."""

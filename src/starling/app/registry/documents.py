@@ -1,7 +1,7 @@
 """MCP servers as `starling server list`, `server show` and the API show them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -139,13 +139,8 @@ class ServerDocuments:
         return [
             PinnedTool(
                 tool=tool,
-                state=pin.state,
-                reason=pin.reason,
-                by=pin.by,
-                seen_at=pin.seen_at,
-                approved_hash=pin.approved_hash,
-                offered_hash=pin.offered_hash,
                 diff=definition_diff(None if pin.is_followed else approved.get(tool), offered.get(tool)),
+                **asdict(pin),
             )
             for tool, pin in sorted(row.pins.items())
         ]
@@ -157,14 +152,6 @@ class ServerDocuments:
     async def _state(self, row: ServerRow, breakers: Sequence[StoredBreaker]) -> dict[str, Any]:
         """Return the fields of ServerState."""
         error, remedy = row_faults(row)
-        return {
-            "name": row.name,
-            "state": row.state,
-            "source": row.source,
-            "description": row.description,
-            "error": error,
-            "remedy": remedy,
-            "quarantined": row.quarantined,
-            "isolation": await self.isolation.of(row.name, server_of(row.config)),
-            "breakers": breakers,
-        }
+        isolation = await self.isolation.of(row.name, server_of(row.config))
+        stored = {name: getattr(row, name) for name in ("name", "state", "source", "description", "quarantined")}
+        return stored | {"error": error, "remedy": remedy, "isolation": isolation, "breakers": breakers}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.prompt_versions import PromptChoice
@@ -14,6 +15,8 @@ from mcp_gateway.registration.server_rows import effective
 from starling.core.errors import PromptsChangedError
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
+
+_OWN: Final = ("description", "input_schema", "output_schema", "reflect")  # options of a tool that its pin has, too
 
 
 @dataclass(slots=True)
@@ -77,12 +80,5 @@ def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
 
 
 def _pin(definition_hash: str, tool: str, options: ServerOptions) -> ToolPin:
-    own = options.tool(tool)
-    return ToolPin(
-        hash=definition_hash,
-        effect=options.effect_of(tool),
-        description=own.description,
-        input_schema=own.input_schema,
-        output_schema=own.output_schema,
-        reflect=own.reflect,
-    )
+    own = {name: getattr(options.tool(tool), name) for name in _OWN}
+    return ToolPin(hash=definition_hash, effect=options.effect_of(tool), **own)

@@ -59,7 +59,7 @@ class FileWatcher:
         return True
 
     def _read(self) -> str:
-        """Return the file's text, or a text that is no valid document."""
+        """Return the file's text, or a text that is not a valid document."""
         try:
             return self._file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:

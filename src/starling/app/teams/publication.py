@@ -75,7 +75,7 @@ class TeamPublication:
         """Store another proof of a version, and the state that it gives unless the version was activated or archived.
 
         Nothing is stored, and False is returned with the version, where only further cases of a caller who is neither
-        the version's creator nor an admin make the proof come to less than the last one. Raises LeaseLostError,
+        the version's creator nor an admin make the result of the proof worse than the last one. Raises LeaseLostError,
         TeamInvalidError.
         """
         key = TeamKey(origin.caller.tenant, team.spec.name)

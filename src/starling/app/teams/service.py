@@ -28,7 +28,7 @@ from starling.core.principal import Principal
 from starling.core.teams.proofs import ProofReport
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
-from starling.infra.postgres.audit import Actor, AuditedChange, AuditEntry, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.runs.builds import check_not_being_built
 
 _HISTORY: Final = 500  # changes
@@ -264,8 +264,12 @@ class TeamService:
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
             await self.activation.states(connection, key)
-        entries = reversed(await self.teams.changes(key, limit=_HISTORY))
-        return TeamHistory(name, tuple(map(_change, entries)))
+        changes: list[TeamChange] = []
+        for entry in reversed(await self.teams.changes(key, limit=_HISTORY)):
+            detail = {field: value for field, value in entry.change.detail.items() if field != "tenant"}
+            by = entry.actor
+            changes.append(TeamChange(entry.created_at, entry.change.action, by.name, by.origin, detail))
+        return TeamHistory(name, tuple(changes))
 
     async def diff(self, tenant: str, name: str, before: int | None, after: int | None) -> TeamDiff:
         """Compare two versions, by default the newest with the one before it. Raises NotFoundError."""
@@ -311,8 +315,3 @@ def _member(member: TeamMember, card: AgentCard | None) -> MemberState:
     tools = tuple(tool.full_name for tool in bound.tools)
     state = "degraded" if bound.degraded else "ready"
     return MemberState(member.name, member.role, member.server, member.team, tools, state, bound.degraded)
-
-
-def _change(entry: AuditEntry) -> TeamChange:
-    detail = {name: value for name, value in entry.change.detail.items() if name != "tenant"}
-    return TeamChange(entry.created_at, entry.change.action, entry.actor.name, entry.actor.origin, detail)

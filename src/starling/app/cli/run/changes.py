@@ -15,12 +15,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def cancel(
-    context: typer.Context,
-    run: Run,
-    tenant: Tenant = DEFAULT_TENANT,
-    as_json: Json = False,
-) -> None:
+def cancel(context: typer.Context, run: Run, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Cancel a run. The worker of a running run ends it within a second."""
     api = connection_of(context).api(tenant)
     run_id = find_run(api, run)
@@ -29,7 +24,7 @@ def cancel(
 
 
 def cancellation_text(run_id: str, status: RunStatus) -> str:
-    """Return what a cancellation came to, by the status that it returned."""
+    """Return the outcome of a cancellation, by the status that it returned."""
     if status.terminal:
         return f"Run {run_id} has ended: {status.value}."
     return f"Run {run_id} is {status.value}; its worker will end it."

@@ -40,12 +40,7 @@ _SHOWN = 20  # entries of a part; `--json` has them all
 
 
 @app.command()
-def explain(
-    context: typer.Context,
-    run: Run,
-    tenant: Tenant = DEFAULT_TENANT,
-    as_json: Json = False,
-) -> None:
+def explain(context: typer.Context, run: Run, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Explain the outcome of a run: its cause first, what followed from it, and what it cost. Asks no model."""
     api = connection_of(context).api(tenant)
     document = api.get(f"/v1/runs/{find_run(api, run)}/explanation")

@@ -94,11 +94,7 @@ def rollback(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT
 
 @app.command()
 def archive(
-    context: typer.Context,
-    name: Name,
-    yes: Yes = False,
-    tenant: Tenant = DEFAULT_TENANT,
-    as_json: Json = False,
+    context: typer.Context, name: Name, yes: Yes = False, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False
 ) -> None:
     """Archive a team: runs accepted from now on don't have it. Its versions are kept.
 

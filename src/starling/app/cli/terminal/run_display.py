@@ -1,7 +1,6 @@
 """A run that is followed: its events as lines, or its document as a tree that changes in place."""
 
 from threading import Lock
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, Group
@@ -39,9 +38,7 @@ class RunDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.freeze()
 
     def freeze(self) -> None:

@@ -70,14 +70,7 @@ async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
 async def _servers(servers: ServerRepository, caller: Principal) -> list[ServerHealth]:
     breakers = await servers.breakers.by_server()
     return [
-        ServerHealth(
-            name=row.name,
-            state=row.state,
-            tools=len(row.tools),
-            error=row.error,
-            remedy=row.remedy,
-            breakers=breakers.get(row.name, ()),
-        )
+        ServerHealth(row.name, row.state, len(row.tools), row.error, row.remedy, breakers.get(row.name, ()))
         for row in await servers.servers()
         if Scope.ADMIN in caller.scopes or caller.tenant in (server_of(row.config).options.tenants or {caller.tenant})
     ]

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from starling.app.access.kill_switches import MissingTarget
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
@@ -33,7 +32,7 @@ class SwitchedOff(Switch):
     """The new switch. `known` is false if no such tenant, agent or server exists now: `missing` is the part of it."""
 
     known: bool
-    missing: MissingTarget | None
+    missing: Target | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The page at `/`: what answers here, its state, and where to go."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -18,13 +18,7 @@ _LINKS = {
     "ready": ("/ready", "Whether it can take work"),
     "health": ("/health", "Whether the process answers"),
 }
-_DOCUMENT: dict[str, Any] = {
-    "name": "Starling",
-    "summary": _SUMMARY,
-    "state": "ready",
-    "links": {name: path for name, (path, _) in _LINKS.items()},
-    "example": "starling ask 'How full is this disk?'",
-}
+_EXAMPLE = "starling ask 'How full is this disk?'"
 _ACCESS = (
     "Other requests from this machine need none either while there is no key; once there is one, and always from other "
     "machines, send <code>Authorization: Bearer &lt;key&gt;</code>: <code>starling key create</code> makes keys. Admin "
@@ -65,11 +59,10 @@ class StartPage:
 )
 async def start_page(request: Request, api: FromAppState, _: OptionalCaller) -> Response:
     """Return a page for browsers and JSON for programs; it holds no data of tenants and needs no key."""
-    document: dict[str, Any] = _DOCUMENT | {"state": "stopping" if api.draining else "ready"}
+    state = "stopping" if api.draining else "ready"
     if "text/html" not in request.headers.get("accept", ""):
-        return JSONResponse(document, headers=_HEADERS)
+        addresses = {name: path for name, (path, _) in _LINKS.items()}
+        return JSONResponse(asdict(StartPage("Starling", _SUMMARY, state, addresses, _EXAMPLE)), headers=_HEADERS)
     links = "".join(f'<li><a href="{path}">{escape(text)}</a>' for path, text in _LINKS.values())
-    page = _PAGE.format(
-        summary=_SUMMARY, access=_ACCESS, state=document["state"], links=links, example=escape(document["example"])
-    )
+    page = _PAGE.format(summary=_SUMMARY, access=_ACCESS, state=state, links=links, example=escape(_EXAMPLE))
     return HTMLResponse(page, headers=_HEADERS)
