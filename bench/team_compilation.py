@@ -12,7 +12,8 @@ from architect.team_world import TeamWorld
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import server_rows
-from brain.registry.cards import AgentCard, Roster
+from brain.prompts import lines
+from brain.registry.cards import AgentCard
 from brain.registry.team_cards import team_card, tools_of
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
@@ -38,7 +39,7 @@ def compiled(document: Mapping[str, Any], world: TeamWorld, cards: Mapping[str, 
     """Return the cards of a team's members as its supervisor reads them, and the hash that it is stored under."""
     star = compile_team(team_of(document), world, creator=None, activator=None)
     team = team_card(star, tools_of(cards))
-    return f"{star.hash} {Roster(team.members).elements()}"
+    return f"{star.hash} {lines(card.element() for card in team.members.values())}"
 
 
 def spec_of(cards: list[AgentCard]) -> Mapping[str, Any]:

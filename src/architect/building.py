@@ -9,7 +9,6 @@ from architect.compiler import compile_team
 from architect.design.designer import Designed, Designer
 from architect.proof import case_findings, prove
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
-from architect.repository import TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
@@ -46,7 +45,14 @@ class Builder:
 
     async def _build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         world = await self.store.world(run.origin.caller)
-        base = await self._base(request, run) if request.kind == "version" else None
+        base = None
+        if request.kind == "version":  # a resumed build changes the same version, though its own may be stored by now
+            changed = run.recorded("base")
+            number = cast("int", changed["version"]) if changed else request.version
+            found = await self.store.version(run.origin.caller, request.name or "", number)
+            if changed is None:
+                run.record("base", {"version": found.version})
+            base = found.spec
         designed = await self.designer.design(request, world, base, run)
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed, request.constraints.members)
@@ -65,24 +71,16 @@ class Builder:
         text = built_text(designed.spec, published, proof, designed.missing)
         return _proved(f"{text}\n\n{note}" if note else text, proof)
 
-    async def _base(self, request: BuildRequest, run: BuildRun) -> TeamSpec:
-        """Return the spec that is changed: of the same version when the build is resumed, which may be after its own.
-
-        Raises NotFoundError.
-        """
-        recorded = run.recorded("base")
-        number = cast("int", recorded["version"]) if recorded else request.version
-        found = await self.store.version(run.origin.caller, request.name or "", number)
-        if recorded is None:
-            run.record("base", {"version": found.version})
-        return found.spec
-
     async def _prove_again(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
         world = await self.store.world(caller)
-        if run.recorded(_COMPILED) is None and (refusal := _untried(team, request.cases, world)):
-            return BuildOutcome(refusal, done=False, code=TeamInvalidError.code)
+        if run.recorded(_COMPILED) is None:
+            shown = f"{team.spec.name}@{team.version}"
+            if faults := checked(team.spec, world, COMPOSITION):
+                return BuildOutcome(unusable_text(shown, faults), done=False, code=TeamInvalidError.code)
+            if faults := case_findings(team.spec, request.cases, world):
+                return BuildOutcome(untried_text(shown, faults), done=False, code=TeamInvalidError.code)
         proof = await self._proof(team.spec, request.cases, world, run)
         published, counts = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
@@ -120,15 +118,6 @@ class Builder:
             return published, f"It could not be activated. {error}"
         _report(run, "activated", active)
         return active, ""
-
-
-def _untried(team: TeamVersion, cases: Sequence[BuildCase], world: TeamWorld) -> str:
-    """Return why a version can't be tried now, empty if it can."""
-    shown = f"{team.spec.name}@{team.version}"
-    if findings := checked(team.spec, world, COMPOSITION):
-        return unusable_text(shown, findings)
-    findings = case_findings(team.spec, cases, world)
-    return untried_text(shown, findings) if findings else ""
 
 
 def _proved(text: str, proof: ProofReport) -> BuildOutcome:

@@ -19,7 +19,7 @@ from starling.core.errors import LLMInvalidResponse
 from starling.core.events.build_events import MetCriterion, Proof
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
-from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord, share_met
+from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord, share_met
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 
@@ -245,8 +245,9 @@ async def prove(
     criteria = {one.id: one for one in whole.criteria}
     cases = [await _case(f"case{n}", one, criteria, star, run) for n, one in enumerate(whole.examples, start=1)]
     score, tools, origin = share_met(cases), run.tools(), run.origin
+    too_little = len(cases) < FEWEST or any(case.simulation_only for case in cases)
     return ProofReport(
-        state=_state(cases, score, threshold),
+        state="failed" if score < threshold else "unproven" if too_little else "proven",
         score=score,
         threshold=threshold,
         cases=tuple(cases),
@@ -300,11 +301,3 @@ def _event(report: CaseReport, team: str, path: str) -> Proof:
         simulated=sources["simulated"],
         trial_path=report.trial.path,
     )
-
-
-def _state(cases: Sequence[CaseReport], score: float, threshold: float) -> ProofState:
-    if score < threshold:
-        return "failed"
-    if len(cases) < FEWEST or any(case.simulation_only for case in cases):
-        return "unproven"
-    return "proven"

@@ -33,7 +33,10 @@ def built_text(
     team: TeamSpec, published: PublishedVersion, proof: ProofReport, missing: Sequence[MissingPart] = ()
 ) -> str:
     """Return the report of a team that was built: its members, its proof, the parts that it leaves out."""
-    lines = [_state(published), _line(team.purpose), "", "Members:", *map(_member, team.members), ""]
+    state = "active" if published.state == "active" else f"stored: {published.state}"
+    since = f" from epoch {published.epoch} on" if published.state == "active" and published.epoch is not None else ""
+    lines = [f"{_name(published)} is {state}{since}.", _line(team.purpose), ""]
+    lines += ["Members:", *map(_member, team.members), ""]
     lines += _proof(proof)
     if missing:
         lines += ["", "It does not serve these parts of the goal:", *map(_missing, missing)]
@@ -113,13 +116,6 @@ _line = partial(one_line, chars=_LINE_CHARS)
 
 def _fault(finding: Finding) -> str:
     return f"- {_line(str(finding))} ({finding.rule})"
-
-
-def _state(published: PublishedVersion) -> str:
-    name = _name(published)
-    if published.state == "active" and published.epoch is not None:
-        return f"{name} is active from epoch {published.epoch} on."
-    return f"{name} is active." if published.state == "active" else f"{name} is stored: {published.state}."
 
 
 def _member(member: TeamMember) -> str:

@@ -201,14 +201,22 @@ def _checked_size(document: object) -> object:
         length = 0  # it is too deep, which is reported below
     if length > MAX_CHARS:
         raise _too_long(f"As JSON the document has {length:,} characters")
-    if _is_too_deep(document):
+    level = [document]
+    for _ in range(DEEPEST):
+        objects = [cast("dict[object, object]", one).values() for one in level if isinstance(one, dict)]
+        lists = [cast("Iterable[object]", one) for one in level if isinstance(one, (list, tuple))]
+        level = [item for items in (*objects, *lists) for item in items]
+    if level:
         raise _unreadable(f"More than {DEEPEST} objects and lists are inside one another.", "Shorten the fixtures.")
     return document
 
 
 def _json(text: str) -> object:
+    def integer(digits: str) -> int | str:
+        return int(digits) if len(digits.removeprefix("-")) <= DIGITS else digits
+
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=integer)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise _unreadable(f"This is not JSON at {place}: {error.msg}.") from None
@@ -231,10 +239,6 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits.removeprefix("-")) <= DIGITS else digits
-
-
 def _yaml(text: str) -> object:
     try:
         return load_yaml(text)
@@ -252,15 +256,6 @@ def _unreadable(reason: str, remedy: str = "Correct the document at that place."
 
 def _too_long(length: str) -> TeamInvalidError:
     return _unreadable(f"{length}, and {MAX_CHARS:,} are read.", "Shorten its texts and examples.")
-
-
-def _is_too_deep(document: object) -> bool:
-    level = [document]
-    for _ in range(DEEPEST):
-        objects = [cast("dict[object, object]", one).values() for one in level if isinstance(one, dict)]
-        lists = [cast("Iterable[object]", one) for one in level if isinstance(one, (list, tuple))]
-        level = [item for items in (*objects, *lists) for item in items]
-    return bool(level)
 
 
 _NOTHING: Final = object()

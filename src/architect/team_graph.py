@@ -92,10 +92,5 @@ def _escaped(text: str) -> str:
 
     Control and format characters, such as those that change the direction of writing, become spaces.
     """
-    return "".join(_code(sign) for sign in " ".join(text.split()))
-
-
-def _code(sign: str) -> str:
-    if unicodedata.category(sign).startswith("C"):
-        return " "
-    return sign if sign.isalnum() or sign in _PLAIN else f"#{ord(sign)};"
+    visible = (" " if unicodedata.category(sign).startswith("C") else sign for sign in " ".join(text.split()))
+    return "".join(sign if sign.isalnum() or sign in _PLAIN else f"#{ord(sign)};" for sign in visible)

@@ -151,20 +151,17 @@ def members_without_tools(team: TeamSpec, world: TeamWorld, grants: Grants) -> I
         path = f"members[{number}]"
         if member.team:
             yield from _inner_without_tools(f"{path}.team", team, member, world, grants)
-        elif _exists(member, world) and not granted_tools(team, member, world, grants):
+            continue
+        known = [tool for tool in member.tools if world.permits(tool)]
+        is_there = member.server and (member.server in world.servers or not world.reaches(member.server))
+        exists = is_there and (not known or any(map(world.has, known)))
+        if exists and not granted_tools(team, member, world, grants):
             yield _without_tools(path, team, member, world, grants)
-
-
-def _exists(member: TeamMember, world: TeamWorld) -> bool:
-    """Return whether a member has a server, and some tool of those that it names and the caller may know of, if any."""
-    if member.server is None or (member.server not in world.servers and world.reaches(member.server)):
-        return False
-    known = [tool for tool in member.tools if world.permits(tool)]
-    return not known or any(map(world.has, known))
 
 
 def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Finding:
     server = member.server or ""
+    own = [tool for tool in team.grants.tools if tool.startswith(f"{server}.")]  # of the grants
     reason = f"{member.name!r} would have no tool: "
     if any(grant is not None and not grant.reaches(server) for grant in grants):
         reason += f"those who make and activate the team may not call {server!r}."
@@ -172,19 +169,13 @@ def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWor
     elif not world.tools(server):
         reason += f"the server {server!r} has none now."
         remedy = f"`starling server show {server}` says why."
-    elif not wanted_tools(team, member, world) and not _asks_for_more(team, member, world):
+    elif not wanted_tools(team, member, world) and all(map(world.permits, member.tools or own)):
         reason += f"`grants` includes none of {server!r} that it asks for."
         remedy = f"Add {server!r} to `grants.servers`, or its tools to `grants.tools`."
     else:
         reason += f"those who make and activate the team may call none of {server!r} that it asks for."
         remedy = "Name tools that they may call, or use keys that are granted more."
     return Finding(f"{path}.server", "member_without_tools", reason, remedy)
-
-
-def _asks_for_more(team: TeamSpec, member: TeamMember, world: TeamWorld) -> bool:
-    """Return whether tools are named for a member that the caller may not call, whether or not they exist."""
-    own = (tool for tool in team.grants.tools if tool.startswith(f"{member.server}."))
-    return not all(map(world.permits, member.tools or own))
 
 
 def _inner_without_tools(

@@ -24,8 +24,13 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         others = {*world.agents, *world.teams, *world.builtins, *RESERVED}
         found = list(_findings("name", team.name, others))
         yield from found
-        if not found and team.name not in world.inactive:
-            yield from _of_new_team(team.name, world)
+        kinds = {"a server": world.visible_servers(), "a team that is not active": sorted(world.inactive)}
+        known = ((other, kind) for kind, others in kinds.items() for other in others)
+        alike = next((one for one in known if _looks(one[0]) == _looks(team.name)), None)
+        if alike and not found and team.name not in world.inactive:
+            other, kind = alike
+            is_same = f"belongs to {kind}" if other == team.name else f"looks like {other!r}, the name of {kind}"
+            yield Finding("name", "look_alike_name", f"The name {team.name!r} {is_same}.", "Choose another name.")
     accepted = {member.name for member in active.members} if active else set[str]()
     for number, member in enumerate(team.members):
         if member.name not in accepted:
@@ -40,16 +45,6 @@ def _findings(path: str, name: str, others: Collection[str]) -> Iterator[Finding
         alike = [f"{SPECIALIST_PREFIX}…"]
     if alike:
         yield Finding(path, "look_alike_name", f"The name {name!r} looks like {alike[0]!r}.", "Choose another name.")
-
-
-def _of_new_team(name: str, world: TeamWorld) -> Iterator[Finding]:
-    """Return a finding where a new name is like that of a server, which requests may name, or of an inactive team."""
-    kinds = {"a server": world.visible_servers(), "a team that is not active": sorted(world.inactive)}
-    for kind, others in kinds.items():
-        for other in (other for other in others if _looks(other) == _looks(name)):
-            is_same = f"belongs to {kind}" if other == name else f"looks like {other!r}, the name of {kind}"
-            yield Finding("name", "look_alike_name", f"The name {name!r} {is_same}.", "Choose another name.")
-            return
 
 
 def _looks(name: str) -> str:

@@ -15,18 +15,17 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     for number, member in enumerate(team.members):
         if member.team is None or member.team == team.name or member.team in world.teams:
             continue
-        if not is_reserved(member.team):
-            reason, remedy = _fault(member.team, team, world)
-            yield Finding(f"members[{number}].team", "unknown_team", reason, remedy)
-
-
-def _fault(inner: str, team: TeamSpec, world: TeamWorld) -> tuple[str, str]:
-    """Return why a team can't be a member, and what to do."""
-    state, activation = world.inactive.get(inner), f"`starling team activate {inner}`"
-    if state == "archived":
-        return f"The team {inner!r} is archived.", f"{activation} takes it up again; or let the member use another one."
-    if state is not None:
-        return f"The team {inner!r} is not active: its newest version is {state}.", f"{activation} activates it."
-    otherwise = "`starling team list` shows your teams; import and activate the inner team first."
-    remedy = did_you_mean(inner, sorted({*world.teams} - {team.name}), otherwise)
-    return f"You have no active team {inner!r}.", remedy
+        if is_reserved(member.team):
+            continue
+        state, activation = world.inactive.get(member.team), f"`starling team activate {member.team}`"
+        if state is None:
+            reason = f"You have no active team {member.team!r}."
+            otherwise = "`starling team list` shows your teams; import and activate the inner team first."
+            remedy = did_you_mean(member.team, sorted({*world.teams} - {team.name}), otherwise)
+        elif state == "archived":
+            reason = f"The team {member.team!r} is archived."
+            remedy = f"{activation} takes it up again; or let the member use another one."
+        else:
+            reason = f"The team {member.team!r} is not active: its newest version is {state}."
+            remedy = f"{activation} activates it."
+        yield Finding(f"members[{number}].team", "unknown_team", reason, remedy)

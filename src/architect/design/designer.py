@@ -108,8 +108,12 @@ class _Design:
     async def judged(self, document: DesignDocument, attempt: int) -> Designed:
         """Return the design of a document with what is wrong with it; its events are emitted once."""
         step = f"designed_{attempt}"
-        if recorded := self.run.recorded(step):
-            return _read(recorded, attempt)
+        recorded: Mapping[str, Any] | None = self.run.recorded(step)
+        if recorded:
+            found = tuple(Finding(**finding) for finding in recorded["findings"])
+            missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
+            spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
+            return Designed(spec, missing, "", attempt, found)
         spec, findings = await asyncio.to_thread(self._spec, document)
         missing = missing_parts(document, self.parts, self.candidates)
         designed = Designed(spec, missing, "", attempt, tuple(findings))
@@ -168,9 +172,3 @@ def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]
         for one in written.members
     ]
     return {"team": written.name, "purpose": written.purpose, "members": members}
-
-
-def _read(recorded: Mapping[str, Any], attempt: int) -> Designed:
-    spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
-    missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
-    return Designed(spec, missing, "", attempt, tuple(Finding(**finding) for finding in recorded["findings"]))

@@ -13,7 +13,7 @@ from architect.spec_format import team_of
 from architect.team_world import TeamWorld, granted_tools, is_reserved
 from starling.core.json import storable_text
 from starling.core.model_output.names import aliases, plain_name, resolve
-from starling.core.teams.building import BuildCase, BuildRequest
+from starling.core.teams.building import BuildRequest
 from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import Effect
 
@@ -97,10 +97,21 @@ class SpecWriter:
     _tools: dict[str, str] = field(default_factory=dict[str, str], init=False)  # full names by their plain forms
 
     def spec(self, document: DesignDocument) -> TeamSpec:
-        """Return the spec of a document. Raises TeamInvalidError for what breaks the format."""
+        """Return the spec of a document, with the caller's own cases, and with kept limits lowered to the caller's.
+
+        Raises TeamInvalidError for what breaks the format.
+        """
         members = [self._member(member) for member in document.members]
         criteria = _Criteria()
-        examples = [*self._examples(document, criteria), *_cases(self.request.cases, criteria)]
+        examples = list(self._examples(document, criteria))
+        for number, case in enumerate(self.request.cases, 1):
+            ids = dict.fromkeys(criteria.add(one.kind, one.text, one.value) for one in case.criteria)
+            examples.append({**case.model_dump(mode="json"), "id": f"case_{number}", "criteria": list(ids)})
+        limits = self.base.limits.model_dump(mode="json") if self.base else {}
+        most = {name: getattr(self.world.limits, name) for name in ("seconds", "iterations", "tokens")}
+        limits |= {name: most[name] for name in most if limits.get(name) and most[name] and limits[name] > most[name]}
+        if self.request.constraints.members:
+            limits["members"] = self.request.constraints.members
         content: dict[str, Any] = {
             "name": self._name(document.name),
             "purpose": _cut(document.purpose, _SHORT) or _cut(self.request.goal, _SHORT),
@@ -108,18 +119,10 @@ class SpecWriter:
             "members": members,
             "criteria": criteria.all,
             "examples": examples,
+            "limits": limits,
+            "grants": self._grants(members),
         }
-        content |= {"limits": self._limits(), "grants": self._grants(members)}
         return self._approved(team_of(content))
-
-    def _limits(self) -> dict[str, Any]:
-        """Return the limits that are kept, lowered to those of the caller's runs."""
-        limits = self.base.limits.model_dump(mode="json") if self.base else {}
-        most = {name: getattr(self.world.limits, name) for name in ("seconds", "iterations", "tokens")}
-        limits |= {name: most[name] for name in most if limits.get(name) and most[name] and limits[name] > most[name]}
-        if members := self.request.constraints.members:
-            limits["members"] = members
-        return limits
 
     def _grants(self, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the grants that are kept, if the team has some, with what the design names and new members need."""
@@ -248,13 +251,6 @@ class _Criteria:
         return [
             {"id": name, "kind": kind, "text": text, "value": value} for (kind, text, value), name in self._ids.items()
         ]
-
-
-def _cases(cases: Sequence[BuildCase], criteria: _Criteria) -> Iterator[dict[str, Any]]:
-    """Yield the caller's own cases as examples."""
-    for number, case in enumerate(cases, 1):
-        ids = [criteria.add(one.kind, one.text, one.value) for one in case.criteria]
-        yield {**case.model_dump(mode="json"), "id": f"case_{number}", "criteria": list(dict.fromkeys(ids))}
 
 
 def _known(written: str, names: Iterable[str]) -> str:

@@ -70,17 +70,14 @@ def parts_of(goal: str) -> list[str]:
     """
     text = re.sub(r"(?: ?\n)+ ?", "\n", re.sub(r"[^\S\n]+", " ", goal[:_READ_CHARS]))
     team = _TEAM.match(text)
-    sentences = _cut(_BULLET.sub(" ", text[team.end() :] if team else text), _SENTENCE)
+    text = _BULLET.sub(" ", text[team.end() :] if team else text)
+    ends = [(match.start(), match.end()) for match in _SENTENCE.finditer(_masked(text))]
+    places = zip([0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)], strict=True)
+    sentences = [text[start:stop].strip() for start, stop in places]
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
     asking = [part for part in found if not tells_about_caller(part) or _ASKING.search(part)]
     found = [part for part in asking if not _POLITENESS.fullmatch(part)] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
-
-
-def _cut(text: str, boundary: re.Pattern[str]) -> list[str]:
-    ends = [(match.start(), match.end()) for match in boundary.finditer(_masked(text))]
-    starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
-    return [text[start:stop].strip() for start, stop in zip(starts, stops, strict=True)]
 
 
 def _clauses(sentence: str) -> list[str]:

@@ -8,7 +8,7 @@ from architect.design.document import DesignDocument
 from architect.design.selection import PartFit, name_of
 from architect.wording import one_line
 from starling.core.json import JsonObject, canonical
-from starling.core.teams.building import BuildConstraints, BuildRequest, Candidate, Section
+from starling.core.teams.building import BuildRequest, Candidate, Section
 from starling.core.teams.spec import Finding, TeamSpec
 from starling.core.tools import ToolDefinition
 
@@ -31,7 +31,10 @@ def goal_sections(
         Section("parts", parts=[_part(number, part) for number, part in enumerate(parts, 1)]),
         Section("candidates", parts=[_candidate(one, parts) for one in candidates]),
     ]
-    if limits := _constraints(request.constraints, request.name):
+    only = request.constraints
+    servers, members = ", ".join(only.servers), str(only.members or "")
+    given = {"name": request.name, "servers": servers, "most_members": members, "demand": only.text}
+    if limits := [Section(kind, text) for kind, text in given.items() if text]:
         sections.append(Section("constraints", parts=limits))
     if request.cases:
         cases = [
@@ -89,12 +92,6 @@ def _short_schema(schema: JsonObject) -> JsonObject:
     if isinstance(properties := kept.get("properties"), dict):
         kept["properties"] = {name: _short_schema(one) for name, one in properties.items() if isinstance(one, dict)}
     return kept
-
-
-def _constraints(constraints: BuildConstraints, name: str | None) -> list[Section]:
-    servers, members = ", ".join(constraints.servers), str(constraints.members or "")
-    given = {"name": name, "servers": servers, "most_members": members, "demand": constraints.text}
-    return [Section(kind, text) for kind, text in given.items() if text]
 
 
 def _shown(base: TeamSpec) -> JsonObject:

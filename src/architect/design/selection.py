@@ -154,11 +154,8 @@ def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
 
 def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:
     if max((_certainty(part, one, population) for one in ranking[:_NEAREST]), default=0.0) < _LEAST_FIT:
-        return (
-            "text"
-            if (bool(_WRITING.match(part) and _OF_RESULTS.search(part)) and not _ELSEWHERE.search(part))
-            else "none"
-        )
+        is_text = _WRITING.match(part) and _OF_RESULTS.search(part) and not _ELSEWHERE.search(part)
+        return "text" if is_text else "none"
     return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
 
 
@@ -203,7 +200,12 @@ def missing_parts(
     A part that the search found nothing for counts as served where a member with tools says that it does it, and the
     best candidate has at least a word of it: the designer reads more than the search.
     """
-    found = {part.text: part.missing for number, part in enumerate(parts, 1) if _is_open(number, part, document)}
+    does = {number for member in document.members if member.server or member.team for number in member.parts}
+    found = {
+        part.text: part.missing
+        for number, part in enumerate(parts, 1)
+        if part.fit == "none" and not (number in does and part.best and shared_words(part.text, part.best) > 0)
+    }
     for text in filter(None, map(str.strip, document.missing)):
         part = max(parts, key=lambda one: words_in_common(one.text, text), default=None)
         if part and words_in_common(part.text, text):
@@ -211,9 +213,3 @@ def missing_parts(
         else:
             found[text] = MissingPart(part=text, nearest=[name_of(one) for one in candidates[:_NEAREST]])
     return tuple(found.values())
-
-
-def _is_open(number: int, part: PartFit, document: DesignDocument) -> bool:
-    claimed = any(number in member.parts and (member.server or member.team) for member in document.members)
-    named = part.best is not None and shared_words(part.text, part.best) > 0
-    return part.fit == "none" and not (claimed and named)

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.conversation.states import BaseState, Envelope, decode
 from starling.core.runs import Run
-from starling.infra.postgres.engine import fetch_autocommit, translated
+from starling.infra.postgres.engine import fetch_autocommit
 from starling.infra.postgres.runs.writer import Clause
 
 _PUSH = """
@@ -77,13 +77,11 @@ class ConversationRepository:
             "kinds": [kind.__name__ for kind in kinds],
             "count": count,
         }
-        with translated():
-            rows = await fetch_autocommit(self._engine, _LAST, values)
+        rows = await fetch_autocommit(self._engine, _LAST, values)
         return [decode(Envelope(*row)) for row in reversed(rows)]
 
     async def last_agents(self, run: Run) -> list[str]:
         """Return the agents of the last turn with tasks on the run's branch."""
         values = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
-        with translated():
-            rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
+        rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
         return list(rows[0][0]) if rows else []

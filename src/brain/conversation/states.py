@@ -47,25 +47,6 @@ class AssistantMessageState(BaseState):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallState(BaseState):
-    """A tool call."""
-
-    id: str
-    function_name: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultState(BaseState):
-    """The result of a tool call; `reward` rates it from 0 to 1."""
-
-    tool_call_id: str
-    tool_name: str
-    result: dict[str, Any]
-    reward: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCallState(BaseState):
     """A task given to an agent."""
 
@@ -103,8 +84,6 @@ KINDS: dict[str, type[BaseState]] = {
         UserMessageState,
         UserResponseState,
         AssistantMessageState,
-        ToolCallState,
-        ToolResultState,
         AgentCallState,
         AgentResultState,
         WaitingState,

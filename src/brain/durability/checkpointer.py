@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import TASKS
 from psycopg.types.json import Jsonb
 
-from starling.infra.postgres.engine import Engine, driver, translated
+from starling.infra.postgres.engine import Engine, driver, reading
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 # The stock saver's statements, with all rows at once.
@@ -125,10 +125,9 @@ class FencedSaver(BasePostgresSaver):
     async def stored(self) -> CheckpointTuple | None:
         """Return the newest checkpoint, of any execution."""
         place = {"thread_id": self._checkpoints.writer.run.id, "checkpoint_ns": self._namespace}
-        with translated():
-            async with self._checkpoints.engine.connect() as connection:
-                saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
-                found = await saver.aget_tuple({"configurable": place})
+        async with reading(self._checkpoints.engine) as connection:
+            saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
+            found = await saver.aget_tuple({"configurable": place})
         return found and found._replace(
             config={**found.config, "configurable": {**found.config.get("configurable", {}), "checkpoint_ns": ""}}
         )

@@ -3,29 +3,24 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import orjson
 
+from brain.run_sink import RunSink
 from starling.core.errors import JournalDivergedError
-from starling.core.json import JsonObject, as_read, storable
+from starling.core.json import as_read, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
 from starling.infra.postgres.runs.writer import JournalEntry
 
 type Kind = Literal["context", "answer", "tool", "result", "failed_call"]
 
 
-class JournalSink(Protocol):
-    """Collects journal entries of one run."""
-
-    def record(self, entry: JournalEntry) -> None: ...
-
-
 class Journal:
     """Looks up what was recorded before a crash and records what is new through the run's writer."""
 
-    def __init__(self, writer: JournalSink, entries: Sequence[JournalEntry] = ()) -> None:
+    def __init__(self, writer: RunSink, entries: Sequence[JournalEntry] = ()) -> None:
         self._writer = writer
         self._known = {(entry.path, entry.kind, entry.position, entry.index): entry for entry in entries}
         self._counts = Counter((entry.path, entry.kind, entry.position) for entry in entries)
@@ -127,7 +122,9 @@ def load_reply(data: Mapping[str, Any]) -> ModelReply:
     """Return the reply that `dump_reply` made `data` from."""
     return ModelReply(
         content=data["content"],
-        tool_calls=tuple(_load_call(call) for call in data["tool_calls"]),
+        tool_calls=tuple(
+            ModelToolCall(**call | {"arguments": as_read(call["arguments"])}) for call in data["tool_calls"]
+        ),
         usage=TokenUsage(**data["usage"]),
         model=data["model"],
         finish_reason=data["finish_reason"],
@@ -135,8 +132,3 @@ def load_reply(data: Mapping[str, Any]) -> ModelReply:
         reasoning=data.get("reasoning", ""),
         reasoning_field=data.get("reasoning_field", ""),
     )
-
-
-def _load_call(data: Mapping[str, Any]) -> ModelToolCall:
-    call = ModelToolCall(**data)
-    return call if call.arguments is None else replace(call, arguments=cast("JsonObject", as_read(call.arguments)))

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
-from typing import Final, Protocol
+from typing import Final
 
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts, approve, exact_call
+from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, canonical, digest
-from starling.core.runs import Run
 from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import (
     UNCERTAIN,
@@ -24,7 +24,7 @@ from starling.core.tool_calls import (
 )
 from starling.core.tools import CallFinding, CallRecord, Find, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
-from starling.infra.postgres.runs.writer import Clause, ClauseSource
+from starling.infra.postgres.runs.writer import Clause
 
 NOT_REPEATED: Final = "not_repeated"
 RESOLUTION: Final[JsonObject] = {
@@ -47,20 +47,6 @@ def call_key(call: ToolCall) -> str:
     return digest([call.run_id, call.path, call.position, call.index, call.tool.full_name, call.arguments])
 
 
-class LedgerSink(Protocol):
-    """Writes rows of one run's ledger with its next flush."""
-
-    @property
-    def run(self) -> Run: ...
-
-    @property
-    def proven_seconds(self) -> float: ...
-
-    def add(self, source: ClauseSource) -> None: ...
-
-    async def flush(self) -> None: ...
-
-
 class Ledger(CallRecord):
     """All calls of one run that may change something. It writes through the run's writer; `flush` makes it durable.
 
@@ -70,7 +56,7 @@ class Ledger(CallRecord):
 
     def __init__(
         self,
-        writer: LedgerSink,
+        writer: RunSink,
         interrupts: Interrupts,
         clock: Clock,
         sure_seconds: float,

@@ -1,7 +1,6 @@
 """The execution of claimed runs: to their end, or to the step at which they wait or their worker stops."""
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -41,7 +40,7 @@ from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
 from brain.run.tracing import TracedGateway, TracedModels
 from brain.skills.memory import RunSkills, SkillMemory
-from brain.state import ConversationMessage, GraphState, initial_state
+from brain.state import GraphState, initial_state
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
@@ -63,7 +62,7 @@ from starling.core.tool_calls import Effect
 from starling.core.tools import NO_HALTS, Halts, ToolGateway
 from starling.core.tracing import NOOP_TRACER, Span, Tracer, outcome_scores
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
+from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
@@ -157,7 +156,8 @@ class Brain:
         except (LeaseLostError, DatabaseUnavailableError):
             raise
         except SuspendedError as suspended:
-            return await self._suspend(run, writer, suspended)
+            key, wake = RunKey(run.tenant, run.id), self._parts.interrupts.wake_if_answered
+            return await writer.suspend(partial(wake, key=key, interrupts=suspended.interrupts))
         except GraphDrained:
             return await writer.flush()
         except RunCancelledError:
@@ -189,15 +189,6 @@ class Brain:
         for name, value, comment in outcome_scores(result.status, result.code, result.reply):
             self._parts.tracer.score(name, value, comment, of_trace=True)
 
-    async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
-        """Let the run wait for the answers to its interrupts; no worker holds it."""
-        key = RunKey(run.tenant, run.id)
-
-        async def wake(connection: Connection) -> None:
-            await self._parts.interrupts.wake_if_answered(connection, key, suspended.interrupts)
-
-        await writer.suspend(wake)
-
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
         roster = await self._parts.registry.roster(run.epoch, run.tenant)
         allowance = self._parts.governance.evaluate_request(run.config.channel, run.config.mode, run.config.limits)
@@ -209,6 +200,7 @@ class Brain:
         ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls)
         count_usage(meter, entries, ledger.settled)
         usable = self._usable(run, roster, allowance.effects)
+        shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         budget = RunBudget(deadline, meter, interrupts, tokens)
@@ -217,8 +209,10 @@ class Brain:
             allowance=allowance,
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
-            recent_agents=await self._recent_agents(run, usable),
-            history=await self._history(run),
+            recent_agents=await parts.conversations.last_agents(run) if shows_some else (),
+            history=render(await parts.conversations.last(run, SHOWN, parts.limits.max_history))
+            if shows_history
+            else (),
             recorder=recorder,
             journal=journal,
             model=JournaledModel(self._parts.models, journal, recorder, budget, self._parts.limits.model_call_seconds),
@@ -249,17 +243,6 @@ class Brain:
         if not stopped and not named:
             return frozenset()
         return frozenset(name for name, card in roster.cards.items() if name in named or stopped & set(card.servers))
-
-    async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
-        if not run.has_history:
-            return ()
-        return render(await self._parts.conversations.last(run, SHOWN, self._parts.limits.max_history))
-
-    async def _recent_agents(self, run: Run, roster: Roster) -> Collection[str]:
-        """Return the agents of the thread's last turn, where not all agents are shown."""
-        if len(roster.cards) <= self._parts.limits.shortlist:
-            return ()
-        return await self._parts.conversations.last_agents(run)
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Run the main star. Raises SuspendedError while it waits for answers."""

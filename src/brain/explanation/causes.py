@@ -146,7 +146,11 @@ def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]
     parts = {text: reason for text, reason in facts.degraded.items() if text not in tried}
     left_out = {item.task: item for item in facts.document.left_out if not item.star and item.task in parts}
     yield from _left_out(facts, list(left_out.values()))
-    doubtful = list(_doubtful_calls(facts))
+    doubtful: list[Incident] = []
+    for task in (task for task in facts.tasks.values() if task.status == "approved"):
+        done = [(call.name, call.args) for call in task.calls if call.status == "succeeded"]
+        uncertain = (call for call in task.calls if call.state in UNCERTAIN and (call.name, call.args) not in done)
+        doubtful += [_of_call(task, call, _DOUBT) for call in uncertain]
     yield from doubtful
     rest = [text for text in parts if text not in left_out]
     for text in rest[: len(rest) - len(doubtful)]:  # those about doubtful calls come last
@@ -261,15 +265,6 @@ def _approval(facts: RunFacts, call: Call) -> tuple[_Meaning, list[Ref]]:
     if item.state == "expired":
         meaning = "expired_approval", f"nobody answered the question for approval until {moment(item.expiresAt)}"
     return meaning, [event(item.seq)] if item.seq else []
-
-
-def _doubtful_calls(facts: RunFacts) -> Iterator[Incident]:
-    """Yield calls of approved tasks of which nobody knows whether they were done."""
-    for task in (task for task in facts.tasks.values() if task.status == "approved"):
-        done = [(call.name, call.args) for call in task.calls if call.status == "succeeded"]
-        for call in task.calls:
-            if call.state in UNCERTAIN and (call.name, call.args) not in done:
-                yield _of_call(task, call, _DOUBT)
 
 
 def _unserved(facts: RunFacts, part: str, reason: str) -> Incident:

@@ -1,5 +1,6 @@
 """Two runs side by side: requests, epochs, prompts, plans, calls, verdicts and ends, the first difference first."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -18,6 +19,7 @@ _BEFORE_CHARS: Final = 60  # of what is the same before a difference
 type PartKind = Literal[
     "request", "config", "epoch", "prompt", "plan", "task", "call", "verdict", "end", "cause", "cost"
 ]
+type _Key = tuple[PartKind, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,14 @@ def compare(first: RunDocument, second: RunDocument) -> Comparison:
 
 def _side_by_side(first: Sequence[_Part], second: Sequence[_Part]) -> Iterator[ComparedPart]:
     """Yield the parts of both by kind and place, each once: those of the first run, with others where they stand."""
-    by_key: dict[tuple[PartKind, str], _Part] = {(part.kind, part.place): part for part in first}
-    others: dict[tuple[PartKind, str], _Part] = {(part.kind, part.place): part for part in second}
-    for key in _merged(list(by_key), list(others)):
+    by_key: dict[_Key, _Part] = {(part.kind, part.place): part for part in first}
+    others: dict[_Key, _Part] = {(part.kind, part.place): part for part in second}
+    # what only the second run has comes after what it follows there
+    after, last = defaultdict[_Key | None, list[_Key]](list), None
+    for key in others:
+        last = key if key in by_key else last
+        after[last] += [] if key in by_key else [key]
+    for key in (*after[None], *(each for known in by_key for each in (known, *after[known]))):
         one, other = by_key.get(key), others.get(key)
         same = one is not None and other is not None and one.compared == other.compared
         refs, other_refs = (part.refs if part else () for part in (one, other))
@@ -124,20 +131,6 @@ def _shown(one: _Part | None, other: _Part | None) -> tuple[str | None, str | No
     return first, second
 
 
-def _merged[Key](first: Sequence[Key], second: Sequence[Key]) -> Iterator[Key]:
-    """Yield the keys of both in order: what only the second has comes after what it follows there."""
-    known, after, last = set(first), dict[Key | None, list[Key]](), None
-    for key in second:
-        if key in known:
-            last = key
-        else:
-            after.setdefault(last, []).append(key)
-    yield from after.get(None, ())
-    for key in first:
-        yield key
-        yield from after.get(key, ())
-
-
 def _parts(run: RunDocument) -> Iterator[_Part]:
     yield _Part("request", "request", shortened(run.input, _TEXT_CHARS), whole=run.input)
     for name, value in sorted(run.config.items()):
@@ -148,9 +141,18 @@ def _parts(run: RunDocument) -> Iterator[_Part]:
         place = f"version {plan.version}{f' of the team at {plan.star}' if plan.star else ''}"
         tasks = "; ".join(map(_planned, plan.tasks)) or plan.thought_process
         yield _Part("plan", place, shortened(tasks, 4 * _TEXT_CHARS), (event(plan.seq),), tasks)
-    for place, tries in RunFacts(run).tries.items():
+    facts = RunFacts(run)
+    for place, tries in facts.tries.items():
         yield from _task(place, tries)
-    yield from _end(run)
+    result: Mapping[str, Any] = run.result or {}
+    yield _Part("end", "status", f"{run.status}{f' ({run.code})' if run.code else ''}")
+    named = [f"{cause.code}{f' at {cause.task}' if cause.task else ''}" for cause in find_causes(facts)]
+    yield _Part("cause", "cause", ", ".join(named) or "none")
+    if result.get("reply"):
+        yield _Part("end", "answer", shortened(str(result["reply"]), _TEXT_CHARS), whole=str(result["reply"]))
+    if usage := result.get("usage"):
+        calls = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
+        yield _Part("cost", "usage", f"{usage.get('tokens', 0):,} tokens, {calls}")
 
 
 def _prompts(run: RunDocument) -> Iterator[_Part]:
@@ -181,15 +183,3 @@ def _task(place: str, tries: Sequence[TaskRecord]) -> Iterator[_Part]:
             whole = f"{verdict.status} {' '.join(verdict.reasons)}"
             yield _Part("verdict", where, shortened(whole, _TEXT_CHARS), (event(verdict.seq),), whole)
     yield _Part("task", place, f"{tries[-1].agent}: {tries[-1].status}", (Ref("task", place),))
-
-
-def _end(run: RunDocument) -> Iterator[_Part]:
-    result: Mapping[str, Any] = run.result or {}
-    yield _Part("end", "status", f"{run.status}{f' ({run.code})' if run.code else ''}")
-    named = [f"{cause.code}{f' at {cause.task}' if cause.task else ''}" for cause in find_causes(RunFacts(run))]
-    yield _Part("cause", "cause", ", ".join(named) or "none")
-    if result.get("reply"):
-        yield _Part("end", "answer", shortened(str(result["reply"]), _TEXT_CHARS), whole=str(result["reply"]))
-    if usage := result.get("usage"):
-        calls = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
-        yield _Part("cost", "usage", f"{usage.get('tokens', 0):,} tokens, {calls}")

@@ -4,7 +4,7 @@ Pure: asks no model and reads nothing.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -40,7 +40,6 @@ from brain.explanation.shape import (
     Wait,
 )
 from starling.core.run_document.document import (
-    ModelCall,
     ReviewVerdict,
     RunDocument,
     RunInterrupt,
@@ -262,7 +261,15 @@ def _wait(run: RunDocument, item: RunInterrupt, now: datetime) -> Wait:
 def cost(facts: RunFacts, now: datetime) -> Cost:
     """Return what the run cost, in all and by agent; without a result, as far as its rows tell."""
     run, models = facts.document, list(facts.document.model_calls())
-    by_agent = _by_agent(facts, models)
+    costs: defaultdict[str, AgentCost] = defaultdict(lambda: AgentCost("", 0, 0, 0, 0.0))
+    for call in models:
+        cost = costs[name := _owner(facts, call.path)]
+        costs[name] = replace(cost, agent=name, tokens=cost.tokens + call.tokens, model_calls=cost.model_calls + 1)
+    for agent, call in ((task.agent, call) for task in run.tasks for call in task.calls):
+        cost = costs[agent]
+        seconds = round(cost.tool_seconds + (call.ms or 0.0) / 1000, 3)
+        costs[agent] = replace(cost, agent=agent, tool_calls=cost.tool_calls + 1, tool_seconds=seconds)
+    by_agent = sorted(costs.values(), key=lambda one: -one.tokens)
     tokens, read = sum(call.tokens for call in models), sum(call.input_tokens for call in models)
     so_far = (tokens, read, tokens - read, len(models), sum(one.tool_calls for one in by_agent))
     names = ("tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls")
@@ -275,19 +282,6 @@ def cost(facts: RunFacts, now: datetime) -> Cost:
     text = f"{numbers['tokens']:,} tokens in {calls}, in {duration(seconds)}.{by}"
     estimated = bool(usage.get("estimated"))
     return Cost(text=text, seconds=round(seconds, 3), estimated=estimated, by_agent=by_agent, **numbers)
-
-
-def _by_agent(facts: RunFacts, models: Sequence[ModelCall]) -> list[AgentCost]:
-    costs: defaultdict[str, AgentCost] = defaultdict(lambda: AgentCost("", 0, 0, 0, 0.0))
-    for call in models:
-        cost = costs[name := _owner(facts, call.path)]
-        costs[name] = replace(cost, agent=name, tokens=cost.tokens + call.tokens, model_calls=cost.model_calls + 1)
-    for task in facts.document.tasks:
-        for call in task.calls:
-            cost = costs[name := task.agent]
-            seconds = round(cost.tool_seconds + (call.ms or 0.0) / 1000, 3)
-            costs[name] = replace(cost, agent=name, tool_calls=cost.tool_calls + 1, tool_seconds=seconds)
-    return sorted(costs.values(), key=lambda one: -one.tokens)
 
 
 def _owner(facts: RunFacts, path: str) -> str:

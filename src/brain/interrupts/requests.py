@@ -1,26 +1,31 @@
 """Requests to people, approvals of tool calls among them: each is asked once, and found by key by a later execution."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, Protocol, assert_never
+from typing import Final, Literal
 
 from langgraph.types import interrupt
 
+from brain.run_sink import RunSink
 from starling.core.clock import Clock
 from starling.core.errors import SuspendedError
 from starling.core.events.run_events import ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
-from starling.core.events.stream import AnyEvent
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
-from starling.core.runs import Run
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, insert_interrupts
-from starling.infra.postgres.runs.writer import Clause, ClauseSource
+from starling.infra.postgres.runs.writer import Clause
 
 _COMPARED = {"name", "args"}  # fields that are equal in equal calls
+_EVENTS: Final[Mapping[InterruptKind, type[ApprovalRequired | InDoubt | Clarification | BudgetRequired]]] = {
+    "approval": ApprovalRequired,
+    "in_doubt": InDoubt,
+    "clarification": Clarification,
+    "budget": BudgetRequired,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +54,10 @@ class InterruptOutcome:
     by: str = ""
 
 
-class InterruptSink(Protocol):
-    """Writes interrupts of one run with its next flush, and their events."""
-
-    @property
-    def run(self) -> Run: ...
-
-    def emit(self, event: AnyEvent) -> None: ...
-
-    def add(self, source: ClauseSource) -> None: ...
-
-
 class Interrupts:
     """All requests of one run. A new one becomes durable together with its event."""
 
-    def __init__(
-        self, writer: InterruptSink, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()
-    ) -> None:
+    def __init__(self, writer: RunSink, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()) -> None:
         self._writer = writer
         self._clock = clock
         self._begun = clock.monotonic()
@@ -124,7 +116,10 @@ class Interrupts:
         if not self._unwritten:
             self._writer.add(self._taken)
         self._unwritten.append(item)
-        self._writer.emit(_event(item, request))
+        asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": expires_at}
+        call = {"call": request.call} if request.call else {}
+        event = {**asked, "responseSchema": item.response_schema, **call}
+        self._writer.emit(_EVENTS[request.kind].model_validate(event))
         return item
 
     def _taken(self) -> Clause:
@@ -140,27 +135,6 @@ def interrupt_on_suspension() -> Generator[None]:
     except SuspendedError as suspended:
         interrupt(list(suspended.interrupts))
         raise
-
-
-def _event(item: StoredInterrupt, request: InterruptRequest) -> AnyEvent:
-    fields = {
-        "id": item.id,
-        "reason": item.reason,
-        "message": item.message,
-        "responseSchema": item.response_schema,
-        "expiresAt": item.expires_at,
-    }
-    match request.kind:
-        case "approval":
-            return ApprovalRequired.model_validate({**fields, "call": request.call})
-        case "in_doubt":
-            return InDoubt.model_validate({**fields, "call": request.call})
-        case "clarification":
-            return Clarification.model_validate(fields)
-        case "budget":
-            return BudgetRequired.model_validate(fields)
-        case _:
-            assert_never(request.kind)
 
 
 NOT_APPROVED: Final = "not_approved"
@@ -195,9 +169,14 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome 
     outcome = refusal or interrupts.answer_to(request)
     if outcome.state == "resolved" and outcome.payload["approved"]:
         return None
-    return ToolOutcome(
-        Observation.NOT_SENT, f"{_refusal_text(outcome, call)} The tool was not called.", code=NOT_APPROVED
-    )
+    name, note = call.shown_name, str(outcome.payload.get("note", "")).strip()
+    texts = {
+        "resolved": f"was refused{f': {note}' if note else ''}{'' if note.endswith(('.', '!', '?')) else '.'}",
+        "cancelled": "was not approved: the question was withdrawn.",
+        "expired": "was not approved: there was no answer in time.",
+    }
+    text = f"The call of {name} {texts[outcome.state]} The tool was not called."
+    return ToolOutcome(Observation.NOT_SENT, text, code=NOT_APPROVED)
 
 
 def exact_call(call: ToolCall) -> ExactCall:
@@ -209,16 +188,3 @@ def exact_call(call: ToolCall) -> ExactCall:
         path=call.path,
         call_id=call.id,
     )
-
-
-def _refusal_text(outcome: InterruptOutcome, call: ToolCall) -> str:
-    name = call.shown_name
-    match outcome.state:
-        case "resolved":
-            note = str(outcome.payload.get("note", "")).strip()
-            because = f": {note}" if note else ""
-            return f"The call of {name} was refused{because}{'' if note.endswith(('.', '!', '?')) else '.'}"
-        case "cancelled":
-            return f"The call of {name} was not approved: the question was withdrawn."
-        case "expired":
-            return f"The call of {name} was not approved: there was no answer in time."

@@ -169,23 +169,13 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: S
 
 def _answer(call: OpenCall, why: str) -> ToolResult:
     """Return the result of an open call: the one in the ledger if there is one."""
-    match call.state:
-        case CallState.SUCCEEDED | CallState.FAILED | CallState.UNUSABLE:
-            status = "succeeded" if call.state == CallState.SUCCEEDED else "failed"
-            text, artifact = call.text or "", call.artifact or None
-            return ToolResult(
-                name=call.name,
-                result=text,
-                call_id=call.call_id,
-                status=status,
-                state=CallState(call.state),
-                artifact=artifact,
-            )
-        case CallState.DISPATCHED | CallState.IN_DOUBT:
-            text, state = f"{why} {_fate(call)}", CallState.IN_DOUBT
-            return ToolResult(name=call.name, result=text, call_id=call.call_id, status="failed", state=state)
-        case _:
-            return ToolResult(name=call.name, result=f"{why} {_fate(call)}", call_id=call.call_id, status="failed")
+    state, text, artifact = None, f"{why} {_fate(call)}", None
+    if call.state in (CallState.SUCCEEDED, CallState.FAILED, CallState.UNUSABLE):
+        state, text, artifact = CallState(call.state), call.text or "", call.artifact or None
+    elif call.state in (CallState.DISPATCHED, CallState.IN_DOUBT):
+        state = CallState.IN_DOUBT
+    status = "succeeded" if state is CallState.SUCCEEDED else "failed"
+    return ToolResult(name=call.name, result=text, call_id=call.call_id, status=status, state=state, artifact=artifact)
 
 
 def _shown(call: OpenCall | LedgerRow) -> str:

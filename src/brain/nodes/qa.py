@@ -32,7 +32,11 @@ class Qa:
         context = runtime.context
         outcomes = list(approved(state).values())
         if not outcomes:
-            reply = _text_without_results(context, state)
+            reply = reply_without_results(state)
+            if state["reply"] and is_answered_directly(state):
+                said = [state["input_request"], *(message["content"] for message in state["messages"])]
+                text = _without_unsourced(context, state["reply"], 0, said)
+                reply = "\n\n".join([text, *degraded_lines(state["degraded"])])
             emit_text(context.recorder, _message_id(context), reply)
         elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
             text = outcomes[0]["output"]  # was streamed as it was written; brackets in code are not citations
@@ -71,15 +75,6 @@ class Qa:
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
         return reply
-
-
-def _text_without_results(context: RunContext, state: GraphState) -> str:
-    """Return the supervisor's own reply with the parts that it leaves out, else what was tried and why it failed."""
-    if not (state["reply"] and is_answered_directly(state)):
-        return reply_without_results(state)
-    said = [state["input_request"], *(message["content"] for message in state["messages"])]
-    text = _without_unsourced(context, state["reply"], 0, said)
-    return "\n\n".join([text, *degraded_lines(state["degraded"])])
 
 
 def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], text: str) -> str:

@@ -1,6 +1,6 @@
 """The supervisor node: plans, dispatches ready tasks, and asks a model only where there is something to decide."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -218,8 +218,11 @@ class SupervisorNode:
         if not reported:
             selected = [SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen]
             context.recorder.emit(Route(selected_agents=selected, reason=routing["reason"]))
-        for task in chosen:
-            for server in _servers(context, task["agent"]):
+        for card in (card for task in chosen if (card := context.roster.get(task["agent"]))):
+            servers = card.servers
+            if context.trial:  # it only calls tools that read
+                servers = {tool.server for tool in card.tools if tool.effect is Effect.READ}
+            for server in servers:
                 self.sessions.warm(server)
         running: list[GraphTask] = [{**task, "status": "running"} for task in chosen]
         counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
@@ -242,14 +245,6 @@ class SupervisorNode:
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
         return (self.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
-
-
-def _servers(context: RunContext, agent: str) -> Iterable[str]:
-    """Return the servers that an agent may call; in a trial, those of which it may call tools that only read."""
-    card = context.roster.get(agent)
-    if card is None or context.trial is None:
-        return card.servers if card else ()
-    return {tool.server for tool in card.tools if tool.effect is Effect.READ}
 
 
 def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:

@@ -15,10 +15,6 @@ from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
 from starling.core.teams.stars import StarSpec
 
 
-def _upper(value: object) -> object:
-    return value.strip().upper() if isinstance(value, str) else value
-
-
 class _Document(BaseModel):
     """A document of a model: what can be left out has a default, and `null` is left out."""
 
@@ -95,7 +91,10 @@ class Verdict(_Document):
     NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("status", "refined_output")
     MUST_AGREE: ClassVar[tuple[str, ...]] = ("status",)
 
-    status: Annotated[Literal["APPROVED", "FIXED", "REJECTED"], BeforeValidator(_upper)]
+    status: Annotated[
+        Literal["APPROVED", "FIXED", "REJECTED"],
+        BeforeValidator(lambda status: status.strip().upper() if isinstance(status, str) else status),
+    ]
     refined_output: str = ""
     reasons: list[str] = []
     evidence: list[str] = []

@@ -126,7 +126,10 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     wrong: list[str] = []
     for item in wanted.values():
         if planning.roster.get(item.agent) is None:
-            wrong.append(f"{item.task_id}: {_unknown_agent(item.agent, planning.roster)}")
+            names = sorted(planning.roster.cards)
+            are_named = len(names) <= _AGENTS_NAMED and not near_matches(item.agent, names)
+            known = f" The agents are: {', '.join(names)}." if are_named else ""
+            wrong.append(f"{item.task_id}: {planning.roster.unknown(item.agent)}{known}")
         wrong += [
             f"{item.task_id}: depends_on names {task_id}, {_ABSENT}." for task_id in planning.missing(item, wanted)
         ]
@@ -138,14 +141,6 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
         *wrong,
         *(f"{task_id}: {_too_late_text(planning)}. Plan fewer tasks after one another." for task_id in late),
     ]
-
-
-def _unknown_agent(written: str, roster: Roster) -> str:
-    """Return the error for a name that means no agent, with the nearest names; of a few agents, all if none is near."""
-    error, names = roster.unknown(written), sorted(roster.cards)
-    if len(names) > _AGENTS_NAMED or near_matches(written, names):
-        return error
-    return f"{error} The agents are: {', '.join(names)}."
 
 
 def is_empty(decision: Decision) -> bool:
@@ -209,7 +204,11 @@ def _obstacles(
     own = {task_id: found for task_id, item in wanted.items() if (found := _obstacle(item, wanted, planning))}
     obstacles = own | dict(known)
     needs = planning.waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
-    cycles = wanted.keys() & _in_cycles({key: set(others) for key, others in needs.items() if key not in obstacles})
+    left = {key: set(others) for key, others in needs.items() if key not in obstacles}
+    while ready := [task_id for task_id, others in left.items() if not others & left.keys()]:
+        for task_id in ready:
+            del left[task_id]
+    cycles = wanted.keys() & left.keys()  # those that are in a cycle, or depend on one
     cycle = _Obstacle("bad_dependency", "It is in, or depends on, a cycle of tasks that depend on each other.")
     obstacles |= dict.fromkeys(cycles, cycle)
     while spread := {
@@ -264,15 +263,6 @@ def _too_late_text(planning: PlanningContext) -> str:
 
 def _too_many_text(planning: PlanningContext) -> str:
     return f"{TOO_MANY} {planning.most_tasks} tasks (limits.tasks_per_plan)."
-
-
-def _in_cycles(needs: Mapping[str, Set[str]]) -> set[str]:
-    """Return the tasks that are in a cycle or depend on one: those left when ready ones are removed in turn."""
-    left = dict(needs)
-    while ready := [task_id for task_id, others in left.items() if not others & left.keys()]:
-        for task_id in ready:
-            del left[task_id]
-    return set(left)
 
 
 def _pending(item: Assignment) -> GraphTask:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from brain.prompts import Xml, element, lines
+from brain.prompts import Xml, element
 from brain.registry.card_text import degraded_text, working_text
 from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
@@ -178,10 +178,6 @@ class Roster:
         """Return the roster without an agent."""
         return Roster({other: card for other, card in self.cards.items() if other != name})
 
-    def elements(self) -> Xml:
-        """Return all cards, one a line."""
-        return lines(card.element() for card in self.cards.values())
-
 
 def _halted(card: AgentCard, reasons: Mapping[str, str]) -> AgentCard:
     if reason := reasons.get(card.star.name if card.star else card.name):
@@ -209,22 +205,26 @@ class _Limits:
             self.grant is None or card.server is None or self.grant.reaches(card.server)
         ):
             return None
-        return replace(card, tools=tools, degraded=self._why_not(card))
+        lost = {name: self.degraded[name] for name in card.servers if self.degraded.get(name)}
+        if card.server:
+            return replace(card, tools=tools, degraded=lost.get(card.server, ""))
+        reasons = " ".join(f"{name}: {reason}" for name, reason in lost.items())
+        return replace(card, tools=tools, degraded=reasons or card.degraded)
 
     def _team(self, card: AgentCard) -> AgentCard:
         """Return the team with limited members: the same card where all of them may do what they could, as is usual."""
-        members = {name: self._member(member) for name, member in card.members.items()}
+        members: dict[str, AgentCard] = {}
+        for name, member in card.members.items():
+            if member.kind == "team":
+                members[name] = self._team(member)
+                continue
+            tools = self._tools(member)
+            reason = member.degraded or self.degraded.get(member.server or "", "")
+            reason = reason or (_NO_TOOLS if member.server and not tools else "")
+            unchanged = len(tools) == len(member.tools) and reason == member.degraded
+            members[name] = member if unchanged else replace(member, tools=tools, degraded=reason)
         unchanged = all(member is card.members[name] for name, member in members.items())
         return card if unchanged else with_members(card, members)
-
-    def _member(self, card: AgentCard) -> AgentCard:
-        if card.kind == "team":
-            return self._team(card)
-        tools = self._tools(card)
-        reason = card.degraded or self.degraded.get(card.server or "", "")
-        reason = reason or (_NO_TOOLS if card.server and not tools else "")
-        unchanged = len(tools) == len(card.tools) and reason == card.degraded
-        return card if unchanged else replace(card, tools=tools, degraded=reason)
 
     def _tools(self, card: AgentCard) -> tuple[ToolDefinition, ...]:
         return tuple(
@@ -232,9 +232,3 @@ class _Limits:
             for tool in card.tools
             if tool.effect in self.effects and (self.grant is None or self.grant.permits(tool.server, tool.full_name))
         )
-
-    def _why_not(self, card: AgentCard) -> str:
-        if card.server:
-            return self.degraded.get(card.server, "")
-        reasons = (f"{name}: {self.degraded[name]}" for name in card.servers if self.degraded.get(name))
-        return " ".join(reasons) or card.degraded

@@ -38,7 +38,11 @@ class PromptChoice:
         }
         hashes = manifest.prompts | {name: pin.hash for name, pin in pins.items()}
         origins = {name: at for name, at in manifest.prompt_origins.items() if name not in pins}
-        origins |= {name: at for name, pin in pins.items() if (at := _origin(pin)) is not None}
+        origins |= {
+            name: PromptOrigin(name=pin.remote_name, version=pin.version, label=pin.label or "")
+            for name, pin in pins.items()
+            if pin.source != "local" and pin.version is not None
+        }
         ordered = {name: hashes[name] for name in NAMES if name in hashes}
         return manifest.model_copy(update={"prompts": ordered, "prompt_origins": origins})
 
@@ -50,12 +54,6 @@ class PromptChoice:
 def program_prompts() -> dict[str, StoredPrompt]:
     """Return the program's own texts."""
     return {name: StoredPrompt(program_text(name), prompt(name).used) for name in NAMES}
-
-
-def _origin(pin: PromptVersion) -> PromptOrigin | None:
-    if pin.source == "local" or pin.version is None:
-        return None
-    return PromptOrigin(name=pin.remote_name, version=pin.version, label=pin.label or "")
 
 
 REMOTE: Final = "langfuse"  # the name under which its faults are reported
@@ -94,24 +92,18 @@ class PromptSelection:
                 elif name in active.prompt_origins:
                     texts.pop(name, None)
             return PromptChoice(texts, faults, stored=state)
-        return PromptChoice(*_with_offers(active, texts, faults, offers), stored=state)
+        found, refused = usable(offers)
+        for name, origin in active.prompt_origins.items():
+            if name not in offers and name not in faults:
+                where = f"`{origin.name}` with the label `{origin.label}`"
+                faults[name] = f"Langfuse has no {where} any more: the local text is used."
+        kept = {name: one for name, one in texts.items() if name not in refused}
+        return PromptChoice({**kept, **found}, {**faults, **refused}, stored=state)
 
     async def _local(self) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
         found, refused = usable(await self.local.offers())
         own = {name: one for name, one in program_prompts().items() if name not in refused}
         return {**own, **found}, refused
-
-
-def _with_offers(
-    active: Manifest, texts: dict[str, StoredPrompt], faults: dict[str, str], offers: Offers
-) -> tuple[Mapping[str, StoredPrompt], Mapping[str, str]]:
-    found, refused = usable(offers)
-    for name, origin in active.prompt_origins.items():
-        if name not in offers and name not in faults:
-            where = f"`{origin.name}` with the label `{origin.label}`"
-            faults[name] = f"Langfuse has no {where} any more: the local text is used."
-    kept = {name: one for name, one in texts.items() if name not in refused}
-    return {**kept, **found}, {**faults, **refused}
 
 
 def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:

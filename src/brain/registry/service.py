@@ -74,7 +74,12 @@ class Registry:
     async def _built(self, epoch: int) -> _EpochParts:
         manifest = (await self._repository.get(epoch)).manifest
         definitions = await self._repository.definitions(manifest)
-        cards = [_specialist(server, entry, definitions) for server, entry in manifest.servers.items()]
+        cards: list[AgentCard] = []
+        for server, entry in manifest.servers.items():
+            pins = {name: pin for name, pin in entry.tools.items() if (server, name) in definitions}
+            tools = tuple(_tool(server, name, pin, definitions[server, name]) for name, pin in pins.items())
+            description = entry.description or server
+            cards.append(AgentCard(specialist_name(server), "specialist", description, server, tools))
         cards += [_BUILTINS[name] for name in manifest.builtins if name in _BUILTINS]
         roster = Roster({card.name: card for card in cards})
         built = _EpochParts(manifest, roster, await pinned_prompts(manifest, self._prompts))
@@ -110,15 +115,6 @@ class Registry:
         return known
 
 
-def _specialist(server: str, entry: ServerEntry, definitions: Mapping[tuple[str, str], Mapping[str, Any]]) -> AgentCard:
-    tools = tuple(
-        _tool(server, name, pin, definitions[server, name])
-        for name, pin in entry.tools.items()
-        if (server, name) in definitions
-    )
-    return AgentCard(specialist_name(server), "specialist", entry.description or server, server, tools)
-
-
 def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -> ToolDefinition:
     narrowing = (pin.input_schema, pin.output_schema)
     return ToolDefinition(
@@ -138,27 +134,21 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
 def without_titles(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a tool's schema without titles: libraries make them of its members' names, and they lengthen prompts."""
     try:
-        return _untitled(schema)
+        return _untitled("", schema)
     except RecursionError:  # no endpoint takes a schema that is nested so deeply
         return schema
 
 
-def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _untitled_value(key, value)
-        for key, value in schema.items()
-        if key != "title" or not isinstance(value, str)
-    }
-
-
-def _untitled_value(key: str, value: Any) -> Any:
+def _untitled(key: str, value: Any) -> Any:
     if key in _VALUES:
         return value
     if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        if key in _SCHEMA_MAPS:
-            return {name: _untitled_value("", item) for name, item in members.items()}
-        return _untitled(members)
+        is_map = key in _SCHEMA_MAPS  # whose keys are names of members
+        return {
+            name: _untitled("" if is_map else name, item)
+            for name, item in cast("Mapping[str, Any]", value).items()
+            if is_map or name != "title" or not isinstance(item, str)
+        }
     if isinstance(value, list):
-        return [_untitled_value("", item) for item in cast("list[Any]", value)]
+        return [_untitled("", item) for item in cast("list[Any]", value)]
     return value

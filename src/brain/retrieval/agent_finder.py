@@ -138,14 +138,20 @@ class AgentFinder:
         query = await _query(indexed, text)
         names = {card.name: {tool.name for tool in card.tools} for card in search.candidates.cards.values()}
         ranked = await asyncio.to_thread(indexed.index.rank, query, names, limit)
-        return Ranking(ranked, self._warning(indexed, query))
+        if self._current is None or (indexed.model is self._current and query.vectors):
+            return Ranking(ranked)
+        used = f"with the vectors of {indexed.model.name}" if indexed.model and query.vectors else "by words only"
+        why = self._current.failure or f"the vectors of {self._current.name} are being made."
+        return Ranking(ranked, f"Agents are found {used}: {why}")
 
     async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
         """Return the names of those tools of an agent that fit `text` best."""
         indexed = await self._indexed(search)
         query = await _query(indexed, text)
         tools = {tool.name for tool in card.tools}
-        return await asyncio.to_thread(indexed.index.rank_tools, query, _indexed_name(search, card), tools, limit)
+        # those of a team's member are indexed as its specialist's
+        name = specialist_name(card.server) if card.kind == "member" and card.server else card.name
+        return await asyncio.to_thread(indexed.index.rank_tools, query, name, tools, limit)
 
     async def close(self) -> None:
         """Stop making vectors and close connections to embedders."""
@@ -156,22 +162,16 @@ class AgentFinder:
             if model:
                 await model.embedder.close()
 
-    def _warning(self, indexed: _Indexed, query: Query) -> str:
-        """Return why the vectors of the configured model weren't used; empty if they were."""
-        if self._current is None or (indexed.model is self._current and query.vectors):
-            return ""
-        former = indexed.model.name if indexed.model and query.vectors else ""
-        used = f"with the vectors of {former}" if former else "by words only"
-        why = self._current.failure or f"the vectors of {self._current.name} are being made."
-        return f"Agents are found {used}: {why}"
-
     async def _indexed(self, search: AgentSearch) -> _Indexed:
         known = self._indexes.get(id(search.roster))
         if known is None or self._may_improve(known):
             async with self._building:
                 known = self._indexes.get(id(search.roster))
                 if known is None or self._may_improve(known):
-                    known = await self._updated(search, known)
+                    model = await self._complete_model(_texts_by_tenant(search))
+                    if known is None or known.model is not model:
+                        index = await asyncio.to_thread(self._assembled, search.roster, model)
+                        known = _Indexed(search.roster, index, model)
                     self._forget_old()
         self._indexes[id(search.roster)] = known
         self._indexes.move_to_end(id(search.roster))
@@ -183,14 +183,6 @@ class AgentFinder:
             return False
         return self._current.may_ask and (self._embedding is None or self._embedding.done())
 
-    async def _updated(self, search: AgentSearch, known: _Indexed | None) -> _Indexed:
-        texts = _texts_by_tenant(search)
-        model = await self._complete_model(texts)
-        if known and known.model is model:
-            return known
-        index = await asyncio.to_thread(self._assembled, search.roster, model)
-        return _Indexed(search.roster, index, model)
-
     async def _complete_model(self, texts: TextsByTenant) -> ModelVectors | None:
         """Return a model that has vectors of all texts: the configured one, else a former one, else None."""
         current = self._current
@@ -199,7 +191,16 @@ class AgentFinder:
         await current.read(texts)
         if current.missing(texts):
             await self._begin_embedding(current, texts)
-        return current if not current.missing(texts) else await self._former_model(current, texts)
+        if not current.missing(texts):
+            return current
+        embedder = await current.embedder.former(texts)
+        if embedder is None:
+            return None
+        if embedder.name in self._former:
+            await embedder.close()
+        former = self._former.setdefault(embedder.name, ModelVectors(embedder, self._clock))
+        await former.read(texts)
+        return None if former.missing(texts) else former
 
     async def _begin_embedding(self, model: ModelVectors, texts: TextsByTenant) -> None:
         """Make missing vectors in the background, if nothing is made already, and wait a little for them.
@@ -214,16 +215,6 @@ class AgentFinder:
             self._embedding.result()
         else:
             _log.warning("Vectors of %s are being made; until then, agents are found without them.", model.name)
-
-    async def _former_model(self, current: ModelVectors, texts: TextsByTenant) -> ModelVectors | None:
-        embedder = await current.embedder.former(texts)
-        if embedder is None:
-            return None
-        if embedder.name in self._former:
-            await embedder.close()
-        former = self._former.setdefault(embedder.name, ModelVectors(embedder, self._clock))
-        await former.read(texts)
-        return None if former.missing(texts) else former
 
     def _assembled(self, roster: Roster, model: ModelVectors | None) -> AgentIndex:
         agents = [AgentTexts(card.name, _card_text(card), _tool_texts(card)) for card in roster.cards.values()]
@@ -240,12 +231,6 @@ class AgentFinder:
             for model in (self._current, *self._former.values()):
                 if model:
                     model.forget_others(kept)
-
-
-def _indexed_name(search: AgentSearch, card: AgentCard) -> str:
-    """Return under which name the tools of an agent are indexed: those of a team's member are its specialist's."""
-    is_indexed = card.kind != "member" or not card.server
-    return card.name if is_indexed else specialist_name(card.server or "")
 
 
 async def _query(indexed: _Indexed, text: str) -> Query:

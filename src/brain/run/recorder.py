@@ -3,22 +3,13 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from brain.run_sink import RunSink
 from starling.core.events.run_events import Plan, Route, Thinking, Warn
 from starling.core.events.stream import AnyEvent
 from starling.core.runs import Step
 from starling.core.secrets.look_alikes import StreamedText
-
-
-class RunSink(Protocol):
-    """Collects events and steps of one run; `flush` makes durable what was collected so far."""
-
-    def emit(self, event: AnyEvent) -> None: ...
-
-    def step(self, step: Step) -> None: ...
-
-    async def flush(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +85,24 @@ class StreamBuffer:
             self._held.clear()
             self._masked = StreamedText()
             self._restarts += 1
-        self._held += self._masked.feed(text).encode("utf-8", "surrogatepass")
-        while len(self._held) >= _GROUP_BYTES:
-            self._emit(_whole_characters(self._held, _GROUP_BYTES))
+        self._hold(self._masked.feed(text))
         if self._held and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GROUP_SECONDS, self._emit_all)
 
+    def _hold(self, text: str) -> None:
+        self._held += text.encode("utf-8", "surrogatepass")
+        while len(self._held) >= _GROUP_BYTES:
+            self._emit(_whole_characters(self._held, _GROUP_BYTES))
+
     def _emit_all(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if self._held:
-            self._emit(len(self._held))
+        self._emit(len(self._held))
 
     def _emit(self, count: int) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
+        if not count:
+            return
         content = self._held[:count].decode("utf-8", "surrogatepass")
         del self._held[:count]
         suffix = f".{self._restarts}" if self._restarts else ""
@@ -122,9 +114,7 @@ class StreamBuffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held += self._masked.end().encode("utf-8", "surrogatepass")
-        while len(self._held) >= _GROUP_BYTES:
-            self._emit(_whole_characters(self._held, _GROUP_BYTES))
+        self._hold(self._masked.end())
         self._emit_all()
 
 

@@ -94,16 +94,11 @@ def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D])
         read, errors = reading.document, reading.errors
         if read is not None:
             errors = check(read)[:_SHOWN_ERRORS]
-    return read, RefusedOutput(excerpt(answer.reply.content), expectation(document), errors)
+    expected = getattr(document, "EXPECTED", "") or f"one JSON object with {', '.join(document.model_fields)}"
+    return read, RefusedOutput(excerpt(answer.reply.content), expected, errors)
 
 
 def excerpt(text: str) -> str:
     """Return the beginning of what a model wrote, on one line, at most 300 characters."""
     line = " ".join(text.split())
     return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
-
-
-def expectation(document: type[BaseModel]) -> str:
-    """Describe the required answer in words: by the docstring of the document, or by its members."""
-    own = getattr(document, "EXPECTED", "")
-    return own or f"one JSON object with {', '.join(document.model_fields)}"

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 from starling.core.clock import Deadline
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolGateway, ToolOutcome
-from starling.core.tracing import Attributes, Span, SpanKind, Tracer
+from starling.core.tracing import Attributes, SpanKind, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class TracedModels:
         model = request.model or self.inner.describe(request.role)
         with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
             reply = await self.inner.respond(request)
-            _answered(span, reply)
+            span.set(partial(_reply, reply))
             return reply
 
     async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
@@ -30,7 +31,7 @@ class TracedModels:
             async for item in self.inner.stream_respond(request):
                 if isinstance(item, ModelReply):
                     reply = item
-                    _answered(span, reply)
+                    span.set(partial(_reply, reply))
                 else:
                     yield item
         if reply is not None:
@@ -103,10 +104,6 @@ def _request(request: ModelRequest, model: str) -> Attributes:
         **linked,
         "input": [{"role": message.role, "content": message.content} for message in request.messages],
     }
-
-
-def _answered(span: Span, reply: ModelReply) -> None:
-    span.set(lambda: _reply(reply))
 
 
 def _reply(reply: ModelReply) -> Attributes:

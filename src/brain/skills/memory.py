@@ -4,10 +4,11 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
+from brain.run_sink import RunSink
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized, hiding_secrets, is_too_long
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
@@ -19,7 +20,7 @@ from starling.core.ids import new_id
 from starling.core.json import canonical
 from starling.core.text_screening import suspicion
 from starling.core.tracing import SpanKind, Tracer
-from starling.infra.postgres.runs.writer import Clause, ClauseSource
+from starling.infra.postgres.runs.writer import Clause
 
 _RECOUNT_SECONDS: Final = 60.0
 _KEPT: Final = 1_000  # skills, and tasks with their vectors, in memory
@@ -87,12 +88,6 @@ class Placement:
     resembles: str | None = None
 
 
-class SkillSink(Protocol):
-    """Writes clauses with the next flush of one run."""
-
-    def add(self, source: ClauseSource) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """What a finished task adds: uses of skills, and a new skill if it teaches one."""
@@ -105,7 +100,7 @@ class Lesson:
 class RunSkills:
     """Collects lessons until the next flush: tasks that end together are in one statement."""
 
-    sink: SkillSink
+    sink: RunSink
     _lessons: list[Lesson] = field(default_factory=list[Lesson])
 
     def add(self, lesson: Lesson) -> None:
@@ -189,10 +184,12 @@ class SkillMemory:
         """
         query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
-        target = _nearest(tenant, query, examples)
-        if target is None:
+        with_vectors = _have_vectors(examples)
+        nearest = ranked(tenant, query.text, examples, with_vectors=with_vectors)[:1]
+        if not nearest or not is_same_task(nearest[0], with_vectors=with_vectors):
             self._sizes.pop(tenant, None)
             return Placement(NewSkill(new_id(), skill, query))
+        target = next(example for example in examples if example.skill_id == nearest[0].skill_id)
         is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
         if is_known or target.state not in ("active", "suspended") or skill.suspicion:
             return Placement(None, target.skill_id)
@@ -294,15 +291,6 @@ class SkillMemory:
 def _forget_oldest(kept: dict[Any, Any]) -> None:
     while len(kept) > _KEPT:
         del kept[next(iter(kept))]
-
-
-def _nearest(tenant: str, query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:
-    """Return an example of the skill that solves the same task, None if none does."""
-    with_vectors = _have_vectors(examples)
-    skills = ranked(tenant, query.text, examples, with_vectors=with_vectors)
-    if not skills or not is_same_task(skills[0], with_vectors=with_vectors):
-        return None
-    return next(example for example in examples if example.skill_id == skills[0].skill_id)
 
 
 def _have_vectors(examples: Sequence[SkillExample]) -> bool:

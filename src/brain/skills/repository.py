@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from time import monotonic
 from typing import Any, Final
@@ -20,7 +20,6 @@ from starling.infra.postgres.engine import (
     fetch_autocommit,
     fetch_by_index,
     pipelined_transaction,
-    translated,
 )
 from starling.infra.postgres.runs.writer import Clause
 
@@ -217,21 +216,14 @@ class NewSkill:
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns of its row."""
-        skill = self.skill
         return {
+            **asdict(self.skill),
             "id": self.id,
             "merged_into": self.merged_into,
-            "state": "quarantined" if skill.suspicion else "active",
-            "reason": skill.suspicion,
-            "task": skill.task,
-            "template": skill.template,
-            "calls": [call.to_json() for call in skill.calls],
-            "outcome": skill.outcome,
-            "tools": skill.tools,
-            "shape": skill.shape,
-            "agent_kind": skill.agent_kind,
-            "agent": skill.agent,
-            "source_path": skill.source_path,
+            "state": "quarantined" if self.skill.suspicion else "active",
+            "reason": self.skill.suspicion,
+            "calls": [call.to_json() for call in self.skill.calls],
+            "shape": self.skill.shape,
             "model": self.query.model,
             "embedding": self.query.vector_text,
             "words": list(self.query.words),
@@ -247,19 +239,15 @@ def storing(learned: Sequence[NewSkill], uses: Sequence[SkillUse]) -> Clause:
         values |= {"skills": _json([item.to_json() for item in learned]), "skill_most": MOST_MERGED}
     if uses:
         parts.append(_COUNT)
-        values |= {"skill_uses": _json(_summed(uses)), "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
+        items: dict[str, dict[str, Any]] = {}  # one for each skill: tasks that end together may have had the same one
+        for use in uses:
+            item = items.setdefault(use.skill_id, {"id": use.skill_id, "uses": 0, "success": 0, "failure": 0})
+            item["uses"] += 1
+            item["success"] += use.success
+            item["failure"] += use.failure
+        found = _json(list(items.values()))
+        values |= {"skill_uses": found, "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
     return Clause(",\n".join(parts), values)
-
-
-def _summed(uses: Sequence[SkillUse]) -> list[dict[str, Any]]:
-    """Return one item for each skill: tasks that end together may have had the same one."""
-    items: dict[str, dict[str, Any]] = {}
-    for use in uses:
-        item = items.setdefault(use.skill_id, {"id": use.skill_id, "uses": 0, "success": 0, "failure": 0})
-        item["uses"] += 1
-        item["success"] += use.success
-        item["failure"] += use.failure
-    return list(items.values())
 
 
 def suspension(tools: Mapping[str, str], pins: Mapping[str, str]) -> str:
@@ -288,8 +276,7 @@ class SkillRepository:
 
     async def count(self, tenant: str, limit: int) -> int:
         """Return how many tasks of skills a tenant has, at most `limit`. Raises DatabaseUnavailableError."""
-        with translated():
-            rows = await fetch_by_index(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
+        rows = await fetch_by_index(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
         return int(rows[0][0])
 
     async def candidates(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
@@ -312,19 +299,16 @@ class SkillRepository:
         statements = [*([nearest_statement(query)] if query.vector is not None else []), *([_NAMED] if rare else [])]
         values["rare"] = _any_of(rare)
         found: dict[tuple[str, str], SkillExample] = {}
-        with translated():
-            async with pipelined_transaction(self._engine) as connection:
-                await connection.execute(_ITERATIVE)
-                cursors = [await connection.execute(encoded(statement), values) for statement in statements]
-                for cursor in cursors:
-                    for row in await cursor.fetchall():
-                        found[str(row[0]), row[1]] = _example(*row)
+        async with pipelined_transaction(self._engine) as connection:
+            await connection.execute(_ITERATIVE)
+            cursors = [await connection.execute(encoded(statement), values) for statement in statements]
+            for cursor in cursors:
+                for row in await cursor.fetchall():
+                    found[str(row[0]), row[1]] = _example(*row)
         return list(found.values())
 
     async def _compared(self, statement: str, values: Mapping[str, Any]) -> list[SkillExample]:
-        with translated():
-            rows = await fetch_by_index(self._engine, statement, values)
-        return [_example(*row) for row in rows]
+        return [_example(*row) for row in await fetch_by_index(self._engine, statement, values)]
 
     async def _uses_index(self, tenant: str, values: Mapping[str, Any]) -> bool:
         """Return whether so many skills of a tenant need only some tools that the indexes are faster."""
@@ -332,8 +316,7 @@ class SkillRepository:
         known, until = self._large.get(key, (False, 0.0))
         if now < until:
             return known
-        with translated():
-            rows = await fetch_autocommit(self._engine, _USES_INDEX, {**values, "each": self._each})
+        rows = await fetch_autocommit(self._engine, _USES_INDEX, {**values, "each": self._each})
         self._large = {other: state for other, state in self._large.items() if state[1] > now}
         self._large[key] = bool(rows[0][0]), now + _RECOUNT_SECONDS
         return self._large[key][0]
@@ -344,8 +327,7 @@ class SkillRepository:
         Without a vector, the rarest word in any case.
         """
         if monotonic() >= self._frequent_until:
-            with translated():
-                rows = await fetch_autocommit(self._engine, _FREQUENT, {})
+            rows = await fetch_autocommit(self._engine, _FREQUENT, {})
             self._frequent = {str(word): float(count) for word, count in rows}
             self._frequent_until = monotonic() + _RECOUNT_SECONDS
         words = sorted(query.words, key=lambda word: self._frequent.get(word, 0.0))
@@ -355,8 +337,7 @@ class SkillRepository:
 
     async def recalled(self, tenant: str, ids: Sequence[str]) -> list[PromptSkill]:
         """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
-        with translated():
-            rows = await fetch_by_index(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
+        rows = await fetch_by_index(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
         by_id = {
             str(key): PromptSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
             for key, template, calls, shape in rows
@@ -366,9 +347,7 @@ class SkillRepository:
     async def alike(self, tenant: str, skill: LearnedSkill, query: SkillQuery) -> list[SkillExample]:
         """Return the nearest tasks of skills with the same calls, in any state. Raises DatabaseUnavailableError."""
         wanted = {"shape": skill.shape, "tools": _json(skill.tools), "limit": CANDIDATES}
-        values = {"tenant": tenant, **wanted, **query.values()}
-        with translated():
-            rows = await fetch_by_index(self._engine, _OF_SHAPE, values)
+        rows = await fetch_by_index(self._engine, _OF_SHAPE, {"tenant": tenant, **wanted, **query.values()})
         return [SkillExample(str(key), task, cosine, state) for key, state, task, cosine in rows]
 
 

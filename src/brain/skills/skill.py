@@ -1,7 +1,7 @@
 """What a solved task leaves: a template of the task, and the calls that solved it with slots for what varies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, cast
 
@@ -87,14 +87,7 @@ class PromptSkill:
 
     def to_json(self) -> dict[str, Any]:
         """Return the skill as the journal keeps it with the context that it was part of."""
-        calls = [call.to_json() for call in self.calls]
-        return {
-            "id": self.id,
-            "template": self.template,
-            "calls": calls,
-            "shape": self.shape,
-            "known": self.known,
-        }
+        return {**asdict(self), "calls": [call.to_json() for call in self.calls]}
 
     def was_followed(self, made: Sequence[tuple[str, JsonObject]]) -> bool:
         """Whether these calls, each a tool and its arguments, contain those of the skill in order."""

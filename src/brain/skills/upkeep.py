@@ -49,7 +49,12 @@ class SkillUpkeep:
             if vectors is None or not await self._leads(vectors):
                 return False
             await self._embed(vectors)
-            await self._index(vectors)
+            model, dimensions = self.embedder.name, self.embedder.dimensions
+            if dimensions:  # else there are no skills yet
+                await vectors.drop_other_indexes(model, dimensions)
+                is_large = await vectors.is_large(model, dimensions, self.large)
+                if is_large and await vectors.build_indexes(model, dimensions):
+                    _log.info("the vectors of %s are indexed now", model)
             self._is_new = False
             return True
 
@@ -78,11 +83,3 @@ class SkillUpkeep:
             count, last = count + len(found), found[-1]
         if count:
             _log.info("%d skills have vectors of %s now", count, model)
-
-    async def _index(self, vectors: SkillVectors) -> None:
-        model, dimensions = self.embedder.name, self.embedder.dimensions
-        if not dimensions:  # there is no skill yet
-            return
-        await vectors.drop_other_indexes(model, dimensions)
-        if await vectors.is_large(model, dimensions, self.large) and await vectors.build_indexes(model, dimensions):
-            _log.info("the vectors of %s are indexed now", model)

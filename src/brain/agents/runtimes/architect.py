@@ -100,12 +100,21 @@ class TaskBuildRun:
 
     async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
         """Return for each text the agents that fit it best, best first, of those that the caller may use."""
-        journal, place = self.execution.context.journal, self._place(step)
-        recorded: Mapping[str, Any] | None = journal.find(place, "context")
+        context, place = self.execution.context, self._place(step)
+        roster = context.roster.cards
+        cards = {name: card for name, card in roster.items() if card.kind in _MAY_BE_MEMBERS and not card.degraded}
+        recorded: Mapping[str, Any] | None = context.journal.find(place, "context")
         if recorded is None:
-            recorded = {"found": [await self._ranked(text, limit) for text in texts]}
-            journal.record(place, "context", recorded)
-        cards = self._cards()
+            search = AgentSearch(context.run.tenant, context.search.roster, Roster(cards))
+            rankings = [await self.ranker.rank(search, text, limit) for text in texts]
+            for warning in (ranking.warning for ranking in rankings if ranking.warning):
+                context.recorder.warn_once("embeddings_unavailable", warning)
+            found = [
+                [{"name": one.name, "score": one.comparable_score, "tool": one.tool} for one in ranking.agents]
+                for ranking in rankings
+            ]
+            recorded = {"found": found}
+            context.journal.record(place, "context", recorded)
         return [
             [
                 Candidate(
@@ -121,18 +130,6 @@ class TaskBuildRun:
             ]
             for found in recorded["found"]
         ]
-
-    async def _ranked(self, text: str, limit: int) -> list[JsonObject]:
-        context = self.execution.context
-        search = AgentSearch(context.run.tenant, context.search.roster, Roster(self._cards()))
-        ranking = await self.ranker.rank(search, text, limit)
-        if ranking.warning:
-            context.recorder.warn_once("embeddings_unavailable", ranking.warning)
-        return [{"name": one.name, "score": one.comparable_score, "tool": one.tool} for one in ranking.agents]
-
-    def _cards(self) -> Mapping[str, AgentCard]:
-        cards = self.execution.context.roster.cards
-        return {name: card for name, card in cards.items() if card.kind in _MAY_BE_MEMBERS and not card.degraded}
 
     def tools(self) -> Mapping[str, ToolDefinition]:
         """Return the definitions of all tools that the caller may use, by full name."""

@@ -26,7 +26,7 @@ class NativeRuntime:
         """Make one attempt, of as many turns as the limit of iterations.
 
         Another turn follows where the model calls `continue` or `find_tools`, or where calls were left out because of
-        a limit. What `find_tools` returns is not a result.
+        a limit. What `find_tools` returns is not a result. An agent that answers in words without any result is unable.
         """
         if self.access.tool_finder is not None:
             await self.access.tool_finder.choose(execution)
@@ -45,7 +45,11 @@ class NativeRuntime:
             wanted = [call for call in calls if call.name != CONTINUE]
             if not wanted:
                 execution.messages += _tool_messages(calls, [])
-                return _output_in_words(answer, uses)
+                if uses:
+                    break
+                if not (text := answer.reply.content.strip()):
+                    raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
+                return AttemptOutput(text, unable=True)
             batch = await ToolCallBatch.announced(
                 self.access, execution, toolbox, position, wanted, replayed=answer.replayed
             )
@@ -57,16 +61,6 @@ class NativeRuntime:
             if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
                 break
         return AttemptOutput(joined_results(uses), tuple(uses))
-
-
-def _output_in_words(answer: ModelAnswer, uses: Sequence[FinishedCall]) -> AttemptOutput:
-    """Return the output of an answer without calls: earlier calls' results, else the agent is unable to do the task."""
-    if uses:
-        return AttemptOutput(joined_results(uses), tuple(uses))
-    text = answer.reply.content.strip()
-    if not text:
-        raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
-    return AttemptOutput(text, unable=True)
 
 
 def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[FinishedCall]) -> list[Message]:

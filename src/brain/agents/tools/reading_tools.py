@@ -93,10 +93,13 @@ class _Reader:
             return ToolOutcome(
                 Observation.NOT_SENT, f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments"
             )
-        record = self._record(request.artifact)
+        name = request.artifact
+        fits = [record for key, record in self.visible.items() if key.startswith(name)]
+        is_clear = len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX)
+        record = self.visible.get(name) or (fits[0] if is_clear else None)
         if record is None:
             known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
-            text = f"{request.artifact!r} names none of the artifacts here. They are: {known}."
+            text = f"{name!r} names none of the artifacts here. They are: {known}."
             return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")
         try:
             text = await (self._matches(record, request) if request.find else self._part(record, request))
@@ -105,12 +108,6 @@ class _Reader:
         except DatabaseUnavailableError as error:
             return ToolOutcome(Observation.TOOL_ERROR, f"It can't be read now. {error.message}", code="tool_error")
         return ToolOutcome(Observation.COMPLETED, text)
-
-    def _record(self, name: str) -> ArtifactRecord | None:
-        if name in self.visible:
-            return self.visible[name]
-        fits = [record for key, record in self.visible.items() if key.startswith(name)]
-        return fits[0] if len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX) else None
 
     async def _part(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         length, total = min(request.length or self.room, self.room), record["characters"]

@@ -169,37 +169,24 @@ class ToolCallBatch:
         execution.context.recorder.emit(event)
 
     def _announce(self) -> None:
-        context = self.execution.context
-        self._announce_limits()
-        for item in self.requested:
-            if item.repeats is not None or item.refused:
-                continue
-            context.recorder.emit(
-                ToolStart(
-                    name=item.name,
-                    args=dict(item.asked.arguments or {}),
-                    task_id=self.execution.task_id,
-                    path=self.execution.path,
-                    call_id=item.id,
-                )
-            )
-        context.ledger.intend([call for item in self.requested if (call := item.effectful) is not None])
-
-    def _announce_limits(self) -> None:
-        """Record which calls are not made, and warn of them: of repeated calls each time, of limits once in a task."""
-        context, task_id = self.execution.context, self.execution.task_id
+        """Emit the calls, warn of repeated ones each time and of limits once in a task; record which are not made."""
+        context, path, task_id = self.execution.context, self.execution.path, self.execution.task_id
         for index, count in repetitions(self.requested).items():
             name = self.requested[index].name
             text = f"{name} was asked for {count} times with the same arguments in one answer: it is called once."
             context.recorder.warn("identical_calls", text, task_id)
         refused = [item for item in self.requested if item.refused]
-        if not refused or refused[0].fault is None:
-            return
-        fault = refused[0].fault
-        context.journal.record(self.execution.path, "tool", fault.to_json(), self.position, refused[0].index)
-        if not self.execution.limit_reached:
-            text = f"{self.execution.card.name}: {len(refused)} tool calls are not made. {fault.text}"
-            context.recorder.warn("limit_reached", text, task_id)
+        if refused and (fault := refused[0].fault):
+            context.journal.record(path, "tool", fault.to_json(), self.position, refused[0].index)
+            if not self.execution.limit_reached:
+                text = f"{self.execution.card.name}: {len(refused)} tool calls are not made. {fault.text}"
+                context.recorder.warn("limit_reached", text, task_id)
+        for item in self.requested:
+            if item.repeats is None and not item.refused:
+                arguments = dict(item.asked.arguments or {})
+                start = ToolStart(name=item.name, args=arguments, task_id=task_id, path=path, call_id=item.id)
+                context.recorder.emit(start)
+        context.ledger.intend([call for item in self.requested if (call := item.effectful) is not None])
 
     def _report(self, item: RequestedCall, outcome: ToolOutcome) -> None:
         """Record the result, unless the ledger has it, and emit its event in the same batch: so it is emitted once."""

@@ -35,7 +35,12 @@ class Toolbox:
         """Return a toolbox; names that are `reserved`, or collide without invalid characters, get a number."""
         named: dict[str, ToolDefinition] = {}
         for tool in tools:
-            named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", (*named, *reserved))] = tool
+            wanted = _INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool"
+            name, number = wanted, 2
+            while name in named or name in reserved or name in _BUILT_IN:
+                suffix = f"_{number}"
+                name, number = wanted[: _MAX_NAME - len(suffix)] + suffix, number + 1
+            named[name] = tool
         specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
         other_names = _other_names(tuple((name, tool.name, tool.full_name) for name, tool in named.items()))
         return cls(named, (*specs, _CONTINUE_SPEC) if specs else (), other_names)
@@ -59,11 +64,3 @@ def _other_names(tools: Sequence[tuple[str, str, str]]) -> Mapping[str, str]:
     """Return names that models write for tools; the long ones name the server, so that no other server's is meant."""
     prefixes = ("", SPECIALIST_PREFIX, "mcp_")
     return aliases({name: (own, *(f"{prefix}{full}" for prefix in prefixes)) for name, own, full in tools})
-
-
-def _free_name(wanted: str, taken: Collection[str]) -> str:
-    name, number = wanted, 2
-    while name in taken or name in _BUILT_IN:
-        suffix = f"_{number}"
-        name, number = wanted[: _MAX_NAME - len(suffix)] + suffix, number + 1
-    return name

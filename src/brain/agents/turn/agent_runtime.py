@@ -11,7 +11,7 @@ from brain.state import ArtifactRecord, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
-from starling.core.tool_calls import AnswerSource, Effect, Observation
+from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
 
 
@@ -183,11 +183,11 @@ class AgentRuntime(Protocol):
 def trial_calls(execution: TaskExecution) -> list[TrialUse]:
     """Return the calls of an agent's tools in all attempts at a task, and those inside the team that it is."""
     path, tools = execution.path, {tool.full_name for tool in execution.card.tools}
-    own = [
-        TrialUse(tool=use.name, path=path, status=use.outcome.status, source=_source(use.outcome))
-        for use in execution.uses
-        if use.name in tools and not use.repeated
-    ]
+    own: list[TrialUse] = []
+    for use in (use for use in execution.uses if use.name in tools and not use.repeated):
+        was_sent = use.outcome.observation is not Observation.NOT_SENT  # else no server answered it
+        source = use.outcome.simulated or ("live" if was_sent else "simulated")
+        own.append(TrialUse(tool=use.name, path=path, status=use.outcome.status, source=source))
     return own + [call for outcome in execution.inner for call in outcome.get("calls", ())]
 
 
@@ -197,10 +197,3 @@ def has_simulated_effects(execution: TaskExecution) -> bool:
         return False
     effectful = {tool.full_name for tool in execution.card.tools if tool.effect is not Effect.READ}
     return any(call["tool"] in effectful for call in trial_calls(execution))
-
-
-def _source(outcome: ToolOutcome) -> AnswerSource:
-    """Return what answered a call; of one that was stopped before it left, no server did."""
-    if outcome.simulated:
-        return outcome.simulated
-    return "simulated" if outcome.observation is Observation.NOT_SENT else "live"

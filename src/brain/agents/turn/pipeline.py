@@ -112,7 +112,6 @@ class Pipeline:
             for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, review = await self._attempt(execution, attempt)
                 if review.approved:
-                    _emit_fixed_text(execution, produced, review)
                     execution.result_uses = produced.uses
                     return execution, _with_uncertain(context, _approved(execution, produced, review, attempt), path)
                 why = _rejection(execution, produced, review)
@@ -150,7 +149,12 @@ class Pipeline:
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
-        _report_start(execution, attempt)
+        context, path = execution.context, execution.path
+        if not context.journal.knows(path, "context", attempt - 1):  # else an earlier process emitted it
+            agent = execution.dispatch["task"]["agent"]
+            context.recorder.emit(TaskStart(task_id=execution.task_id, agent=agent, path=path, attempt=attempt))
+            if attempt > 1:  # the first one's journal entry is its context
+                context.journal.record(path, "context", {}, attempt - 1)
         execution.attempts_begun_at.append(len(execution.uses))
         if attempt == 1:
             self._choose_runtime(execution)
@@ -200,26 +204,11 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
     return _Reason(whole.strip(), code or "tool_error")
 
 
-def _report_start(execution: TaskExecution, attempt: int) -> None:
-    """Emit once that an attempt begins; the first one's journal entry is its context."""
-    journal, task = execution.context.journal, execution.dispatch["task"]
-    if journal.knows(execution.path, "context", attempt - 1):
-        return
-    execution.context.recorder.emit(
-        TaskStart(task_id=task["id"], agent=task["agent"], path=execution.path, attempt=attempt)
-    )
-    if attempt > 1:
-        journal.record(execution.path, "context", {}, attempt - 1)
-
-
-def _emit_fixed_text(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> None:
-    """Replace a text that was streamed by the one that the review made of it."""
-    context = execution.context
-    if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
-        emit_text(context.recorder, f"{execution.path}.fixed.{context.run.fence}", review.output)
-
-
 def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
+    """Return the outcome of an approved attempt; the text of the review replaces one that was streamed."""
+    if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
+        context = execution.context
+        emit_text(context.recorder, f"{execution.path}.fixed.{context.run.fence}", review.output)
     outcome = TaskOutcome(
         task_id=execution.task_id,
         agent=execution.card.name,

@@ -66,8 +66,7 @@ class Reviewer:
     async def _review(
         self, execution: TaskExecution, produced: AttemptOutput, position: int
     ) -> tuple[Status, ReviewResult]:
-        rejected = _rejected_by_rule(produced)
-        if rejected is not None:
+        if rejected := _rejected_by_rule(produced):
             return "REJECTED", rejected
         verdict = await self._verdict(execution, produced, position)
         if verdict.status != "FIXED":
@@ -114,16 +113,9 @@ class Reviewer:
             return
         context.journal.record(path, "result", {"status": status}, attempt)
         self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(reasons))
+        task_id, told = execution.task_id, list(reasons)
         context.recorder.emit(
-            Reflection.model_validate(
-                {
-                    "task_id": execution.task_id,
-                    "attempt": attempt,
-                    "status": status,
-                    "reasons": list(reasons),
-                    "path": execution.path,
-                }
-            )
+            Reflection(task_id=task_id, attempt=attempt, status=status, reasons=told, path=execution.path)
         )
 
 

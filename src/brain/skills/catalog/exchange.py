@@ -133,27 +133,19 @@ def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocume
         if not line.strip():
             continue
         try:
-            found[number] = _parsed(line, redact)
-        except InvalidRequestError as error:
-            faults.append(f"line {number}: {error.message}")
+            found[number] = SkillDocument.model_validate(storable(json.loads(line, parse_constant=_refused)))
+            if place := found[number].secret_place(redact):
+                faults.append(f"line {number}: {place}: has a text that looks like a secret")
+        except ValidationError as error:
+            faults.append(f"line {number}: {fault_list(error)}")
+        except (ValueError, RecursionError) as error:
+            faults.append(f"line {number}: is not JSON: {error}")
     if faults:
         more = f" (and {len(faults) - _FAULTS} more lines)" if len(faults) > _FAULTS else ""
         raise InvalidRequestError("; ".join(faults[:_FAULTS]) + more, _REMEDY)
     if not 0 < len(found) <= _LINES:
         raise InvalidRequestError(f"The document has {len(found)} skills.", f"Send 1 to {_LINES} lines, one a skill.")
     return found
-
-
-def _parsed(line: str, redact: Callable[[str], str]) -> SkillDocument:
-    try:
-        document = SkillDocument.model_validate(storable(json.loads(line, parse_constant=_refused)))
-    except ValidationError as error:
-        raise InvalidRequestError(fault_list(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"is not JSON: {error}") from None
-    if place := document.secret_place(redact):
-        raise InvalidRequestError(f"{place}: has a text that looks like a secret")
-    return document
 
 
 def _refused(constant: str) -> NoReturn:

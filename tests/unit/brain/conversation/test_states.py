@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from brain.conversation.states import (
     KINDS,
+    AgentResultState,
     AssistantMessageState,
     BaseState,
     Envelope,
     FinishedState,
-    ToolResultState,
     UserMessageState,
     UserResponseState,
     WaitingState,
@@ -82,9 +82,9 @@ def test_a_compressed_envelope_is_zlib_over_json() -> None:
 
 
 def test_what_postgres_refuses_is_replaced() -> None:
-    state = ToolResultState(tool_call_id="a\0", tool_name="b\ud800", result={"c\0": float("nan")})
+    state = AgentResultState(correlation_id="a\0b\ud800", result={"c\0": float("nan")})
 
-    assert decode(encode(state, 0)) == ToolResultState(tool_call_id="a�", tool_name="b�", result={"c�": "nan"})
+    assert decode(encode(state, 0)) == AgentResultState(correlation_id="a�b�", result={"c�": "nan"})
 
 
 @pytest.mark.parametrize("change", [{"t": "FutureState"}, {"v": 2}, {"t": "BaseState"}])
