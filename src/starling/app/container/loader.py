@@ -1,13 +1,14 @@
 """The one loader of what only requests and runs need: LangGraph, MCP's SDK, numpy, and the routes of the API.
 
-Only here are they imported inside of functions. A process imports them in a thread once it listens.
+Only here are they imported inside of functions. A process imports them in a thread once it listens: first what a run
+needs, from its request to its answer; then the other routes, when a request wants one of them, or a second later.
 """
 
 import asyncio
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import APIRouter
 
@@ -21,6 +22,7 @@ from starling.core.tools import Halts, ToolGateway
 from starling.infra.postgres.runs.call_claims import RecentCalls
 
 _MOST_WARMED = 4  # servers whose sessions are opened before they are needed
+_ROUTES_SECONDS = 1.0  # after which routes are imported that no request wanted; the first run is not slowed down by it
 _log = logging.getLogger(__name__)
 
 
@@ -30,14 +32,19 @@ async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -
 
 
 class Loader:
-    """Imports once, and opens the services over the storage: one future, for which routes and the worker wait."""
+    """Imports once, and opens the services over the storage: one future, for which routes and the worker wait.
+
+    All routes are a second one: a request that begins a run does not wait for it.
+    """
 
     def __init__(self, settings: Settings, storage: Storage) -> None:
         self._settings = settings
         self._storage = storage
         self._opened = AsyncExitStack()
         self._listening = asyncio.Event()
+        self._wanted = asyncio.Event()
         self._loading = asyncio.get_running_loop().create_task(self._loaded(), name="load")
+        self._routers = asyncio.get_running_loop().create_task(self._all_routers(), name="load-routes")
 
     async def load(self, servers: Servers | None = None) -> None:
         """Import everything, now that the process listens; first open sessions with the servers called last."""
@@ -45,11 +52,14 @@ class Loader:
             await servers.gateway.connections()
             await warm_recent_servers(RecentCalls(self._storage.engine), servers.gateway, servers.halts)
         self._listening.set()
-        await asyncio.shield(self._loading)
+        await asyncio.shield(self._routers)
 
-    async def routes(self) -> tuple[Sequence[APIRouter], object]:
-        """Return the routes and the services that they call, once they are loaded."""
+    async def routes(self, *, every: bool) -> tuple[Sequence[APIRouter], object]:
+        """Return the routes, only those that begin runs or every one, and the services that they call, once loaded."""
         services, _, routers = await asyncio.shield(self._loading)
+        if every:
+            self._wanted.set()
+            routers = await asyncio.shield(self._routers)
         return routers, services
 
     async def work(self, servers: Servers, draining: asyncio.Event) -> None:
@@ -66,10 +76,17 @@ class Loader:
         services = await self._opened.enter_async_context(services_over(self._storage, self._settings))
         return services, open_execution, routers
 
+    async def _all_routers(self) -> Sequence[APIRouter]:
+        await asyncio.shield(self._loading)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), _ROUTES_SECONDS)
+        return await asyncio.to_thread(_imported_routers)
+
     async def close(self) -> None:
         """Stop loading, and close the services."""
         self._loading.cancel()
-        await asyncio.gather(self._loading, return_exceptions=True)
+        self._routers.cancel()
+        await asyncio.gather(self._loading, self._routers, return_exceptions=True)
         await self._opened.aclose()
 
 
@@ -113,6 +130,12 @@ def _connections():
 def _imported():
     from starling.app.container.execution import open_execution
     from starling.app.container.services import services_over
+    from starling.app.http.routes.agent_run import router
+
+    return services_over, open_execution, (router,)
+
+
+def _imported_routers():
     from starling.app.http.api_routes import ROUTERS
 
-    return services_over, open_execution, ROUTERS
+    return ROUTERS

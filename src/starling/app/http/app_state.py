@@ -1,9 +1,9 @@
 """The state of an application, for routes that answer before the others are loaded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 
 from starling.app.http.authentication import optional_caller
 from starling.app.storage import Storage
@@ -12,11 +12,15 @@ from starling.core.principal import Principal
 
 @dataclass(slots=True)
 class AppState:
-    """State of the application. `services` are those of `starling.app.services`, once they are loaded."""
+    """State of the application. `services` are those of `starling.app.services`, once they are loaded.
+
+    `routers` are those that were added to it later than the routes of health.
+    """
 
     storage: Storage
     services: object | None = None
     draining: bool = False
+    routers: list[APIRouter] = field(default_factory=list[APIRouter])
 
 
 def state_of(app: FastAPI) -> AppState:
