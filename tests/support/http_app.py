@@ -14,7 +14,7 @@ from starling.app.services import Services
 def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
     """Return the application."""
 
-    async def loaded() -> tuple[Sequence[APIRouter], object]:
+    async def loaded(*, every: bool) -> tuple[Sequence[APIRouter], object]:
         return ROUTERS, services
 
     made = app.make_app(services.storage, version, access, services.runs.acceptance.limits.input_chars, loaded)
