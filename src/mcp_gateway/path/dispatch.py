@@ -96,6 +96,8 @@ class Dispatch:
         if is_error:
             text = text or f"{call.tool.full_name} failed without a message."
             return failed(call, Observation.TOOL_ERROR, "tool_error", text)
+        if call.tool.effect is not Effect.READ and not text.strip():  # a review rejects an empty output: it was done
+            text = f"{call.tool.full_name} was done and returned nothing."
         large = result.data if isinstance(result, LargeResult) and data is None else b""
         schema, key = call.tool.output_schema, call.tool.schemas_key
         if schema is not None and (violations := await result_violations(self.validators, key, schema, data, large)):

@@ -1,6 +1,6 @@
-"""Nineteen more runs: seven that answered everything, and twelve that did not, each with what a witness would name.
+"""Twenty more runs: eight that answered everything, and twelve that did not, each with what a witness would name.
 
-They were written from the sentences of the guide, before any of them was played.
+They were written from the sentences of the guide, all but one before any of them was played.
 """
 
 from tests.integration.run_stories.scripted_servers import HANGS, Step, fails, gives, says
@@ -8,6 +8,7 @@ from tests.integration.run_stories.story import (
     DESK,
     LOOK,
     NOTHING_MORE,
+    TILL,
     VAULT,
     Act,
     Story,
@@ -31,6 +32,15 @@ FURTHER = (
         agents={"t1": (use("find", "Rossi"),)},
         servers={"desk.find": (says("[]"),)},
         answers=(Answer("Nein, sie hat keine offenen Tickets [1]."),),
+    ),
+    Story(
+        "payment-answered-without-content",
+        "Pay 5 to Bo.",
+        plans=(decision(task("t1", TILL, "pay 5")), NOTHING_MORE),
+        agents={"t1": (use("pay", "5 to Bo"),)},
+        servers={"till.pay": (Step({"content": []}),)},
+        answers=(Answer("Paid [1]."),),
+        made={"till.pay": 1},
     ),
     Story(
         "structured-result-that-calls-itself-an-error",
