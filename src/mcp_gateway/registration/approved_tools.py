@@ -18,7 +18,7 @@ _ROLLED_BACK: Final = "It isn't in the epoch that was rolled back to."
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a server listed: its row without tools, its configuration, its tools, and how it came to be listed.
+    """What a server listed: its row without tools, its configuration, its tools, and the occasion.
 
     Without `listed` it couldn't be.
     """

@@ -17,14 +17,12 @@ from mcp_gateway.registration.server_rows import (
     Answer,
     degraded,
     effective,
-    is_ready,
     known_row,
     listing_of,
     occasion_of,
     ready,
     source_of,
     taken_over,
-    with_kept_settings,
     with_tool_settings,
 )
 from starling.core.errors import (
@@ -146,7 +144,6 @@ class Catalog:
         answers = await self._answers(asked, late, others=len(asked) < len(config))
         unlisted = "it isn't started for a plan over HTTP."
         answers += [degraded(name, config[name], ServerUnavailableError(name, unlisted, _RELOAD)) for name in unstarted]
-        answers = [with_kept_settings(answer, known.get(answer.row.name)) for answer in answers]
         answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
         taken = taken_over(config, asked, known, source)
         listed = await self._decided(answers, known)
@@ -283,11 +280,12 @@ class Catalog:
         return known_row(name, await self._repository.servers())
 
     async def _decided(self, answers: Iterable[Answer], known: Mapping[str, ServerRow]) -> list[ListedServer]:
-        """Return what is to be stored for answers."""
-        offers = (
-            Offer(answer.row, answer.config, answer.listed, occasion_of(answer, known.get(answer.row.name)))
-            for answer in answers
-        )
+        """Return what is to be stored for answers, with the stored settings of tools: a file doesn't change them."""
+        offers: list[Offer] = []
+        for answer in answers:
+            before = known.get(answer.row.name)
+            row = answer.row if before is None else replace(answer.row, tool_settings=before.tool_settings)
+            offers.append(Offer(row, answer.config, answer.listed, occasion_of(answer, before)))
         return await self._approved.of(offers)
 
     async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:
@@ -296,7 +294,7 @@ class Catalog:
         loop = asyncio.get_running_loop()
         listings = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
         try:
-            await wait_for_most(listings.values(), is_ready, GRACE_SECONDS, others=others)
+            await wait_for_most(listings.values(), lambda one: one.row.state == "ready", GRACE_SECONDS, others=others)
         except BaseException:
             for task in listings.values():
                 task.cancel()
@@ -318,7 +316,7 @@ class Catalog:
                 if (name, answer.row.config_hash) not in {(row.name, row.config_hash) for row in known}:
                     return  # removed or changed meanwhile
                 row = next(row for row in known if row.name == name)
-                listed = await self._decided([with_kept_settings(answer, row)], {name: row})
+                listed = await self._decided([answer], {name: row})
                 stored = await self._repository.change((), listed, known)
             await late()
         except DatabaseUnavailableError as error:

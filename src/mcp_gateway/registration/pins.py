@@ -14,7 +14,7 @@ from starling.core.json import JsonObject
 from starling.core.text_screening import suspicion_of_definition
 
 BY_POLICY: Final = "policy"
-"""Who approved what the policy `follow` let in: nobody who has seen it, so that a server-wide effect doesn't hold."""
+"""Who approved what the policy `follow` let in. No person has seen it, so a server-wide effect doesn't hold."""
 
 _TEXTS: Final = frozenset({"description", "title"})
 _SCHEMA_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})

@@ -163,13 +163,6 @@ class Answer:
     listed: Listed | None
 
 
-def with_kept_settings(answer: Answer, stored: ServerRow | None) -> Answer:
-    """Return a server as it was listed with the settings of its tools that are stored: a file doesn't change them."""
-    if stored is None:
-        return answer
-    return replace(answer, row=replace(answer.row, tool_settings=stored.tool_settings))
-
-
 def occasion_of(answer: Answer, row: ServerRow | None) -> Occasion:
     """Return the occasion of a listing that a file or a person asked for."""
     first = row is None or row.state == "degraded"
@@ -180,10 +173,6 @@ def occasion_of(answer: Answer, row: ServerRow | None) -> Occasion:
 def _address_of(row: ServerRow) -> JsonObject:
     """Return what of a configuration says which server it is: all but headers and settings of the platform."""
     return {key: value for key, value in row.config.items() if key not in _NO_ADDRESS}
-
-
-def is_ready(answer: Answer) -> bool:
-    return answer.row.state == "ready"
 
 
 def source_of(row: ServerRow, known: Mapping[str, ServerRow], source: ServerSource) -> ServerSource:
@@ -201,33 +190,15 @@ def taken_over(config: McpConfig, asked: McpConfig, known: Mapping[str, ServerRo
 
 
 def degraded(name: str, config: ServerConfig, error: ServerUnavailableError) -> Answer:
-    row = ServerRow(
-        name=name,
-        config=config.document,
-        config_hash=config.hash,
-        source="file",
-        state="degraded",
-        description=config.options.description,
-        tools={},
-        error=storable_text(error.reason),
-        remedy=storable_text(error.remedy),
-    )
-    return Answer(row, config, None)
+    about, document = config.options.description, config.document
+    reason, remedy = storable_text(error.reason), storable_text(error.remedy)
+    return Answer(ServerRow(name, document, config.hash, "file", "degraded", about, {}, reason, remedy), config, None)
 
 
 def ready(name: str, config: ServerConfig, listed: Listed, source: ServerSource) -> ServerRow:
-    faults = listed.faults(config.options)
-    return ServerRow(
-        name=name,
-        config=config.document,
-        config_hash=config.hash,
-        source=source,
-        state="ready",
-        description=config.options.description or listed.description,
-        tools={},
-        error=" ".join(fault for fault, _ in faults),
-        remedy=" ".join(remedy for _, remedy in faults),
-    )
+    faults, about = listed.faults(config.options), config.options.description or listed.description
+    error, remedy = " ".join(fault for fault, _ in faults), " ".join(remedy for _, remedy in faults)
+    return ServerRow(name, config.document, config.hash, source, "ready", about, {}, error, remedy)
 
 
 def listing_of(row: ServerRow, config: ServerConfig, definitions: Definitions) -> ServerListing:

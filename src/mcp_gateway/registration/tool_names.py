@@ -50,7 +50,7 @@ def collisions(names: Sequence[str], approved: Collection[str] = ()) -> Mapping[
     """Return why names of one list are refused, by position: they equal or look like others.
 
     Of names that look alike, one that is `approved` is kept, else one in plain letters, else the first; of equal ones
-    none, since nobody knows which of them a call would reach.
+    none, since it isn't known which of them a call would reach.
     """
     found: dict[int, str] = {}
     kept: dict[str, str] = {}

@@ -26,7 +26,7 @@ _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 class InboxClient(httpx.AsyncClient):
     """Gives the SDK only messages that the inbox has read.
 
-    An answer that can't be read becomes an error of its request. Bodies that are no messages are cut off.
+    An answer that can't be read becomes an error of its request. Bodies that aren't messages are cut off.
     """
 
     def __init__(self, inbox: Inbox, **options: Any) -> None:
@@ -194,7 +194,7 @@ def _end(buffer: bytearray, start: int) -> tuple[int, int] | None:
 
 
 async def _bounded(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """Yield the body of what is no message, as far as anybody may read it."""
+    """Yield the beginning of a body that isn't a message."""
     left = _CHUNK
     try:
         async with aclosing(_decoded(response)) as chunks:

@@ -52,7 +52,7 @@ class Inbox:
         """Return the message in JSON text, None where there is nothing to hand on.
 
         `request` is what the text is known to answer. An answer that can't be read becomes an error. Raises
-        UnreadableError for what is no message and answers no known request.
+        UnreadableError for what isn't a message and answers no known request.
         """
         self.heard_at = asyncio.get_running_loop().time()
         try:
@@ -93,7 +93,7 @@ class Inbox:
         answer = await self._reader.read(raw)
         key = new_id()
         self._large[key] = answer.result
-        if len(self._large) > _MOST_LARGE:  # answers that nobody waited for
+        if len(self._large) > _MOST_LARGE:  # answers whose requests were given up
             self._large.popitem(last=False)
         return JSONRPCMessage(JSONRPCResponse(jsonrpc="2.0", id=answer.id, result={"_meta": {_LARGE: key}}))
 

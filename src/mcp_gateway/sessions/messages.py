@@ -19,7 +19,7 @@ _PENDING: Final = 1_000  # requests that are remembered: of most that are never 
 
 
 class UnreadableError(ValueError):
-    """What a server sent is no JSON-RPC message. The first argument says why, as the end of a sentence."""
+    """What a server sent isn't a JSON-RPC message. The first argument says why, as the end of a sentence."""
 
     def __str__(self) -> str:
         return str(self.args[0])

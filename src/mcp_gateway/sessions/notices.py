@@ -29,7 +29,7 @@ class CallNotices:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wants them."""
+        """Whether the call has a receiver of notices."""
         return self._hand_on is not None
 
     def add(self, notice: ToolNotice) -> None:
@@ -48,7 +48,7 @@ class SessionNotices:
     """Tells which call of a session a notice belongs to.
 
     Progress has the token of its call. A log message has nothing: it belongs to the only run whose calls are open, if
-    the session has only ever served that run's tenant; else nobody gets it.
+    the session has only ever served that run's tenant; else it is dropped.
     """
 
     def __init__(self) -> None:

@@ -304,17 +304,14 @@ class Session:
             if sending.done() or ended.done():
                 break
             if seconds == _CANCEL_DELAY_SECONDS:
-                await self._send_cancellation(session, number())
+                params = wire.CancelledNotificationParams(requestId=number(), reason="no longer needed")
+                notification = wire.ClientNotification(wire.CancelledNotification(params=params))
+                with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    async with asyncio.timeout(_SEND_CANCEL_SECONDS):
+                        await session.send_notification(notification)
         ended.cancel()
         sending.cancel()
         await asyncio.gather(sending, ended, return_exceptions=True)
-
-    async def _send_cancellation(self, session: ClientSession, number: int) -> None:
-        params = wire.CancelledNotificationParams(requestId=number, reason="no longer needed")
-        notification = wire.ClientNotification(wire.CancelledNotification(params=params))
-        with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            async with asyncio.timeout(_SEND_CANCEL_SECONDS):
-                await session.send_notification(notification)
 
     async def _close_lost(self) -> ServerUnavailableError:
         self.stop()

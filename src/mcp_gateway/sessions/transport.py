@@ -6,7 +6,7 @@ import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -285,12 +285,9 @@ def transport_for(server: str, resolved: Resolved, private: PrivateFiles) -> Tra
         case StdioServer():
             _check_command(server, config, resolved.mask)
             return ShimTransport(config, private)
-        case RemoteServer(type="sse"):
-            url, headers = _checked_url(server, config.url, resolved.mask), _checked_headers(server, config.headers)
-            return SseTransport(url, headers)
         case RemoteServer():
-            url, headers = _checked_url(server, config.url, resolved.mask), _checked_headers(server, config.headers)
-            return HttpTransport(url, headers)
+            _check_address(server, config, resolved.mask)
+            return (SseTransport if config.type == "sse" else HttpTransport)(config.url, dict(config.headers))
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:
@@ -305,16 +302,9 @@ def _check_command(server: str, config: StdioServer, mask: Callable[[str], str])
         )
 
 
-def _checked_url(server: str, url: str, mask: Callable[[str], str]) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ServerUnavailableError(server, f"{mask(url)!r} is not an HTTP address.", "Correct `url`.")
-    return url
-
-
-def _checked_headers(server: str, headers: Mapping[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        if not (name + value).isascii():
-            raise ServerUnavailableError(
-                server, f"the header {name!r} has a character that isn't ASCII.", "Correct `headers`."
-            )
-    return dict(headers)
+def _check_address(server: str, config: RemoteServer, mask: Callable[[str], str]) -> None:
+    if not config.url.startswith(("http://", "https://")):
+        raise ServerUnavailableError(server, f"{mask(config.url)!r} is not an HTTP address.", "Correct `url`.")
+    if name := next((name for name, value in config.headers.items() if not (name + value).isascii()), None):
+        reason = f"the header {name!r} has a character that isn't ASCII."
+        raise ServerUnavailableError(server, reason, "Correct `headers`.")

@@ -1,6 +1,6 @@
 """Places in a run: `t1` is a task, `t1.2` its second try, `t3/t1` the task t1 of the team that works on t3.
 
-`t3:2/t1` is that of the team's second attempt, after a review rejected what the first one came to. `t4.case1` is where
+`t3:2/t1` is that of the team's second attempt, after a review rejected the result of the first one. `t4.case1` is where
 the task t4, which builds a team, tries it on a case, and `t4.case1/t1` a task of the team there. Ids of tasks have
 letters, digits, `_` and `-` only, so that no id is taken for anything else.
 """

@@ -64,7 +64,7 @@ def own_name_of(name: str, definition: Mapping[str, Any]) -> str:
 class ServerListing:
     """A server as it was last listed. `error` and `remedy` are set where `state` isn't `ready`.
 
-    `tools` are those that were approved; `quarantined` are others, which are offered to nobody, with the reasons.
+    `tools` are those that were approved; `quarantined` are others, which aren't offered, with the reasons.
     """
 
     name: str

@@ -29,18 +29,14 @@ class ContextService:
         limit = aiohttp.ClientTimeout(total=_SECONDS)
         try:
             async with self._session.post(self._url, json=event.document(), headers=headers, timeout=limit) as response:
-                return _failure(response.status, event)
+                if response.status in _PERMANENT_REFUSALS:
+                    _log.warning("the context service refused audit event %s with HTTP %d", event.id, response.status)
+                    return ""
+                return "" if 200 <= response.status < 300 else f"it answered with HTTP {response.status}"
         except TimeoutError:
             return f"it did not answer within {_SECONDS:g} s"
         except aiohttp.ClientError as error:
             return f"it can't be reached ({type(error).__name__})"
-
-
-def _failure(status: int, event: AuditEvent) -> str:
-    if status in _PERMANENT_REFUSALS:
-        _log.warning("the context service refused audit event %s with HTTP %d", event.id, status)
-        return ""
-    return "" if 200 <= status < 300 else f"it answered with HTTP {status}"
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ def dumps(value: object) -> bytes:
     """Return `value` as UTF-8 JSON; text that UTF-8 can't hold is replaced."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # a lone surrogate, an integer beyond 64 bits, a mapping that is no dict, a key of str's kin
+    except TypeError:  # a lone surrogate, an integer beyond 64 bits, a mapping that isn't a dict, a key of str's kin
         return orjson.dumps(storable(value), option=orjson.OPT_NON_STR_KEYS)
 
 

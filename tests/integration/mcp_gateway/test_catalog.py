@@ -204,7 +204,7 @@ async def test_tool_without_a_usable_schema_is_omitted(harness: GatewayHarness) 
         listing = await listed(gateway, harness.misbehaving("one-bad-schema"))
 
     assert (listing.state, [tool.name for tool in listing.tools]) == ("ready", ["act"])
-    assert "'bad': its inputSchema is no valid JSON schema" in listing.error
+    assert "'bad': its inputSchema is not a valid JSON schema" in listing.error
     assert "'worse': its inputSchema is not an object" in listing.error
 
 

@@ -12,7 +12,7 @@ from tests.support.schema_values import values_for
 
 DATA = Path(__file__).parents[2] / "data/mcp_listings/weird_schemas.jsonl"
 TOOLS: list[dict[str, Any]] = [json.loads(line)["tool"] for line in DATA.read_text("utf-8").splitlines()]
-NO_SCHEMA = 'its inputSchema is no valid JSON schema: "object" is not of types "boolean", "object"'
+NO_SCHEMA = 'its inputSchema is not a valid JSON schema: "object" is not of types "boolean", "object"'
 LEFT_OUT = [
     ("get_rubygem_info", NO_SCHEMA),
     ("get_gem_versions", NO_SCHEMA),

@@ -17,10 +17,11 @@ from starling.core.events.stream import ANY_EVENT, StoredEvent
 from starling.core.runs import RunResult
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender, open_broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import EventPage, RunReader
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.support.broadcasts import open_broadcast
 from tests.support.run_factories import claimed, defer_nothing, new_run
 from tests.support.soak import rounds
 from tests.support.tcp_proxy import proxied

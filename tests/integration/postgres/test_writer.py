@@ -20,7 +20,7 @@ from starling.core.runs import RunResult, RunStatus, Step
 from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender, open_broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.interrupts import insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
@@ -28,6 +28,7 @@ from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow, storing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS, close_open_work
 from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
+from tests.support.broadcasts import open_broadcast
 from tests.support.run_factories import claimed, defer_nothing, locked, new_question, new_run, wait_for_lock_waiter
 
 _WRITTEN = {

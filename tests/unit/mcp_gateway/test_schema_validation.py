@@ -83,8 +83,8 @@ def test_a_reference_to_itself_without_end_is_a_fault() -> None:
         (None, "is not an object"),
         ([], "is not an object"),
         ({"type": "string"}, "doesn't describe an object"),
-        ({"type": "object", "properties": []}, "is no valid JSON schema"),
-        ({"type": "object", "properties": {"x": {"type": "text"}}}, "is no valid JSON schema"),
+        ({"type": "object", "properties": []}, "is not a valid JSON schema"),
+        ({"type": "object", "properties": {"x": {"type": "text"}}}, "is not a valid JSON schema"),
     ],
 )
 def test_what_is_no_schema_of_an_object_is_told(schema: object, said: str) -> None:

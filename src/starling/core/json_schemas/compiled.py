@@ -220,20 +220,20 @@ def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
 
 
 def fault_of(schema: Mapping[str, Any]) -> str | None:
-    """Return why this is no valid JSON schema, None for a valid one. What it refers to isn't looked at."""
+    """Return why this isn't a valid JSON schema, None for a valid one. What it refers to isn't looked at."""
     document = without_unknown_dialect(schema)
     try:
         if len(_text(document)) > _MOST_CHARS:
             return _TOO_LONG
         jsonschema_rs.meta.validate(dict(_usable(document)))
     except jsonschema_rs.ValidationError as error:
-        return f"is no valid JSON schema: {_line(error)}"
+        return f"is not a valid JSON schema: {_line(error)}"
     except RecursionError:
         return _TOO_DEEP
     except UnboundedSchemaError as error:
         return str(error)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        return f"is no valid JSON schema: {_line(error)}"
+        return f"is not a valid JSON schema: {_line(error)}"
     return None
 
 

@@ -114,7 +114,7 @@ def reference_fault(schema: Schema) -> str:
 
 
 def at_pointer(base: Schema, pointer: str) -> Schema | None:
-    """Return what a JSON pointer points at; None for nothing, or what is no object. `true` and `false` count as {}."""
+    """Return what a JSON pointer points at; None unless that is an object. `true` and `false` count as {}."""
     found: Any = base
     for token in pointer.split("/")[1:]:
         name = unquote(token).replace("~1", "/").replace("~0", "~")

@@ -50,7 +50,7 @@ def is_in_quotes(before: str, after: str) -> bool:
 class MarkerContext:
     """What the text before a marker says about it."""
 
-    before: str  # the last character of its line that is no space
+    before: str  # the last character of its line that isn't a space
     adjacent: str  # the two characters right before it
     quoted: bool  # an odd number of quotes or backticks is before it in its line
     announced: bool  # the line before ends with a colon

@@ -16,7 +16,7 @@ _SUSPECT: Final = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}", re.IGNORECASE)
 def loads_arguments(raw: str) -> JsonObject | None:
     """Return the arguments in JSON text, which may be empty.
 
-    None if it is no object, is nested too deeply, or contains what can't be sent unchanged.
+    None if it isn't an object, is nested too deeply, or contains what can't be sent unchanged.
     """
     found = None if is_too_deep(raw) else loads_object(raw or "{}")
     if found is None or not _SUSPECT.search(raw):
@@ -51,7 +51,7 @@ def what_is_wrong(raw: str) -> str:
 
 
 def _loads_exactly(raw: str) -> JsonObject | None:
-    """Return the object in JSON text with its integers as they are written, None if it is none."""
+    """Return the object in JSON text with its integers as they are written, None if it isn't one."""
     try:
         value = json.loads(raw, parse_int=_integer)
     except (ValueError, RecursionError):

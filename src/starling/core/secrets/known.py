@@ -25,7 +25,7 @@ def forms_of(secret: str) -> set[str]:
 def passwords_of(address: str) -> set[str]:
     """Return the password in an address, as written and decoded; nothing where there is none.
 
-    A password that is the name of its user, or the word itself, is no secret: other texts have it too.
+    A password that is the name of its user, or the word itself, isn't a secret: other texts have it too.
     """
     try:
         parts = urlsplit(address)

@@ -1,4 +1,4 @@
-"""Builds of teams: where they run, what is asked for, what a build may use of its run, and what it comes to."""
+"""Builds of teams: where they run, what is asked for, what a build may use of its run, and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,7 +174,7 @@ class BuildRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildOutcome:
-    """What a build came to: a report for a person; `done` if it has what was asked for."""
+    """The outcome of a build: a report for a person; `done` if it has what was asked for."""
 
     text: str
     done: bool

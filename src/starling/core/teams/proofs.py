@@ -52,7 +52,7 @@ class CriterionReport(ClosedDocument):
 
 
 class CaseReport(ClosedDocument):
-    """A case with what its trial came to. `simulation_only`: no call was answered live, and at least one was."""
+    """A case with the outcome of its trial. `simulation_only`: no call was answered live, and at least one was."""
 
     id: str
     passed: bool
@@ -97,7 +97,7 @@ def share_met(cases: Sequence[CaseReport]) -> float:
 
 
 def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collection[str]) -> bool:
-    """Whether a proof came to less than the one `before` it for no reason in the `own` cases of the team, by id."""
+    """Whether a proof is worse than the state `before` it, without a reason in the `own` cases of the team, by id."""
     if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):
         return False
     cases = [case for case in proof.cases if case.id in own]

@@ -121,7 +121,7 @@ class OutputReader:
             if calls:
                 read = replace(read, content=content, tool_calls=calls, finish_reason="tool_calls")
         if request.response is not None and not (content.strip() or read.tool_calls):
-            read = replace(read, reasoning="")  # reasoning alone is no answer
+            read = replace(read, reasoning="")  # reasoning alone isn't an answer
         return checked_reply(read, request)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from sqlalchemy import ColumnElement, Row, case, func, insert, literal, or_, select, true, update
+from sqlalchemy import ColumnElement, RowMapping, case, func, insert, literal, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
@@ -76,7 +76,7 @@ class KeyRepository:
         async with changing(self._engine) as connection:
             await connection.execute(insert(keys).values(values))
             await record(connection, actor, AuditedChange("key.create", key.id, detail))
-            return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).one())
+            return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).mappings().one())
 
     async def find(self, key_id: str) -> StoredKey | None:
         """Return a key by its id, whatever its state."""
@@ -85,7 +85,7 @@ class KeyRepository:
 
     async def find_within(self, connection: EngineConnection, key_id: str) -> StoredKey | None:
         """Return a key by its id, whatever its state, as part of a transaction."""
-        row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
+        row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).mappings().one_or_none()
         return None if row is None else _stored(row)
 
     async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
@@ -100,10 +100,10 @@ class KeyRepository:
             for (tenant,) in changed:
                 await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": tenant}))
                 await connection.execute(NOTIFY_HALTS)
-            row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
-        if row is None:
+            key = await self.find_within(connection, key_id)
+        if key is None:
             raise NotFoundError("key", key_id, "`starling key list` shows the ids.")
-        return _stored(row)
+        return key
 
     async def use(self, key_id: str) -> None:
         """Store the time of a key's use, at most once in five minutes."""
@@ -123,20 +123,9 @@ class KeyRepository:
     async def _rows(self, condition: ColumnElement[bool]) -> list[StoredKey]:
         async with reading(self._engine) as connection:
             found = await connection.execute(_SELECT.where(condition).order_by(keys.c.created_at, keys.c.id))
-            return [_stored(row) for row in found]
+            return [_stored(row) for row in found.mappings()]
 
 
-def _stored(row: Row[Any]) -> StoredKey:
-    return StoredKey(
-        id=row.id,
-        tenant=row.tenant,
-        name=row.name,
-        hash=row.hash,
-        scopes=frozenset(map(Scope, row.scopes)),
-        grant=Grant.from_json(row.grants),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-        state=row.state,
-    )
+def _stored(row: RowMapping) -> StoredKey:
+    columns = {name: value for name, value in row.items() if name not in ("scopes", "grants")}
+    return StoredKey(**columns, scopes=frozenset(map(Scope, row["scopes"])), grant=Grant.from_json(row["grants"]))

@@ -24,7 +24,7 @@ class PromptFolder:
 
 def _read(folder: Path) -> Offers:
     if not folder.is_dir():
-        return {"folder": RefusedPrompt(f"{folder} is no folder.")}
+        return {"folder": RefusedPrompt(f"{folder} is not a folder.")}
     return dict(map(_offer, sorted(folder.glob("*.md"))))
 
 
@@ -33,20 +33,16 @@ def _offer(file: Path) -> tuple[str, OfferedPrompt | RefusedPrompt]:
     if file.stem not in PROMPT_NAMES:
         return file.name, RefusedPrompt(f"{file} belongs to no prompt: there are {', '.join(PROMPT_NAMES)}.")
     try:
-        return file.stem, _text(file)
+        status = file.stat()
+        if not S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
+            return file.stem, RefusedPrompt(f"{file} is not a regular file.")
+        if status.st_size > 4 * LONGEST_PROMPT:
+            return file.stem, RefusedPrompt(f"{file} is longer than {LONGEST_PROMPT:,} characters.")
+        return file.stem, OfferedPrompt(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         return file.stem, RefusedPrompt(f"{file} can't be read: {error.strerror}.")
     except UnicodeDecodeError as error:
         return file.stem, RefusedPrompt(f"{file} is not UTF-8: {error.reason} at byte {error.start}.")
-
-
-def _text(file: Path) -> OfferedPrompt | RefusedPrompt:
-    status = file.stat()
-    if not S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
-        return RefusedPrompt(f"{file} is no regular file.")
-    if status.st_size > 4 * LONGEST_PROMPT:
-        return RefusedPrompt(f"{file} is longer than {LONGEST_PROMPT:,} characters.")
-    return OfferedPrompt(file.read_text(encoding="utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)

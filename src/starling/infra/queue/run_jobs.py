@@ -101,7 +101,7 @@ _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _POOL_SIZE = 3
 _POOL_SECONDS = 5.0
-_JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; 0 is no job's id
+_JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; no job has the id 0
 _SERVER_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
 
 # The oldest job of the tenant that is next. In place of procrastinate_fetch_job_v2, which goes by priority and age;

@@ -64,4 +64,4 @@ async def test_unusable_files_of_the_folder_are_warnings(tmp_path: Path) -> None
 async def test_missing_folder_is_a_warning(tmp_path: Path) -> None:
     [found] = await prompt_sources.check(Settings(prompts_dir=tmp_path / "nothing"))
 
-    assert "is no folder" in found.message
+    assert "is not a folder" in found.message

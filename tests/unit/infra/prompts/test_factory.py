@@ -41,8 +41,8 @@ async def test_what_is_no_regular_file_is_refused_and_a_pipe_is_not_waited_for(t
     os.mkfifo(tmp_path / "judge.md")
     tmp_path.joinpath("coder.md").symlink_to(tmp_path / "nowhere")
 
-    assert await reason(tmp_path, "qa") == f"{tmp_path / 'qa.md'} is no regular file."
-    assert await reason(tmp_path, "judge") == f"{tmp_path / 'judge.md'} is no regular file."
+    assert await reason(tmp_path, "qa") == f"{tmp_path / 'qa.md'} is not a regular file."
+    assert await reason(tmp_path, "judge") == f"{tmp_path / 'judge.md'} is not a regular file."
     assert await reason(tmp_path, "coder") == f"{tmp_path / 'coder.md'} can't be read: No such file or directory."
 
 
@@ -53,4 +53,4 @@ async def test_file_that_belongs_to_no_prompt_is_refused_under_its_own_name(tmp_
 
 
 async def test_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert await reason(tmp_path / "none", "folder") == f"{tmp_path / 'none'} is no folder."
+    assert await reason(tmp_path / "none", "folder") == f"{tmp_path / 'none'} is not a folder."

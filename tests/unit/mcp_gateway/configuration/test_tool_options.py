@@ -50,7 +50,7 @@ def test_stored_document_of_all_settings_reads_back_as_they_were() -> None:
         ({"effect": "read", "cache_ttl": 1e9}, "less than or equal"),
         ({"timeout": -1}, "greater than 0"),
         ({"input_schema": {"type": "string"}}, "input_schema doesn't describe an object"),
-        ({"output_schema": {"type": "object", "properties": 3}}, "output_schema is no valid JSON schema"),
+        ({"output_schema": {"type": "object", "properties": 3}}, "output_schema is not a valid JSON schema"),
         ({"reflect": "sometimes"}, "'always', 'risky' or 'never'"),
         ({"post_effects": ["exec"]}, 'must be "relist"'),
         ({"post_effects": [{"invalidate": "find", "run": "rm"}]}, "Extra inputs"),

@@ -106,7 +106,11 @@ def _hidden_home(control: Path, *, explicit: bool) -> Path:
 def initialise(cluster: Cluster, binaries: Binaries, *, durable: bool) -> None:
     """Create the data folder if it is missing; what an interrupted attempt leaves is not used."""
     if (cluster.data / "PG_VERSION").is_file():
-        _restore_password(cluster, binaries)
+        if not cluster.password_file.is_file():  # set a new one, so that the data stay usable
+            password = secrets.token_urlsafe(24)
+            command = [binaries.postgres, "--single", "-D", cluster.data, "postgres"]
+            _run(cluster, command, stdin=f"ALTER ROLE {ROLE} PASSWORD '{password}'\n")
+            write_private(cluster.password_file, password)
         return
     draft = cluster.home / "data.new"
     shutil.rmtree(draft, ignore_errors=True)
@@ -117,16 +121,6 @@ def initialise(cluster: Cluster, binaries: Binaries, *, durable: bool) -> None:
         _run(cluster, command if durable else [*command, "--no-sync"])
     write_private(cluster.password_file, password)
     draft.rename(cluster.data)
-
-
-def _restore_password(cluster: Cluster, binaries: Binaries) -> None:
-    """Set a new password for the role if the password file is missing, so that the data stay usable."""
-    if cluster.password_file.is_file():
-        return
-    password = secrets.token_urlsafe(24)
-    command = [binaries.postgres, "--single", "-D", cluster.data, "postgres"]
-    _run(cluster, command, stdin=f"ALTER ROLE {ROLE} PASSWORD '{password}'\n")
-    write_private(cluster.password_file, password)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Final
 from weakref import WeakSet, finalize
@@ -15,7 +15,7 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.run_events import Gap
 from starling.core.events.stream import StoredEvent
 from starling.infra.postgres.engine import Engine, execute_autocommit
-from starling.infra.postgres.notifications import NotificationHub, open_hub
+from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey
 
 CHANNEL = "starling_runs"
@@ -206,12 +206,3 @@ class Broadcast:
         for run_id in run_ids:
             for listener in self._found(run_id):
                 listener.on_notice(listener.last + 1)
-
-
-@asynccontextmanager
-async def open_broadcast(url: str) -> AsyncGenerator[Broadcast]:
-    """Yield a broadcast with its own notification hub. `url` must reach Postgres itself, not a transaction pooler."""
-    async with open_hub(url) as hub:
-        broadcast = Broadcast(hub)
-        with broadcast.subscribed(hub):
-            yield broadcast

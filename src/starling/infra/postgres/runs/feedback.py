@@ -137,7 +137,7 @@ _KINDS: Final = {
     "status": _Kind(_TAKE_STATUS, _DELETE_STATUS, _DELETE_STATUS, ("tenant", "run_id"), _outcome),
 }
 
-# A process that only ends runs doesn't know whether a worker sends scores. Where none does, nobody takes the rows, so
+# A process that only ends runs doesn't know whether a worker sends scores. Where none does, the rows stay, so
 # each new one replaces expired ones: there are never more than the last days make.
 STATUS_UNSENT: Final = Clause(
     f"""

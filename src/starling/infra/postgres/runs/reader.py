@@ -186,15 +186,9 @@ class RunReader:
 
     async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
         """Return the journal entries of the run."""
-        columns = (
-            journal.c.path,
-            journal.c.kind,
-            journal.c.position,
-            journal.c.index,
-            journal.c.request_hash,
-            journal.c.data,
+        query = select(*(journal.c[name] for name in JournalEntry.__match_args__)).where(
+            journal.c.tenant == key.tenant, journal.c.run_id == key.id
         )
-        query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
         async with reading(self._engine) as connection:
             return [JournalEntry(*row) for row in await connection.execute(query)]
 

@@ -102,7 +102,7 @@ workflows = Table(
     Column("built_by", UUID(as_uuid=False)),  # the run that built it, in the task `built_at_path`
     Column("built_at_path", Text),
     Column("proof", JSONB(none_as_null=True)),  # the report of its last proof
-    Column("proven_state", Text),  # what that proof came to: proven, unproven or failed
+    Column("proven_state", Text),  # the outcome of that proof: proven, unproven or failed
     Index(
         "workflows_one_build",
         "tenant",
