@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criterion, unknown_tool
-from architect.checks.examples import named_tools
+from architect.checks.examples import case_tools
 from architect.checks.few_cases import FEWEST
 from architect.team_world import TeamWorld
 from architect.wording import folded
@@ -68,17 +68,9 @@ def case_findings(team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld) 
 def case_faults(cases: Sequence[BuildCase], world: TeamWorld) -> list[Finding]:
     """Return what is wrong with the caller's cases, whatever team is tried on them; empty if nothing is."""
     spec = with_cases(TeamSpec(name="team", purpose="Any.", members=(_WRITER,)), cases)
-    found = chain(caller_grant.check(spec, world), _unknown_tools(spec, world), trivial_criterion.check(spec, world))
+    unknown = (finding for place in case_tools(spec) for finding in unknown_tool.unknown(*place, world))
+    found = chain(caller_grant.check(spec, world), unknown, trivial_criterion.check(spec, world))
     return [of_cases(finding, 0, 0) for finding in islice(found, MOST_FINDINGS)]
-
-
-def _unknown_tools(spec: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
-    for number, example in enumerate(spec.examples):
-        for place, tool in named_tools(example):
-            yield from unknown_tool.unknown(f"examples[{number}].{place}", tool, world)
-    for number, criterion in enumerate(spec.criteria):
-        if criterion.kind == "tool_called" and criterion.value is not None:
-            yield from unknown_tool.unknown(f"criteria[{number}].value", criterion.value, world)
 
 
 def of_cases(finding: Finding, examples: int, criteria: int) -> Finding:
@@ -175,7 +167,7 @@ _FAULTS: Final[Mapping[str, Callable[[str, TrialRecord], str]]] = {
 
 
 def _calls(example: Example, trial: TrialRecord) -> Iterator[CriterionReport]:
-    """Return whether the tools were called that must be, and none that must not be, not even in vain."""
+    """Return whether the tools were called that must be, and none that must not be, failed calls included."""
     for tool in dict.fromkeys(example.must_call):
         yield _report(f"must_call {tool}", _without_call(tool, trial))
     called = {call.tool for call in trial.calls}

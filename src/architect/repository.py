@@ -214,7 +214,7 @@ class TeamRepository:
     async def active_versions(
         self, connection: AsyncConnection, tenant: str, names: Collection[str]
     ) -> Mapping[str, int]:
-        """Return the numbers of the active versions of teams by name; of a team that is not active there is none."""
+        """Return the numbers of the active versions of teams by name; inactive teams are left out."""
         query = select(workflows.c.name, workflows.c.version).where(workflows.c.tenant == tenant)
         query = query.where(workflows.c.name.in_(names), workflows.c.state == "active")
         return {row.name: row.version for row in await connection.execute(query)}

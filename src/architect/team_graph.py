@@ -10,6 +10,7 @@ from starling.core.teams.stars import StarSpec
 
 _PLAIN: Final = frozenset(" -_.,()/")  # that mean nothing inside a quoted label; all others but letters are escaped
 _ROLE_CHARS: Final = 60
+_SHAPES: Final = {"team": '(["{}"])', "member": '["{}"]', "server": '[("{}")]'}
 
 
 class _Part(BaseModel):
@@ -78,13 +79,7 @@ def _shape(node: Node) -> str:
     role = node.role if len(node.role) <= _ROLE_CHARS else f"{node.role[: _ROLE_CHARS - 1]}…"
     name = f"{node.name} (team {node.team})" if node.team else node.name
     label = "<br/>".join(_escaped(text) for text in (name, role) if text)
-    match node.kind:
-        case "team":
-            return f'(["{label}"])'
-        case "member":
-            return f'["{label}"]'
-        case "server":
-            return f'[("{label}")]'
+    return _SHAPES[node.kind].format(label)
 
 
 def _escaped(text: str) -> str:

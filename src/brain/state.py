@@ -1,7 +1,7 @@
 """The state of a star: plain JSON, with the reducers that merge the updates of parallel agents."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from starling.core.tool_calls import AnswerSource
@@ -144,11 +144,6 @@ def merge_tasks(known: Sequence[GraphTask], changed: Sequence[GraphTask]) -> lis
     return list((by_id | {task["id"]: task for task in changed}).values())
 
 
-def merge_dict(known: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known entries with the added ones over them."""
-    return {**known, **added}
-
-
 def latest[T](known: T, newer: T) -> T:
     """Take the newer value."""
     del known
@@ -163,7 +158,7 @@ class GraphState(TypedDict):
     tasks: Annotated[list[GraphTask], merge_tasks]
     results: Annotated[list[TaskOutcome], operator.add]
     plan: Annotated[list[str], latest]
-    global_state: Annotated[dict[str, Any], merge_dict]
+    global_state: Annotated[dict[str, Any], operator.or_]
     citations: Annotated[list[CitationRecord], operator.add]
     next_step: list[str]
     assumptions: Annotated[list[str], latest]
@@ -229,7 +224,7 @@ def approved(state: GraphState) -> dict[str, TaskOutcome]:
 
 
 def is_answered_directly(state: GraphState) -> bool:
-    """Whether the supervisor's own reply is the answer: it is none once a task was tried."""
+    """Whether the supervisor's own reply is the answer: it isn't once a task was tried."""
     return bool(state["routing"].get("direct")) and not state["tasks"]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from architect.checks.examples import named_tools
+from architect.checks.examples import case_tools
 from architect.team_world import TeamWorld
 from starling.core.teams.spec import Finding, TeamSpec
 
@@ -19,20 +19,12 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     for path, server in servers:
         if server and not world.reaches(server):
             yield Finding(path, "caller_grant", f"This key may not call the server {server!r}.", _REMEDY)
-    for path, tool in _tools(team):
+    tools = [
+        (f"members[{at}].tools[{index}]", tool)
+        for at, member in enumerate(team.members)
+        for index, tool in enumerate(member.tools)
+    ]
+    tools += [(f"grants.tools[{at}]", tool) for at, tool in enumerate(team.grants.tools)]
+    for path, tool in (*tools, *case_tools(team)):
         if not world.permits(tool):
             yield Finding(path, "caller_grant", f"This key may not call {tool!r}.", _REMEDY)
-
-
-def _tools(team: TeamSpec) -> Iterator[tuple[str, str]]:
-    for number, member in enumerate(team.members):
-        for index, tool in enumerate(member.tools):
-            yield f"members[{number}].tools[{index}]", tool
-    for index, tool in enumerate(team.grants.tools):
-        yield f"grants.tools[{index}]", tool
-    for number, criterion in enumerate(team.criteria):
-        if criterion.kind == "tool_called" and criterion.value is not None:
-            yield f"criteria[{number}].value", criterion.value
-    for number, example in enumerate(team.examples):
-        for place, tool in named_tools(example):
-            yield f"examples[{number}].{place}", tool

@@ -46,6 +46,16 @@ def _tool_faults(path: str, example: Example, visible: list[str], lacking: Calla
             yield Finding(f"{path}.must_not_call[{index}]", "examples", reason, "Remove it from one of the two.")
 
 
+def case_tools(team: TeamSpec) -> Iterator[tuple[str, str]]:
+    """Return the tools that criteria and examples name, each with its place in the spec."""
+    for number, criterion in enumerate(team.criteria):
+        if criterion.kind == "tool_called" and criterion.value is not None:
+            yield f"criteria[{number}].value", criterion.value
+    for number, example in enumerate(team.examples):
+        for place, tool in named_tools(example):
+            yield f"examples[{number}].{place}", tool
+
+
 def named_tools(example: Example) -> Iterator[tuple[str, str]]:
     """Return the tools that an example names, each with its place in the example."""
     for index, fixture in enumerate(example.fixtures):

@@ -254,7 +254,7 @@ class _Criteria:
 
 
 def _known(written: str, names: Iterable[str]) -> str:
-    """Return the name that was meant, the written one if it is none of them."""
+    """Return the one of these names that was meant, else the written one."""
     known: Mapping[str, str] = aliases(dict.fromkeys(names, ()))
     return resolve(written.strip(), known) or written.strip()
 

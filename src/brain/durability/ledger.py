@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Final
 
-from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts, approve, exact_call
+from brain.interrupts.requests import InterruptRequest, Interrupts, approve, exact_call
 from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
@@ -220,10 +220,24 @@ class Ledger(CallRecord):
         """
         if not needs_a_person(row.state, row.effect):
             return await find()
-        request = _interrupt(call, row)
+        when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC " if row.dispatched_at else ""
+        message = (
+            f"{call.tool.full_name} was called {when}by process {row.fence} of the run, with the key {row.sent_key}."
+            f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the"
+            " same key; or `give_up`, and the task fails."
+        )
+        reason = f"It is unknown whether {call.tool.full_name} was done."
+        key = f"in_doubt/{row.key}/{row.fence}"  # a new one for each time that the call left
+        request = InterruptRequest("in_doubt", key, call.path, reason, message, RESOLUTION, exact_call(call))
         if not self._interrupts.was_asked(request.key) and (found := await find()) is not None:
             return found
-        return _from_person(self._interrupts.answer_to(request))
+        answer = self._interrupts.answer_to(request)
+        resolution = answer.payload.get("resolution") if answer.state == "resolved" else "give_up"
+        if resolution == "done":
+            result = str(answer.payload.get("result", ""))
+            return CallFinding(Observation.FOUND_DONE, result, answer.by, by_person=True)
+        found = Observation.FOUND_NOT_DONE if resolution == "not_done" else Observation.GIVEN_UP
+        return CallFinding(found, "", answer.by or answer.state, by_person=True)
 
     def _resolve(self, row: LedgerRow, finding: CallFinding | None) -> ToolOutcome:
         """Settle an uncertain call by what was found out about it. Without a finding it stays as it is."""
@@ -293,18 +307,6 @@ class Ledger(CallRecord):
         return storing(rows.values(), self._writer.run.correlation_id)
 
 
-def _from_person(answer: InterruptOutcome) -> CallFinding:
-    resolution = answer.payload.get("resolution") if answer.state == "resolved" else "give_up"
-    match resolution:
-        case "done":
-            result = str(answer.payload.get("result", ""))
-            return CallFinding(Observation.FOUND_DONE, result, answer.by, by_person=True)
-        case "not_done":
-            return CallFinding(Observation.FOUND_NOT_DONE, "", answer.by, by_person=True)
-        case _:
-            return CallFinding(Observation.GIVEN_UP, "", answer.by or answer.state, by_person=True)
-
-
 async def _no_tool() -> None:
     return None
 
@@ -329,16 +331,3 @@ def _refusal(row: LedgerRow, earlier: LedgerRow) -> ToolOutcome:
         " So it isn't called again in this run. The tool was not called."
     )
     return ToolOutcome(Observation.NOT_SENT, text, code=NOT_REPEATED)
-
-
-def _interrupt(call: ToolCall, row: LedgerRow) -> InterruptRequest:
-    """Return the question about a call in doubt, a new one for each time that the call left."""
-    when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC " if row.dispatched_at else ""
-    message = (
-        f"{call.tool.full_name} was called {when}by process {row.fence} of the run, with the key {row.sent_key}."
-        f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the same"
-        " key; or `give_up`, and the task fails."
-    )
-    reason = f"It is unknown whether {call.tool.full_name} was done."
-    key = f"in_doubt/{row.key}/{row.fence}"
-    return InterruptRequest("in_doubt", key, call.path, reason, message, RESOLUTION, exact_call(call))

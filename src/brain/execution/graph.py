@@ -28,15 +28,6 @@ type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
 
 
 @dataclass(frozen=True, slots=True)
-class StarNodes:
-    """What stars are built of; each star's own supervisor is `supervisor` with the star's spec."""
-
-    supervisor: SupervisorNode
-    pipeline: TaskPipeline
-    qa: Qa
-
-
-@dataclass(frozen=True, slots=True)
 class SupervisorTurn:
     """The supervisor's turn, with the final answer where no task comes next: a step less than a node of its own."""
 
@@ -49,14 +40,14 @@ class SupervisorTurn:
         return update if update["next_step"] else update | await self.qa(after(state, update), runtime)
 
 
-def build_star(spec: StarSpec, nodes: StarNodes) -> Star:
+def build_star(spec: StarSpec, supervisor: SupervisorNode, pipeline: TaskPipeline, qa: Qa) -> Star:
     """Return the compiled star of a spec: supervisor and agents in turn, until a turn ends with the answer.
 
-    Its agents are data in the roster of the context that it is executed with.
+    Its supervisor is `supervisor` with the spec; its agents are data in the roster of the context of an execution.
     """
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
-    graph.add_node("supervisor", SupervisorTurn(replace(nodes.supervisor, star=spec), nodes.qa))
-    graph.add_node("agents", AgentsNode(nodes.pipeline))
+    graph.add_node("supervisor", SupervisorTurn(replace(supervisor, star=spec), qa))
+    graph.add_node("agents", AgentsNode(pipeline))
     graph.add_edge(START, "supervisor")
     graph.add_conditional_edges("supervisor", route, ["agents", END])
     graph.add_edge("agents", "supervisor")
@@ -64,7 +55,7 @@ def build_star(spec: StarSpec, nodes: StarNodes) -> Star:
         # the nodes that only a checkpoint of an earlier version names as the next one
         graph.add_node(FORMER_FIRST_NODE, _add_history)
         graph.add_edge(FORMER_FIRST_NODE, "supervisor")
-        graph.add_node(QA, nodes.qa)
+        graph.add_node(QA, qa)
         graph.add_edge(QA, END)
     return graph.compile()
 
@@ -101,7 +92,7 @@ class StarRunner:
     """Executes stars, each built once. `pipeline` makes what works on tasks, which may execute further stars."""
 
     def __init__(self, supervisor: SupervisorNode, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
-        self._nodes = StarNodes(supervisor, pipeline(self), qa)
+        self._nodes = supervisor, pipeline(self), qa
         self._steps = supervisor.graph_steps
         self._control = RunControl()
         self._stars: OrderedDict[str, Star] = OrderedDict()
@@ -139,7 +130,7 @@ class StarRunner:
     def _built(self, spec: StarSpec) -> Star:
         star = self._stars.get(spec.hash)
         if star is None:
-            star = self._stars[spec.hash] = build_star(spec, self._nodes)
+            star = self._stars[spec.hash] = build_star(spec, *self._nodes)
             if len(self._stars) > _STARS_KEPT:
                 self._stars.popitem(last=False)
         self._stars.move_to_end(spec.hash)

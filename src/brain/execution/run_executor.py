@@ -199,7 +199,7 @@ class Brain:
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
         ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls)
         count_usage(meter, entries, ledger.settled)
-        usable = self._usable(run, roster, allowance.effects)
+        usable, switched_off = self._usable(run, roster, allowance.effects)
         shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
@@ -223,26 +223,29 @@ class Brain:
             checkpoints=RunCheckpoints(self._parts.engine, writer),
             prompts=await self._parts.registry.prompts(run.epoch),
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
-            switched_off=self._switched_off(run, roster),
+            switched_off=switched_off,
         )
 
-    def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
-        """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
-        halts = self._parts.halts
+    def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> tuple[Roster, frozenset[str]]:
+        """Return the agents of a run, and the names of those that a kill switch stops, also by one of their servers.
+
+        Those that can't work or are switched off are degraded, with the reason.
+        """
+        halts, cards = self._parts.halts, roster.cards
+        stopped = roster.halted_servers(halts, run.tenant, run.caller)
+        named = halts.named("agent", run.tenant)
+        off = (name for name, card in cards.items() if name in named or stopped.keys() & set(card.servers))
+        switched_off = frozenset(off if stopped or named else ())
         may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ}  # a team is more than what was read
         if not may_build or self._parts.builder is None:
             roster = roster.without(ARCHITECT.name)
-        reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
-        return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
-
-    def _switched_off(self, run: Run, roster: Roster) -> frozenset[str]:
-        """Return the agents that a kill switch stops, by themselves or by one of their servers."""
-        halts = self._parts.halts
-        stopped = roster.halted_servers(halts, run.tenant, run.caller).keys()
-        named = halts.named("agent", run.tenant)
-        if not stopped and not named:
-            return frozenset()
-        return frozenset(name for name, card in roster.cards.items() if name in named or stopped & set(card.servers))
+        listings = {card.server: self._parts.gateway.listing(card.server) for card in cards.values() if card.server}
+        degraded = {
+            server: listing.error if listing else "The server was removed."
+            for server, listing in listings.items()
+            if listing is None or listing.state == "degraded"
+        }
+        return roster.limited(effects, degraded | stopped, run.grant).halted(named), switched_off
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Run the main star. Raises SuspendedError while it waits for answers."""
@@ -282,17 +285,3 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
         architect_runtime=architect,
         crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )
-
-
-def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:
-    """Return the reason for each server that can't be used now, though the epoch has it."""
-    reasons: dict[str, str] = {}
-    for card in roster.cards.values():
-        if card.server is None:
-            continue
-        listing = gateway.listing(card.server)
-        if listing is None:
-            reasons[card.server] = "The server was removed."
-        elif listing.state == "degraded":
-            reasons[card.server] = listing.error
-    return reasons

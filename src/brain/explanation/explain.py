@@ -40,11 +40,7 @@ from brain.explanation.shape import (
     Wait,
 )
 from starling.core.run_document.document import (
-    ReviewVerdict,
     RunDocument,
-    RunInterrupt,
-    TaskAttempt,
-    TaskRecord,
 )
 from starling.core.run_document.rows import REVIEWS
 from starling.core.task_paths import without_numbers
@@ -74,13 +70,11 @@ def explain(document: RunDocument, now: datetime) -> Explanation:
         asked=asked(document),
         planned=planned(facts),
         failures=list(failures(facts))[:_MOST],
-        verdicts=[_verdict(task, one, one.verdict) for task in document.tasks for one in task.attempts if one.verdict][
-            :_MOST
-        ],
+        verdicts=list(verdicts(document))[:_MOST],
         passed_over=list(passed_over(facts))[:_MOST],
         retried=[*_tries(facts), *_repeated_calls(facts), *_model_retries(facts), *_takeovers(document)][:_MOST],
         degraded=list(degraded(facts))[:_MOST],
-        waited=[*_queued(document, now), *(_wait(document, item, now) for item in document.interrupts)][:_MOST],
+        waited=list(waits(document, now))[:_MOST],
         cost=cost(facts, now),
         pruned=document.pruned,
     )
@@ -143,14 +137,17 @@ def failures(facts: RunFacts) -> Iterator[FailureNote]:
         yield FailureNote(task.place, task.agent, "never_reached", text, followed, recovered=False, refs=refs)
 
 
-def _verdict(task: TaskRecord, attempt: TaskAttempt, verdict: ReviewVerdict) -> VerdictNote:
-    rested = ", ".join(f"{call.name} ({call.status or 'no answer'})" for call in attempt.calls[:5])
-    on = f"It rested on {rested}." if rested else "It rested on what the agent wrote; no tool was called."
-    why = f" {said(' '.join(verdict.reasons), 300)}." if verdict.reasons else ""
-    text = f"{verdict.status} for attempt {attempt.number} of {task.agent} at task {task.place}.{why} {on}"
-    reasons = [shortened(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
-    calls = [call.id for call in attempt.calls]
-    return VerdictNote(task.place, attempt.number, verdict.status, text, reasons, calls, [event(verdict.seq)])
+def verdicts(run: RunDocument) -> Iterator[VerdictNote]:
+    """Yield the verdicts about attempts, each with the calls that it rested on."""
+    for task, attempt in ((each, attempt) for each in run.tasks for attempt in each.attempts):
+        if verdict := attempt.verdict:
+            rested = ", ".join(f"{call.name} ({call.status or 'no answer'})" for call in attempt.calls[:5])
+            on = f"It rested on {rested}." if rested else "It rested on what the agent wrote; no tool was called."
+            why = f" {said(' '.join(verdict.reasons), 300)}." if verdict.reasons else ""
+            text = f"{verdict.status} for attempt {attempt.number} of {task.agent} at task {task.place}.{why} {on}"
+            reasons = [shortened(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
+            calls = [call.id for call in attempt.calls]
+            yield VerdictNote(task.place, attempt.number, verdict.status, text, reasons, calls, [event(verdict.seq)])
 
 
 def passed_over(facts: RunFacts) -> Iterator[PassedOver]:
@@ -232,30 +229,27 @@ def degraded(facts: RunFacts) -> Iterator[DegradedNote]:
         yield DegradedNote(part, reason, f"{said(part, 160)} was not answered{why}.")
 
 
-def _queued(run: RunDocument, now: datetime) -> Iterator[Wait]:
+def waits(run: RunDocument, now: datetime) -> Iterator[Wait]:
+    """Yield how long the run waited in the queue and for people."""
     seconds = ((run.started_at or run.ended_at or now) - run.created_at).total_seconds()
     if seconds >= _QUEUE_SECONDS:
         is_open = not run.started_at and not run.ended_at
         until = " before a worker began it" if run.started_at else ", and no worker began it"
         text = f"The run {'has waited' if is_open else 'waited'} {duration(seconds)} in the queue{until}."
         yield Wait("queue", "open" if is_open else "over", round(seconds, 3), text, [])
-
-
-def _wait(run: RunDocument, item: RunInterrupt, now: datetime) -> Wait:
-    begin = item.createdAt or run.created_at
-    over = item.answered_at or (now if item.state == "open" else item.expiresAt)
-    seconds = max(0.0, (over - begin).total_seconds())
-    end = {
-        "open": f"; nobody has given it yet, and it expires at {moment(item.expiresAt)}",
-        "resolved": f", until {item.answered_by or 'somebody'} answered",
-        "cancelled": ", until the question was declined" if item.answered_by else ", until the run was ended",
-        "expired": f", and nobody answered until {moment(item.expiresAt)}",
-    }[item.state]
-    has = "has waited" if item.state == "open" else "waited"
-    what = f"{_WAITED_FOR[item.kind]}{f' of {item.call["name"]}' if item.call else ''}"
-    at = f" ({item.path})" if item.path else ""
-    text = f"The run {has} {duration(seconds)} for {what}{at}{end}."
-    return Wait(item.kind, item.state, round(seconds, 3), text, [event(item.seq)] if item.seq else [])
+    for item in run.interrupts:
+        over = item.answered_at or (now if item.state == "open" else item.expiresAt)
+        seconds = max(0.0, (over - (item.createdAt or run.created_at)).total_seconds())
+        end = {
+            "open": f"; nobody has given it yet, and it expires at {moment(item.expiresAt)}",
+            "resolved": f", until {item.answered_by or 'somebody'} answered",
+            "cancelled": ", until the question was declined" if item.answered_by else ", until the run was ended",
+            "expired": f", and nobody answered until {moment(item.expiresAt)}",
+        }[item.state]
+        what = f"{_WAITED_FOR[item.kind]}{f' of {item.call["name"]}' if item.call else ''}"
+        at = f" ({item.path})" if item.path else ""
+        text = f"The run {'has waited' if item.state == 'open' else 'waited'} {duration(seconds)} for {what}{at}{end}."
+        yield Wait(item.kind, item.state, round(seconds, 3), text, [event(item.seq)] if item.seq else [])
 
 
 def cost(facts: RunFacts, now: datetime) -> Cost:

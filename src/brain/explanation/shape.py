@@ -191,7 +191,7 @@ class Explanation:
     """The outcome of a run, explained by the structure of its document.
 
     `cause` is the first of `causes`, None where the run answered everything. `failures` are in the order in which they
-    happened. `look_at` is no cause: it names what structure does not judge.
+    happened. `look_at` names what structure does not judge, so it is never a cause.
     """
 
     run_id: str

@@ -118,7 +118,7 @@ class RunBudget:
                     key=f"budget/{requests}",
                     path=path,
                     reason=f"The run has used {used} of {allowed} tokens.",
-                    message="How many more tokens may it use? Cancelled, it answers with what there is.",
+                    message="How many more tokens may it use? If you cancel, it answers with the results so far.",
                     response_schema=_SCHEMA,
                 )
             )

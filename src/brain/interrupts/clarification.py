@@ -33,12 +33,6 @@ def question_in(decision: Decision) -> str:
     return decision.question.strip()[:_QUESTION_CHARS]
 
 
-def clarification_request(decision: OpenDecision, path: str, *, answer_chars: int) -> InterruptRequest:
-    """Return the interrupt that asks the decision's question; its answer may have `answer_chars` characters."""
-    reason = decision.thought_process or "The request can be read in more than one way."
-    return question_request(path, question_in(decision), reason, answer_schema(answer_chars, decision.options))
-
-
 def question_request(path: str, question: str, reason: str, response_schema: JsonObject) -> InterruptRequest:
     """Return the interrupt that asks the user a question at a path, once."""
     return InterruptRequest(

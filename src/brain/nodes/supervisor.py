@@ -9,10 +9,11 @@ from langgraph.runtime import Runtime
 
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.interrupts.clarification import (
-    clarification_request,
+    answer_schema,
     clarification_update,
     may_ask,
     question_in,
+    question_request,
     state_with_answer,
 )
 from brain.interrupts.requests import interrupt_on_suspension
@@ -135,7 +136,9 @@ class SupervisorNode:
                 return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}
             span.set(lambda: _decision_attributes(decision))
         if isinstance(decision, OpenDecision) and question_in(decision):
-            request = clarification_request(decision, path, answer_chars=self.limits.input_chars)
+            reason = decision.thought_process or "The request can be read in more than one way."
+            schema = answer_schema(self.limits.input_chars, decision.options)
+            request = question_request(path, question_in(decision), reason, schema)
             update = clarification_update(state, decision, context.interrupts.answer_to(request))  # or suspends the run
             return update | await self._decide(context, state_with_answer(state, update))
         return self._apply(context, state, decision, path)
@@ -183,14 +186,14 @@ class SupervisorNode:
         return inputs
 
     def _apply(self, context: RunContext, state: GraphState, decision: Decision, path: str) -> Update:
-        tasks, rejected = accepted_tasks(decision, self._planning_context(context, state))
+        planning = self._planning_context(context, state)
+        tasks, rejected = accepted_tasks(decision, planning)
         update = adopt(state, decision, tasks, rejected)
         adopted = after(state, update)
         reported = context.journal.knows(path, "result")
         if not reported:
             context.journal.record(path, "result", {})
             _report_plan(context, adopted, decision, rejected)
-            planning = self._planning_context(context, state)
             if left_out := planning.too_many(planning.wanted(decision)):
                 most = self.limits.tasks_per_plan
                 text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
@@ -229,15 +232,13 @@ class SupervisorNode:
         return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}
 
     def _planning_context(self, context: RunContext, state: GraphState) -> PlanningContext:
-        rounds, at_once = max(0, self._rounds_left(state)), self.parallel_tasks
-        most = self.limits.tasks_per_plan
         return PlanningContext(
             context.roster,
             state["tasks"],
             state["results"],
-            rounds,
-            at_once,
-            most,
+            rounds=max(0, self._rounds_left(state)),
+            at_once=self.parallel_tasks,
+            most_tasks=self.limits.tasks_per_plan,
             all_agents=context.search.roster,
             switched_off=context.switched_off,
         )

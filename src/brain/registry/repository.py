@@ -325,7 +325,7 @@ async def save_texts(connection: AsyncConnection, found: Sequence[StoredPrompt])
 
 
 async def stored_state(connection: AsyncConnection) -> str:
-    """Return what is another text after each `save_texts`; empty before the first."""
+    """Return a text that changes with each `save_texts`; empty before the first."""
     return await connection.scalar(_STATE, {"tenant": SHARED}) or ""
 
 

@@ -1,6 +1,7 @@
 """The teams of a tenant: the cards made of their stars and the tools that the epoch pins."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from brain.registry.card_text import shortened
 from brain.registry.cards import AgentCard, with_members
@@ -44,16 +45,7 @@ def missing_tools(star: StarSpec, tools: Mapping[str, Collection[str]]) -> Mappi
 
 def _bound(card: AgentCard, star: StarSpec, tools: Tools) -> AgentCard:
     """Return the card of a team, which no runtime of agents executes, in place of its card as a member."""
-    bound = AgentCard(
-        name=card.name,
-        kind="team",
-        description=card.description,
-        role=card.role,
-        persona=card.persona,
-        star=star,
-        reflect=card.reflect,
-        approval=card.approval,
-    )
+    bound = replace(card, kind="team", server=None, runtime="native", star=star)
     return with_members(bound, {member.name: _member_card(member, tools, card.approval) for member in star.members})
 
 

@@ -9,6 +9,7 @@ from brain.durability.journal import Journal, dump_reply, load_reply, request_ha
 from brain.interrupts.budget import Meter, RunBudget
 from brain.run.recorder import RunRecorder
 from starling.core.errors import LLMInvalidResponse, ModelError
+from starling.core.json import Json
 from starling.core.llm import FailedAttempt, ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import Step
 
@@ -31,30 +32,30 @@ class FailedAttempts:
     def __post_init__(self) -> None:
         self._begun = perf_counter()
 
-    def elapsed_ms(self) -> float:
-        """Return the milliseconds since the call began, or since the attempt before failed; a wait is part of them."""
+    def step(self, model: str, *, is_error: bool, failure: str = "", **metadata: Json) -> None:
+        """Record that a model was asked, and the time since the call began or the attempt before failed, with waits."""
         begun, self._begun = self._begun, perf_counter()
-        return round((self._begun - begun) * 1000, 1)
+        self.recorder.step(
+            Step(
+                type="llm_call",
+                description=f"{self.path}: asked {model}{failure and f', which failed: {failure}'}",
+                metadata={
+                    "model_role": self.request.role.value,
+                    "model": model,
+                    **metadata,
+                    "path": self.path,
+                    "is_error": is_error,
+                    "duration_ms": round((self._begun - begun) * 1000, 1),
+                    **self.request.prompt_named(),
+                },
+            )
+        )
 
     def add(self, attempt: FailedAttempt) -> None:
         """Count and record an attempt, and warn the user at once if the next one has to wait."""
         self.count += 1
         self.meter.add_failed_call()
-        self.recorder.step(
-            Step(
-                type="llm_call",
-                description=f"{self.path}: asked {attempt.model}, which failed: {attempt.reason}",
-                metadata={
-                    "model_role": self.request.role.value,
-                    "model": attempt.model,
-                    "error": attempt.code,
-                    "path": self.path,
-                    "is_error": True,
-                    "duration_ms": self.elapsed_ms(),
-                    **self.request.prompt_named(),
-                },
-            )
-        )
+        self.step(attempt.model, is_error=True, failure=attempt.reason, error=attempt.code)
         if attempt.warning:
             self.announced.append(attempt.warning)
             self.recorder.warn("model", attempt.warning)
@@ -190,22 +191,8 @@ class JournaledModel:
         if reply.usage.estimated and not self.budget.meter.estimated:
             self.recorder.warn("usage_estimated", _USAGE_ESTIMATED.format(reply.model))
         self.budget.meter.add_answer(reply.usage)
-        self.recorder.step(
-            Step(
-                type="llm_call",
-                description=f"{failed.path}: asked {reply.model}",
-                metadata={
-                    "model_role": request.role.value,
-                    "model": reply.model,
-                    "input_tokens": reply.usage.input_tokens,
-                    "output_tokens": reply.usage.output_tokens,
-                    "path": failed.path,
-                    "is_error": bool(fault),
-                    "duration_ms": failed.elapsed_ms(),
-                    **request.prompt_named(),
-                },
-            )
-        )
+        read, written = reply.usage.input_tokens, reply.usage.output_tokens
+        failed.step(reply.model, is_error=bool(fault), input_tokens=read, output_tokens=written)
         for warning in self.warnings.new_warnings(request, reply.warnings):
             if warning not in failed.announced:
                 self.recorder.warn("model", warning)

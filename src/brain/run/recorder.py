@@ -91,8 +91,10 @@ class StreamBuffer:
 
     def _hold(self, text: str) -> None:
         self._held += text.encode("utf-8", "surrogatepass")
-        while len(self._held) >= _GROUP_BYTES:
-            self._emit(_whole_characters(self._held, _GROUP_BYTES))
+        while (count := _GROUP_BYTES) <= len(self._held):
+            while count < len(self._held) and self._held[count] & 0xC0 == 0x80:  # a continuation byte
+                count -= 1
+            self._emit(count)
 
     def _emit_all(self) -> None:
         self._emit(len(self._held))
@@ -122,10 +124,3 @@ def emit_text(recorder: RunRecorder, message_id: str, text: str) -> None:
     """Emit a whole text, in place of what was streamed before under the same id."""
     with StreamBuffer(recorder, message_id) as buffer:
         buffer.write(text)
-
-
-def _whole_characters(text: bytearray, most: int) -> int:
-    """Return how many bytes, at most `most`, end with a whole character."""
-    while most < len(text) and text[most] & 0xC0 == 0x80:  # a continuation byte
-        most -= 1
-    return most

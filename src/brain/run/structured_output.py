@@ -94,11 +94,7 @@ def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D])
         read, errors = reading.document, reading.errors
         if read is not None:
             errors = check(read)[:_SHOWN_ERRORS]
+    wrote = " ".join(answer.reply.content.split())
+    excerpt = wrote if len(wrote) <= _EXCERPT_CHARS else f"{wrote[: _EXCERPT_CHARS - 1]}…"
     expected = getattr(document, "EXPECTED", "") or f"one JSON object with {', '.join(document.model_fields)}"
-    return read, RefusedOutput(excerpt(answer.reply.content), expected, errors)
-
-
-def excerpt(text: str) -> str:
-    """Return the beginning of what a model wrote, on one line, at most 300 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
+    return read, RefusedOutput(excerpt, expected, errors)

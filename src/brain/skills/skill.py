@@ -42,16 +42,6 @@ def is_slot(value: Json) -> bool:
     return isinstance(value, Mapping) and value.keys() >= _SLOT_KEYS and value.keys() <= _SLOT_KEYS | {"example"}
 
 
-def matches(call: SkillCall, tool: str, arguments: JsonObject) -> bool:
-    """Whether a call that was made is one of a skill: the same tool, and the same constants."""
-    return call.tool == tool and _fits(call.arguments, arguments)
-
-
-def shape_of(calls: Sequence[SkillCall]) -> str:
-    """Return a digest that calls share if they differ only in the values of their slots."""
-    return digest([[call.tool, _without_examples(call.arguments)] for call in calls])
-
-
 @dataclass(frozen=True, slots=True)
 class LearnedSkill:
     """What a task teaches, before it is stored. `tools` has the hash of each tool's definition.
@@ -71,8 +61,8 @@ class LearnedSkill:
 
     @property
     def shape(self) -> str:
-        """See `shape_of`."""
-        return shape_of(self.calls)
+        """A digest that skills share if their calls differ only in the values of their slots."""
+        return digest([[call.tool, _without_examples(call.arguments)] for call in self.calls])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,10 @@ class PromptSkill:
     def was_followed(self, made: Sequence[tuple[str, JsonObject]]) -> bool:
         """Whether these calls, each a tool and its arguments, contain those of the skill in order."""
         left = iter(made)
-        return all(any(matches(call, tool, arguments) for tool, arguments in left) for call in self.calls)
+        return all(
+            any(call.tool == tool and _fits(call.arguments, arguments) for tool, arguments in left)
+            for call in self.calls
+        )
 
 
 def recalled_from_json(stored: Mapping[str, Any]) -> PromptSkill:

@@ -30,18 +30,18 @@ class SkillUpkeep:
     _leading: str = ""  # the other model that has most vectors
 
     async def repeat(self) -> None:
-        """Do what there is to do, and look again every ten minutes, until cancelled."""
+        """Embed and index skills every ten minutes, until cancelled."""
         while True:
             try:
                 await self.sweep()
             except DatabaseUnavailableError as error:
-                _log.info("the vectors of skills are looked after later: %s", error)
+                _log.info("the vectors of skills are updated later: %s", error)
             except StarlingError as error:
                 _log.warning("skills of another embedding model are found by words only for now: %s", error)
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def sweep(self) -> bool:
-        """Do what there is to do; return False if another process does it now, or does it with another model.
+        """Embed and index skills; return False if another process does it now, or does it with another model.
 
         Raises what the embedder raises, and DatabaseUnavailableError; what was done by then stays done.
         """
@@ -59,7 +59,7 @@ class SkillUpkeep:
             return True
 
     async def _leads(self, vectors: SkillVectors) -> bool:
-        """Return whether it is for this process to make vectors; warn once where it isn't."""
+        """Return whether this process makes the vectors; warn once if another model's process does."""
         leading = None if self._is_new else await vectors.leading_model()
         other = leading if leading and leading != self.embedder.name else ""
         if other and other != self._leading:

@@ -88,7 +88,7 @@ class ToolCallBatch:
     async def use_all(self) -> list[FinishedCall]:
         """Make all calls concurrently, in any order; the failure of one doesn't stop the others.
 
-        Returns what became of each that was asked for. One that repeats another of the answer gets the result of that.
+        Returns the outcome of each requested call. One that repeats another of the answer gets the outcome of that one.
         Raises what `use` raises, SuspendedError once all have gone as far as they can, and OutcomeUnknownError where
         a call was given up while its outcome was unknown.
         """
@@ -229,7 +229,7 @@ class ToolCallBatch:
 def _use_of(
     item: RequestedCall, made: Mapping[int, FinishedCall], times: Mapping[int, int], *, first_refused: int
 ) -> FinishedCall:
-    """Return what became of a call. `made` has those that repeat no other, by index; `times` how often they repeat."""
+    """Return the outcome of a call. `made` has those that repeat no other, by index; `times` how often they repeat."""
     first = item.index if item.repeats is None else item.repeats
     use = made[first]
     if item.refused:

@@ -1,7 +1,6 @@
 """The review of an attempt: by rules where they decide, else by a model's verdict."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -60,7 +59,15 @@ class Reviewer:
                     "output": {"status": status, "reasons": result.reasons},
                 }
             )
-            self._report(execution, attempt, status, result.reasons)
+            context, path = execution.context, execution.place("review")
+            if context.journal.knows(path, "result", attempt):  # an earlier process reported it
+                return result
+            context.journal.record(path, "result", {"status": status}, attempt)
+            self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(result.reasons))
+            task_id, told = execution.task_id, list(result.reasons)
+            context.recorder.emit(
+                Reflection(task_id=task_id, attempt=attempt, status=status, reasons=told, path=execution.path)
+            )
             return result
 
     async def _review(
@@ -105,18 +112,6 @@ class Reviewer:
             model=reviewer.llm_model if reviewer else None,
         )
         return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
-
-    def _report(self, execution: TaskExecution, attempt: int, status: Status, reasons: Sequence[str]) -> None:
-        """Record the verdict and emit it, once."""
-        context, path = execution.context, execution.place("review")
-        if context.journal.knows(path, "result", attempt):
-            return
-        context.journal.record(path, "result", {"status": status}, attempt)
-        self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(reasons))
-        task_id, told = execution.task_id, list(reasons)
-        context.recorder.emit(
-            Reflection(task_id=task_id, attempt=attempt, status=status, reasons=told, path=execution.path)
-        )
 
 
 def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:

@@ -25,6 +25,7 @@ from starling.core.validation_errors import fault_list
 
 _LINES: Final = 5_000
 _FAULTS: Final = 10  # lines that are named
+_SHARED: Final = ("task", "template", "outcome", "tools", "agent_kind", "agent")  # fields of every form of a skill
 _REMEDY: Final = "Correct the document; nothing was stored."
 
 # Twice what is stored: with secrets replaced, and with the names of slots, texts may have become longer.
@@ -80,33 +81,19 @@ class SkillDocument(BaseModel):
     @classmethod
     def of(cls, skill: StoredSkill, examples: Sequence[str]) -> Self:
         """Return the document of a stored skill with its further tasks."""
+        calls = [call.to_json() for call in skill.calls]
+        further = list(examples)[:MOST_MERGED]  # an earlier version may have stored more
+        shared = {name: getattr(skill, name) for name in (*_SHARED, "code")}
         return cls.model_validate(
-            {
-                "format": "starling.skill",
-                "version": 1,
-                "task": skill.task,
-                "template": skill.template,
-                "calls": [call.to_json() for call in skill.calls],
-                "code": skill.code,
-                "outcome": skill.outcome,
-                "tools": skill.tools,
-                "agent_kind": skill.agent_kind,
-                "agent": skill.agent,
-                "examples": list(examples)[:MOST_MERGED],  # an earlier version may have stored more
-            }
+            {"format": "starling.skill", "version": 1, "calls": calls, "examples": further, **shared}
         )
 
     def learned(self) -> LearnedSkill:
         """Return the skill, screened for texts that try to instruct."""
         arguments = (text for call in self.calls for text in _strings(cast("Json", call.arguments)))
         return LearnedSkill(
-            task=self.task,
-            template=self.template,
+            **{name: getattr(self, name) for name in _SHARED},
             calls=tuple(SkillCall(call.tool, cast("JsonObject", call.arguments)) for call in self.calls),
-            outcome=self.outcome,
-            tools=self.tools,
-            agent_kind=self.agent_kind,
-            agent=self.agent,
             source_path="",
             suspicion=suspicion((self.task, self.template, self.code, self.outcome, *self.examples, *arguments)),
         )

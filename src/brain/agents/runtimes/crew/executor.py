@@ -20,7 +20,7 @@ from starling.core.errors import DeadlineExceededError, RuntimeFailedError, Star
 from starling.core.tools import FIND_TOOLS
 
 _PACKAGE: Final = "crewai"
-_BEGIN_SECONDS: Final = 1.0  # in which a free thread surely begins
+_BEGIN_SECONDS: Final = 1.0  # in which a free thread begins for certain
 _TURNS: Final = 2  # more threads that compute don't compute more, but an event loop waits for each of them
 
 
