@@ -319,7 +319,7 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
 
 
 def was_followed(execution: TaskExecution, done: FinishedTask, skill: PromptSkill) -> bool:
-    """Whether one attempt made the calls of a skill in order: the approved one; of a failed task any, even by failed calls."""
+    """Whether the approved attempt, or any of a failed task, made a skill's calls in order, even failed ones."""
     if done.output:
         return done.followed(skill)
     return any(skill.was_followed([(use.name, use.arguments) for use in uses]) for uses in execution.uses_by_attempt)
