@@ -68,18 +68,16 @@ def _members(star: StarSpec, parent: str) -> Iterator[Node | Edge]:
 def mermaid(graph: TeamGraph) -> str:
     """Return a flowchart. Its ids are numbers, and no text of the graph can be anything but a label in it."""
     ids = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
-    lines = ["flowchart TD", *(f"    {ids[node.id]}{_shape(node)}" for node in graph.nodes)]
+    lines = ["flowchart TD"]
+    for node in graph.nodes:
+        role = node.role if len(node.role) <= _ROLE_CHARS else f"{node.role[: _ROLE_CHARS - 1]}…"
+        name = f"{node.name} (team {node.team})" if node.team else node.name
+        label = "<br/>".join(_escaped(text) for text in (name, role) if text)
+        lines.append(f"    {ids[node.id]}{_SHAPES[node.kind].format(label)}")
     for edge in graph.edges:
         label = f'|"{len(edge.tools)} tool{"s" if len(edge.tools) > 1 else ""}"|' if edge.tools else ""
         lines.append(f"    {ids[edge.source]} -->{label} {ids[edge.target]}")
     return "\n".join(lines) + "\n"
-
-
-def _shape(node: Node) -> str:
-    role = node.role if len(node.role) <= _ROLE_CHARS else f"{node.role[: _ROLE_CHARS - 1]}…"
-    name = f"{node.name} (team {node.team})" if node.team else node.name
-    label = "<br/>".join(_escaped(text) for text in (name, role) if text)
-    return _SHAPES[node.kind].format(label)
 
 
 def _escaped(text: str) -> str:

@@ -1,7 +1,6 @@
 """Rule: examples have ids of their own, and name criteria and tools that the team has."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from architect.team_world import TeamWorld, lacks, wanted_tools
 from architect.wording import did_you_mean
@@ -15,35 +14,27 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     """
     tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
     visible = sorted(filter(world.permits, tools))
-    seen: set[str] = set()
+    known, seen = [criterion.id for criterion in team.criteria], set[str]()
     for number, example in enumerate(team.examples):
         path = f"examples[{number}]"
         if example.id in seen:
             yield Finding(f"{path}.id", "examples", f"The id {example.id!r} is used twice.", "Give each its own id.")
         seen.add(example.id)
-        yield from _criteria_faults(path, example, [criterion.id for criterion in team.criteria])
-        yield from _tool_faults(path, example, visible, partial(lacks, team, tools, world=world))
-
-
-def _criteria_faults(path: str, example: Example, known: list[str]) -> Iterator[Finding]:
-    for index, criterion in enumerate(example.criteria):
-        place = f"{path}.criteria[{index}]"
-        if criterion not in known:
-            remedy = did_you_mean(criterion, known, "Add it to `criteria`, or remove it here.")
-            yield Finding(place, "examples", f"There is no criterion {criterion!r}.", remedy)
-        elif criterion in example.criteria[:index]:
-            yield Finding(place, "examples", f"The criterion {criterion!r} is named twice.", "Remove one of them.")
-
-
-def _tool_faults(path: str, example: Example, visible: list[str], lacking: Callable[[str], bool]) -> Iterator[Finding]:
-    for place, tool in named_tools(example):
-        if lacking(tool):
-            remedy = did_you_mean(tool, visible, "Give the tool to a member, or remove it here.")
-            yield Finding(f"{path}.{place}", "examples", f"No member has the tool {tool!r}.", remedy)
-    for index, tool in enumerate(example.must_not_call):
-        if tool in example.must_call:
-            reason = f"{tool!r} must be called and must not be called."
-            yield Finding(f"{path}.must_not_call[{index}]", "examples", reason, "Remove it from one of the two.")
+        for index, criterion in enumerate(example.criteria):
+            place = f"{path}.criteria[{index}]"
+            if criterion not in known:
+                remedy = did_you_mean(criterion, known, "Add it to `criteria`, or remove it here.")
+                yield Finding(place, "examples", f"There is no criterion {criterion!r}.", remedy)
+            elif criterion in example.criteria[:index]:
+                yield Finding(place, "examples", f"The criterion {criterion!r} is named twice.", "Remove one of them.")
+        for place, tool in named_tools(example):
+            if lacks(team, tools, tool, world):
+                remedy = did_you_mean(tool, visible, "Give the tool to a member, or remove it here.")
+                yield Finding(f"{path}.{place}", "examples", f"No member has the tool {tool!r}.", remedy)
+        for index, tool in enumerate(example.must_not_call):
+            if tool in example.must_call:
+                reason = f"{tool!r} must be called and must not be called."
+                yield Finding(f"{path}.must_not_call[{index}]", "examples", reason, "Remove it from one of the two.")
 
 
 def case_tools(team: TeamSpec) -> Iterator[tuple[str, str]]:
