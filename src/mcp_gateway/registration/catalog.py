@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 type Refresh = Callable[[], Awaitable[tuple[ServerListing, ...]]]
 
-type Late = Callable[[], Awaitable[None]]
+type Late = Callable[[], Awaitable[object]]
 """Called when a server that listed its tools after the start-up grace period has been stored."""
 type ListServer = Callable[[str, ServerConfig], Awaitable[Listed]]
 """Starts the server of this name, lists its tools and stops it. Raises ServerUnavailableError."""

@@ -95,7 +95,17 @@ approval: unsafe
 def init(as_json: Json = False) -> None:
     """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed."""
     files = {"mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)), "starling.yaml": _SETTINGS}
-    written = [name for name, text in files.items() if _write(Path(name), text)]
+    written: list[str] = []
+    for name, text in files.items():
+        try:
+            with Path(name).open("x", encoding="utf-8") as opened:
+                opened.write(text)
+            written.append(name)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            reason = f"{name} can't be written: {error.strerror}."
+            raise ConfigurationError(reason, "Choose a folder that you may write to.") from None
     kept = [name for name in files if name not in written]
     if as_json:
         print_json({"written": written, "kept": kept})
@@ -105,17 +115,3 @@ def init(as_json: Json = False) -> None:
     for name in kept:
         print_line(f"{name} was there before and is unchanged.")
     print_line("Next: uncomment servers in mcp.json, then `starling doctor` and `starling up`.")
-
-
-def _write(file: Path, text: str) -> bool:
-    """Write a new file; return False where there is one. Raises ConfigurationError."""
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise ConfigurationError(
-            f"{file} can't be written: {error.strerror}.", "Choose a folder that you may write to."
-        ) from None
-    return True

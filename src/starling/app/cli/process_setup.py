@@ -22,11 +22,6 @@ def forbid_inspection() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def pause_collection() -> None:
-    """Stop garbage collection until `freeze_startup_objects`: a start makes objects that stay, and no garbage."""
-    gc.disable()
-
-
 async def finish_start(loading: Awaitable[None]) -> None:
     """Wait until everything is loaded, then `freeze_startup_objects`."""
     try:

@@ -1,7 +1,7 @@
 """`starling skill`: list, show and search skills; retire, restore, export and import them."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -98,7 +98,16 @@ def show(
         print_json(found)
         return
     shown = found["skill"]
-    print_fields(dict(_fields(shown, utc=utc)), 10)
+    by = f" by {shown['shared_by']}" if shown["shared_by"] else ""
+    if shown["source_run"]:
+        by = f" {shown['source_run']}, task {shown['source_path']}"
+    used = f", last {moment(shown['last_used_at'], utc=utc)}" if shown["last_used_at"] else ""
+    fields = {field: shown[field] for field in ("id", "state", "reason", "task", "template", "agent")} | {
+        "origin": f"{shown['provenance']}{by}",
+        "stored": moment(shown["created_at"], utc=utc),
+        "uses": f"{shown['uses']}{used}; successes {shown['successes']}, failures {shown['failures']}",
+    }
+    print_fields(fields, 10)
     print_part("Calls", [f"{call['tool']} {canonical(call['arguments'])}" for call in shown["calls"]])
     print_part("Code", shown["code"].splitlines())
     print_part("Further tasks", [example["task"] for example in found["examples"]])
@@ -212,18 +221,6 @@ def _path(api: Api, name: str) -> str:
         return f"{skill['state']}: {one_line(skill['template'], _TEMPLATE_CHARS)}"
 
     return f"{_PATH}/{quote(find_id('skill', name, ending_in, described=described, remedy=_REMEDY), safe='')}"
-
-
-def _fields(skill: Document, *, utc: bool) -> Iterator[tuple[str, str]]:
-    """Yield what `show` prints, a line each."""
-    yield from ((field, skill[field]) for field in ("id", "state", "reason", "task", "template", "agent"))
-    by = f" by {skill['shared_by']}" if skill["shared_by"] else ""
-    if skill["source_run"]:
-        by = f" {skill['source_run']}, task {skill['source_path']}"
-    yield "origin", f"{skill['provenance']}{by}"
-    yield "stored", moment(skill["created_at"], utc=utc)
-    used = f", last {moment(skill['last_used_at'], utc=utc)}" if skill["last_used_at"] else ""
-    yield "uses", f"{skill['uses']}{used}; successes {skill['successes']}, failures {skill['failures']}"
 
 
 def _print_changed(skill: Document, *, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """`starling up`: database, servers, worker and API in one process. The embedded database starts during the imports."""
 
+import gc
 from typing import Annotated, Final
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from starling.app.cli.lazy_commands import import_quietly
 from starling.app.cli.options import Host, McpConfig, Port
 from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
-from starling.app.cli.process_setup import StartTimes, forbid_inspection, pause_collection
+from starling.app.cli.process_setup import StartTimes, forbid_inspection
 from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.container.configuration import check_configuration
 from starling.app.container.database import open_database
@@ -37,7 +38,7 @@ def up(
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     times = StartTimes()
-    pause_collection()
+    gc.disable()  # until `freeze_startup_objects`: a start makes objects that stay, and no garbage
     forbid_inspection()
     settings = with_servers_found_here(service_settings_of(context, **given))
     check_configuration(settings)

@@ -51,7 +51,10 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
         watching: AbstractAsyncContextManager[None] = nullcontext()
         if settings.mcp_config is not None and settings.watch_mcp_config:  # its content now is taken as loaded
             watching = FileWatcher(settings.mcp_config, build_registry(storage, settings, connect)).following()
-        listings = await _register(settings, gateway)
+        if settings.mcp_config is None:
+            listings = await gateway.catalog.republish()
+        else:  # servers that answer late make an epoch of their own when they do
+            listings = await gateway.catalog.sync(read_config(settings.mcp_config), gateway.refresh)
         publisher.prompts = None  # epochs that it makes later are of servers alone
         epoch = publisher.activation.epoch.number
         follower = EpochFollower(gateway, storage.rosters, storage.epochs, epoch, SystemClock())
@@ -118,14 +121,3 @@ def build_registry(storage: Storage, settings: Settings, connect: Connect) -> Re
         gateway=partial(opened, private=private_files(settings)),
         stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )
-
-
-async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
-    """Read the file where there is one. Servers that answer late make an epoch of their own when they do."""
-    if settings.mcp_config is None:
-        return await gateway.catalog.republish()
-
-    async def late() -> None:
-        await gateway.refresh()
-
-    return await gateway.catalog.sync(read_config(settings.mcp_config), late)

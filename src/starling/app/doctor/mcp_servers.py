@@ -1,5 +1,6 @@
 """Whether each MCP server starts and lists its tools now."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -19,7 +20,10 @@ from starling.core.settings.schema import Settings, environment
 
 async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Start and list every server of the file, and those that were added otherwise. Raises ConfigurationError."""
-    rows = await _known(settings)
+    rows: Sequence[ServerRow] = ()
+    with contextlib.suppress(DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
+        async with open_storage(settings, find_database(settings)) as storage:
+            rows = await storage.servers.servers()
     known = {row.name: server_of(row.config) for row in rows}
     config = known | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
@@ -59,11 +63,3 @@ def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailab
         problems, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
         return warning(subject, f"{said} {problems}", remedies)
     return ok(subject, said)
-
-
-async def _known(settings: Settings) -> Sequence[ServerRow]:
-    try:
-        async with open_storage(settings, find_database(settings)) as storage:
-            return await storage.servers.servers()
-    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
-        return ()

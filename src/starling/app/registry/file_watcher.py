@@ -42,21 +42,18 @@ class FileWatcher:
         folder = self._file.absolute().parent
         async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):
             text = self._read()
-            if text != self._text and await self._reloaded(text):
-                self._text = text
-
-    async def _reloaded(self, text: str) -> bool:
-        """Reload a content; return False if it has to be repeated."""
-        try:
-            report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
-        except DatabaseUnavailableError as error:
-            _log.warning("%s changed but can't be stored yet: %s", self._file, error)
-            return False
-        except StarlingError as error:
-            _log.warning("%s changed but can't be used: %s", self._file, error)
-        else:
-            _log.info("%s changed; epoch %d is active", self._file, report.epoch)
-        return True
+            if text == self._text:
+                continue
+            try:
+                report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
+            except DatabaseUnavailableError as error:
+                _log.warning("%s changed but can't be stored yet: %s", self._file, error)
+                continue
+            except StarlingError as error:
+                _log.warning("%s changed but can't be used: %s", self._file, error)
+            else:
+                _log.info("%s changed; epoch %d is active", self._file, report.epoch)
+            self._text = text
 
     def _read(self) -> str:
         """Return the file's text, or a text that is not a valid document."""

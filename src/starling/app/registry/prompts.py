@@ -92,19 +92,15 @@ class PromptCatalog:
         if wanted in PROMPT_NAMES:
             version = manifest.prompt_version(wanted)
             return _shown(StoredPrompt(await self._text(version), version), manifest)
-        return _shown(await self.by_hash(wanted), manifest)
-
-    async def by_hash(self, digits: str) -> StoredPrompt:
-        """Return a stored text by the beginning of its hash. Raises NotFoundError, ConflictError."""
-        if not _HASH.fullmatch(digits):
-            raise NotFoundError("prompt", digits, _REMEDY)
-        own = [one for one in program_prompts().values() if one.version.hash.startswith(digits)]
-        found = {one.version.hash: one for one in (*own, *await self.stored.starting_with(digits, 10))}
+        found: dict[str, StoredPrompt] = {}
+        if _HASH.fullmatch(wanted):
+            own = [one for one in program_prompts().values() if one.version.hash.startswith(wanted)]
+            found = {one.version.hash: one for one in (*own, *await self.stored.starting_with(wanted, 10))}
         if not found:
-            raise NotFoundError("prompt", digits, _REMEDY)
+            raise NotFoundError("prompt", wanted, _REMEDY)
         if len(found) > 1:
-            raise ConflictError(f"Several prompts have a hash that begins with {digits}.", "Give more of its digits.")
-        return found.popitem()[1]
+            raise ConflictError(f"Several prompts have a hash that begins with {wanted}.", "Give more of its digits.")
+        return _shown(found.popitem()[1], manifest)
 
     async def diff(self, name: str | None = None) -> SourceTexts:
         """Return what the sources have now and a reload would take, of all prompts or one. Raises NotFoundError."""

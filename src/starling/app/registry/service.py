@@ -1,6 +1,6 @@
 """Changes to MCP servers and epochs: plan, reload, add, remove, roll back."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -117,36 +117,21 @@ class RegistryService:
         if config is not None and source == "api":
             await self._checked(config)
 
-        async def sync(servers: ServerRepository) -> None:
-            if config is None:
-                await servers.change((), ())
-                return
-            async with self.gateway(servers) as gateway:
-                await gateway.catalog.sync(config, relist=relist, source=source)
-
-        if with_prompts:
-            return await self._with_newest_prompts(actor, sync)
-        publisher = EpochPublisher(self.epochs, actor, "registry.reload")
-        await sync(self.servers(publisher))
-        return await self._applied(publisher.activation)
-
-    async def _with_newest_prompts(
-        self, actor: Actor, change: Callable[[ServerRepository], Awaitable[None]]
-    ) -> RegistryReport:
-        """Change servers, and take the texts that the sources have now.
-
-        Where another command stored texts meanwhile, the sources are read again: of several reloads at the same time,
-        the epoch that is made last has the texts that were read last.
-        """
         while True:
-            choice = await self.prompts.newest()
+            choice = await self.prompts.newest() if with_prompts else None
             publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
+            servers = self.servers(publisher)
             try:
-                await change(self.servers(publisher))
-            except PromptsChangedError:
+                if config is None:
+                    await servers.change((), ())
+                else:
+                    async with self.gateway(servers) as gateway:
+                        await gateway.catalog.sync(config, relist=relist, source=source)
+            except PromptsChangedError:  # the sources are read again: the last epoch has the texts that were read last
                 continue
             done = publisher.activation
-            return _with_prompts(await self._applied(done), done.former, done.epoch.manifest, choice)
+            report = await self._applied(done)
+            return _with_prompts(report, done.former, done.epoch.manifest, choice) if choice else report
 
     async def add(
         self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None

@@ -75,6 +75,7 @@ class SkillImport:
 
 
 async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
+    """Return what each line adds beside the skills that are stored."""
     found: list[_Placed] = []
     known: dict[tuple[str, str, str], str] = {}
     for number, document in documents.items():
@@ -82,22 +83,17 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
         key = (skill.shape, skill.task, canonical(skill.tools))
         if key in known:
             found.append(_Placed(number, "known", known[key]))
+            continue
+        place = await memory.placed(tenant, skill)
+        new = [place.new] if place.new else []
+        if place.resembles is not None:
+            found.append(_Placed(number, "merged" if new else "known", place.resembles, new))
         else:
-            found.append(await _compared(memory, tenant, number, document))
-            known[key] = found[-1].id
+            further = [await memory.query(tenant, task) for task in document.examples]
+            new += [NewSkill(new_id(), replace(skill, task=query.text), query, new[0].id) for query in further]
+            found.append(_Placed(number, "stored", new[0].id, new, document.code))
+        known[key] = found[-1].id
     return found
-
-
-async def _compared(memory: SkillMemory, tenant: str, number: int, document: SkillDocument) -> _Placed:
-    """Return what a line adds beside the skills that are stored."""
-    skill = document.learned()
-    place = await memory.placed(tenant, skill)
-    if place.resembles is not None:
-        return _Placed(number, "merged" if place.new else "known", place.resembles, [place.new] if place.new else ())
-    assert place.new is not None
-    further = [await memory.query(tenant, task) for task in document.examples]
-    rows = [place.new, *(NewSkill(new_id(), replace(skill, task=query.text), query, place.new.id) for query in further)]
-    return _Placed(number, "stored", place.new.id, rows, document.code)
 
 
 def _rows(line: _Placed, pins: Mapping[str, str]) -> list[ImportedSkill]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 from httpx_sse import connect_sse
 
-from starling.app.cli.platform.api_errors import ONCE, TEMPORARY, ApiUnavailableError, Outage, RetryTimes, refusal
+from starling.app.cli.platform.api_errors import ONCE, TEMPORARY, Outage, RetryTimes, no_answer, refusal
 from starling.core.errors import ConfigurationError
 from starling.core.ids import new_id
 
@@ -153,36 +153,26 @@ class Api:
     def ask(self, request: Document) -> Iterator[StreamedEvent]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
         self.run_id, last = "", StreamedEvent(0, "", {})
-        for last in self._begin(request):
-            yield last
-        if last.type != "done":
-            yield from self._go_on(self.run_id, last.seq)
-
-    def follow(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
-        """Yield the events of a run after number `after`, up to `done`; none if it ended with that event."""
-        self.run_id = run_id
-        yield from self._go_on(run_id, after)
-
-    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
-        """Pass on each event after number `after`, up to `done`; return at once if there is none and the run ended."""
-        for event in self.follow(run_id, after):
-            on_event(event)
-
-    def _begin(self, request: Document) -> Iterator[StreamedEvent]:
-        """Yield events until the stream ends. The idempotency key makes repeated requests lead to one run."""
-        headers = {"Idempotency-Key": new_id()}
+        headers = {"Idempotency-Key": new_id()}  # repeated requests lead to one run
         outage = Outage(self._times)
         while True:
             try:
-                for event in self._events("POST", "/v1/agent/run", json=request, headers=headers):
-                    self.run_id = self.run_id or event.data.get("run_id", "")
-                    yield event
+                for last in self._events("POST", "/v1/agent/run", json=request, headers=headers):
+                    self.run_id = self.run_id or last.data.get("run_id", "")
+                    yield last
             except TEMPORARY as error:
-                if self.run_id:
-                    return
-                outage.wait(error, reached=self._reached)
-            else:
-                return
+                if not self.run_id:
+                    outage.wait(error, reached=self._reached)
+                    continue
+            break
+        if last.type != "done":
+            yield from self._go_on(self.run_id, last.seq)
+
+    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
+        """Pass on each event after number `after`, up to `done`; return at once if there is none and the run ended."""
+        self.run_id = run_id
+        for event in self._go_on(run_id, after):
+            on_event(event)
 
     def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
         """Yield the rest of a stream, once the API answers again where it was broken off."""
@@ -237,7 +227,7 @@ class Api:
             yield
         except httpx.TransportError as error:
             self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise ApiUnavailableError(self.url, error) from error
+            raise no_answer(self.url, error) from error
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         """Return an answer. Raises what it refuses."""

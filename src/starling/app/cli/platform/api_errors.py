@@ -27,24 +27,16 @@ _TRUST = "Name its certificate, or that of its authority, in SSL_CERT_FILE."
 
 
 class ApiUnavailableError(StarlingError):
-    """The API at the address does not answer."""
+    """The API does not answer, or neither this machine nor the settings have one to ask."""
 
     code = "api_unavailable"
 
-    def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
-        reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in reason:
-            remedy = _TRUST
-        super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
-
-class NoPlatformError(StarlingError):
-    """Neither this machine nor the settings have a platform to ask."""
-
-    code = "api_unavailable"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "Start one with `starling up`, or give the address of one in STARLING_URL.")
+def no_answer(url: str, error: Exception) -> ApiUnavailableError:
+    """Return the error for a request to an address that got no answer."""
+    reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
+    remedy = _TRUST if "CERTIFICATE_VERIFY_FAILED" in reason else _START
+    return ApiUnavailableError(f"The API at {url} does not answer: {reason}.", remedy)
 
 
 TEMPORARY: Final = (ApiUnavailableError, DatabaseUnavailableError)  # the latter: every 503 that a retry can help

@@ -12,7 +12,7 @@ from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Api, same_address
-from starling.app.cli.platform.api_errors import DEFAULT_TIMES, ONCE, NoPlatformError
+from starling.app.cli.platform.api_errors import DEFAULT_TIMES, ONCE, ApiUnavailableError
 from starling.app.cli.platform.settings_file import read_settings_file
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
@@ -52,13 +52,14 @@ class Connection:
     def platform(self) -> Api:
         """Return the lasting API that `api` asks; where that is none, that of a platform that needs a key.
 
-        Raises NoPlatformError where neither a platform runs on this data folder nor STARLING_URL names one;
+        Raises ApiUnavailableError where neither a platform runs on this data folder nor STARLING_URL names one;
         ConfigurationError where it needs a key and there is none.
         """
         if running := self._running(DEFAULT_TENANT, lasting=True):
             return running
         if (found := self._here()) is None:
-            raise NoPlatformError(self._nowhere())
+            remedy = "Start one with `starling up`, or give the address of one in STARLING_URL."
+            raise ApiUnavailableError(self._nowhere(), remedy)
         if not found.keyless:
             if not self.settings.api_key:
                 remedy = "Set STARLING_API_KEY to a key; `starling key create` makes one."

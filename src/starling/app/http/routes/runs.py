@@ -146,13 +146,7 @@ async def events(
     """
     key = RunKey(caller.tenant, str(run_id))
     await services.runs.documents.row(key)  # 404 before the stream begins
-    return EventStream(
-        services.runs.reader.follow_batches(key, after=_number(last_event_id)), services.runs.acceptance.limits
-    )
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        return 0
-    digits = text.lstrip("0") or "0"
-    return int(digits) if len(digits) < _DIGITS else _LARGEST
+    after = 0
+    if last_event_id.isascii() and last_event_id.isdigit():
+        after = int(last_event_id) if len(last_event_id) < _DIGITS else _LARGEST
+    return EventStream(services.runs.reader.follow_batches(key, after=after), services.runs.acceptance.limits)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from starling.app.cli.platform.api import Api, Relocate, same_address
+from starling.app.cli.platform.api import Api, Relocate, StreamedEvent, same_address
 from starling.app.cli.platform.api_errors import ApiUnavailableError, RetryTimes
 from starling.core.errors import (
     ConfigurationError,
@@ -189,7 +189,8 @@ def test_stream_continues_after_breaks_and_503(fault: str) -> None:
 def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() -> None:
     with _serving() as url:
         assert _asked(_closed_address(), lambda: url) == [1, 2, 3]
-        followed = Api(_closed_address(), relocate=lambda: url, times=_QUICK).follow("r1", 2)
+        followed: list[StreamedEvent] = []
+        Api(_closed_address(), relocate=lambda: url, times=_QUICK).watch("r1", 2, followed.append)
 
         assert [event.seq for event in followed] == [3]
 

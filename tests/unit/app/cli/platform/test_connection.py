@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from starling.app.access.local_token import local_token
 from starling.app.access.port_file import RunningPlatform, published
 from starling.app.cli.platform.api import Api
-from starling.app.cli.platform.api_errors import NoPlatformError
+from starling.app.cli.platform.api_errors import ApiUnavailableError
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
 from starling.core.errors import ConfigurationError, InvalidRequestError
@@ -137,7 +137,7 @@ def test_platform_of_another_database_than_is_named_is_passed_over(
         connection = connection_of(context)
 
         assert connection.api().in_process
-        with pytest.raises(NoPlatformError, match="uses another database than DATABASE_URL names"):
+        with pytest.raises(ApiUnavailableError, match="uses another database than DATABASE_URL names"):
             connection.platform()
         connection.conversation()
     assert capsys.readouterr().err.endswith("names. Asking http://127.0.0.1:8000.\n")
@@ -157,7 +157,7 @@ def test_builds_ask_the_api_that_the_other_commands_ask(
 ) -> None:
     monkeypatch.setenv("STARLING_API_KEY", "a-key")
 
-    with pytest.raises(NoPlatformError, match=f"No platform runs on {folder}"):
+    with pytest.raises(ApiUnavailableError, match=f"No platform runs on {folder}"):
         connection_of(context).platform()
     monkeypatch.setenv("STARLING_URL", _REMOTE)
     connection = connection_of(context)
@@ -205,7 +205,7 @@ def test_command_that_goes_on_finds_the_platform_that_was_started_again(
     with platform(folder) as address:
         assert api.get("/health") == {"status": "ok"}
         with pytest.raises(InvalidRequestError, match=f"{address}/v1/runs/r/events answered 404"):
-            list(api.follow("r", 0))
+            api.watch("r", 0, print)
 
 
 def test_named_address_is_not_replaced_by_that_of_the_data_folder(context: typer.Context, folder: Path) -> None:
@@ -213,7 +213,7 @@ def test_named_address_is_not_replaced_by_that_of_the_data_folder(context: typer
         api = connection_of(context).conversation(named)
 
         with pytest.raises(InvalidRequestError, match=f"{named}/v1/runs/r/events answered 404"):
-            list(api.follow("r", 0))
+            api.watch("r", 0, print)
 
 
 def test_another_tenant_at_a_url_is_refused(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
