@@ -204,7 +204,7 @@ async def test_second_sigterm_stops_without_finishing_the_step(town: Town) -> No
     holder, _ = await town.holder(key)
 
     holder.process.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(script, holder, "come to the end of a step before")  # or the two signals may count as one
+    await asyncio.to_thread(script, holder, "finish their current step before")  # or the two signals may count as one
     holder.process.send_signal(signal.SIGTERM)
     code = await ended(holder)  # while the model still thinks
     town.model.release("t2")

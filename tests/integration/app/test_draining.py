@@ -61,7 +61,7 @@ async def test_drained_step_is_kept_and_no_model_call_is_repeated(
     assert (executions, crashes) == (2, 0)
     assert logged == [
         "run claimed",
-        "runs that come to the end of a step before this worker stops: 1",
+        "runs that finish their current step before this worker stops: 1",
         "execution ended",
         "drained; runs that ended: 0, handed back: 1",
     ]

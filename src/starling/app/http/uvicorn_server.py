@@ -20,7 +20,7 @@ from starling.app.http.loopback_policy import is_loopback
 from starling.core.settings.client import database_name
 from starling.core.settings.schema import Settings
 
-_STOP_SECONDS = 5  # for requests to come to their end
+_STOP_SECONDS = 5  # for requests to end
 
 
 class _Server(uvicorn.Server):

@@ -255,7 +255,7 @@ def _wording(manifest: Manifest, name: str) -> PromptVersion | None:
 
 
 async def _restored(servers: ServerRepository, manifest: Manifest, source: ServerSource) -> dict[str, ServerRow]:
-    """Return the servers of an epoch; those that came over HTTP as the admin's of the machine who brought them back."""
+    """Return the servers of an epoch; those that came over HTTP count as the host's where its admin restores them."""
     entries = manifest.servers
     hashes = {hash_ for entry in entries.values() for hash_ in (entry.config_hash, entry.settings_hash)}
     stored = await servers.configs(hashes)

@@ -104,7 +104,7 @@ class TeamPublication:
                 return await self._active(registry, stored)
             if approver is None:
                 raise ConflictError(
-                    f"Nobody who may still do so approved {published.name}@{published.version}.",
+                    f"No key that may still do so approved {published.name}@{published.version}.",
                     "A key with the scope `admin` activates it: `starling team activate`.",
                 )
             world = replace(registry.world, grant=approver.grant)

@@ -1,4 +1,4 @@
-"""Log lines are written by a thread of their own, so that a pipe that nobody reads stops nothing else."""
+"""Writes log lines in a thread of its own, so that a pipe without a reader blocks nothing else."""
 
 import atexit
 import logging
@@ -59,4 +59,4 @@ class LogWriter:
             except (OSError, ValueError):  # the pipe or the file was closed
                 continue
             if dropped:
-                _log.warning("%d log lines were dropped: nobody read them in time", dropped)
+                _log.warning("%d log lines were dropped: they were not read in time", dropped)

@@ -117,7 +117,7 @@ class Worker:
         self._handlers.drain()
         fetching.cancel()
         if self._tasks:
-            _log.info("runs that come to the end of a step before this worker stops: %d", len(self._tasks))
+            _log.info("runs that finish their current step before this worker stops: %d", len(self._tasks))
             await asyncio.wait(self._tasks, timeout=self._limits.drain_seconds)
 
     async def _hand_back(self, fetching: asyncio.Task[None]) -> None:

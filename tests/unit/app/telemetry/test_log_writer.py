@@ -37,7 +37,7 @@ def test_logging_to_a_pipe_that_nobody_reads_goes_on_and_reports_the_dropped_lin
 
     assert events == [f"line {number}" for number in range(len(events))]
     dropped = LINES + 5_000 - len(events)
-    assert event == f"{dropped} log lines were dropped: nobody read them in time"
+    assert event == f"{dropped} log lines were dropped: they were not read in time"
     assert dropped > 0
 
 
