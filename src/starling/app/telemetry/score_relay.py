@@ -87,14 +87,7 @@ class ScoreRelay:
         while parts:
             part = parts.pop()
             try:
-                self._client.send(
-                    [
-                        Score(one.trace_id, "", score.name, score.value, comment, score.moment, score.source)
-                        for one in part
-                        for score in one.scores
-                        for comment in (score.comment if self._with_comments else "",)
-                    ]
-                )
+                self._client.send([score for one in part for score in self._scores(one)])
                 done.sent += part
             except ScoresRefusedError as error:
                 if len(part) == 1:
@@ -106,6 +99,13 @@ class ScoreRelay:
                 done.failure = str(error)
                 break
         return done
+
+    def _scores(self, one: UnsentScores) -> Sequence[Score]:
+        shown = self._with_comments
+        return [
+            Score(one.trace_id, "", each.name, each.value, each.comment if shown else "", each.moment, each.source)
+            for each in one.scores
+        ]
 
     def _report(self, done: _Delivery) -> None:
         """Log what was refused, and when Langfuse begins and ends to fail; set the pause."""
