@@ -42,7 +42,7 @@ async def test_drained_step_is_kept_and_no_model_call_is_repeated(
     async with opened() as first, running_worker(first.worker_runtime.worker) as work:
         key = await first.accept("hello")
         await model.received(1)  # in the middle of its first step
-        first.worker_runtime.worker.drain()
+        first.worker_runtime.worker.draining.set()
         model.release("1")
         await work
     logged = worker_messages(caplog)
@@ -51,7 +51,7 @@ async def test_drained_step_is_kept_and_no_model_call_is_repeated(
         model.release(str(gate))
     async with opened() as second, running_worker(second.worker_runtime.worker) as work:
         stream = await second.stream(key)
-        second.worker_runtime.worker.drain()
+        second.worker_runtime.worker.draining.set()
         await work
 
     async with engine.connect() as connection:
@@ -76,7 +76,7 @@ async def test_drain_waits_at_most_drain_seconds_for_a_step(
         async with platform as opened, running_worker(opened.worker_runtime.worker) as work:
             await opened.accept("hello")
             await model.received(1)
-            opened.worker_runtime.worker.drain()
+            opened.worker_runtime.worker.draining.set()
 
             await work
 
@@ -88,7 +88,7 @@ async def test_idle_worker_drains_without_log_messages(
     async with open_platform(database_url, model, {}, tmp_path) as platform:
         worker = platform.worker_runtime.worker
         async with running_worker(worker) as idle:
-            worker.drain()
+            worker.draining.set()
             await idle
 
     assert worker_messages(caplog) == []

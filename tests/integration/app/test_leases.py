@@ -155,7 +155,7 @@ async def test_draining_worker_lets_executions_end_and_hands_back_unfinished_run
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(harness.worker())
         await harness.handlers.began[1].wait()
-        first.drain()
+        first.draining.set()
         await harness.handlers.drained.wait()
         await stack.enter_async_context(harness.worker())
         harness.handlers.may_end[1].set()
@@ -170,7 +170,7 @@ async def test_draining_worker_claims_no_more_runs(harness: WorkerHarness) -> No
     await harness.accept()
     async with harness.worker() as worker:
         await harness.handlers.began[1].wait()
-        worker.drain()
+        worker.draining.set()
         await harness.handlers.drained.wait()
         second = await harness.accept(thread="another")
         harness.handlers.may_end[1].set()
@@ -186,7 +186,7 @@ async def test_run_fetched_while_draining_begins_is_queued_for_another_worker(ha
         await harness.accept()
         while not (await (await gate.execute(_IS_FETCHING)).fetchall()):  # noqa: ASYNC110 - it is Postgres that waits
             await asyncio.sleep(0.01)
-        first.drain()
+        first.draining.set()
         await harness.handlers.drained.wait()
         await stack.enter_async_context(harness.worker())
         await gate.execute("SELECT pg_advisory_unlock(7)")
@@ -202,7 +202,7 @@ async def test_worker_stopped_while_draining_does_not_wait_for_its_runs(harness:
     await harness.accept()
     async with harness.worker() as worker:
         await harness.handlers.began[1].wait()
-        worker.drain()
+        worker.draining.set()
         await harness.handlers.drained.wait()
 
     assert harness.handlers.cancelled_at[1].is_set()

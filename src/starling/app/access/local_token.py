@@ -32,8 +32,17 @@ def local_token(data_dir: Path) -> str:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(file.parent):
-            if not read_token(data_dir):  # another process may have written one meanwhile
-                _write(file)
+            if found := read_token(data_dir):  # another process has written one meanwhile
+                return found
+            if file.exists():
+                _log.warning("%s is replaced: other users could read it, or it does not hold a token.", file)
+            draft = file.with_name(f".token.{uuid4().hex}.new")  # process ids are the same in several containers
+            try:
+                with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:
+                    opened.write(f"{PREFIX}{secrets.token_urlsafe(_SECRET_BYTES)}\n")
+                draft.replace(file)
+            finally:
+                draft.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("%s can't be written: %s. Admins need a key, also on this machine.", file, error.strerror)
     return read_token(data_dir)
@@ -66,16 +75,3 @@ def _locked(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _write(file: Path) -> None:
-    """Write a new token in one step."""
-    if file.exists():
-        _log.warning("%s is replaced: other users could read it, or it does not hold a token.", file)
-    draft = file.with_name(f".token.{uuid4().hex}.new")  # process ids are the same in several containers
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:
-            opened.write(f"{PREFIX}{secrets.token_urlsafe(_SECRET_BYTES)}\n")
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)

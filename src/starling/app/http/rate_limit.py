@@ -71,17 +71,13 @@ def address_of(scope: Scope, proxies: Sequence[str]) -> str:
     address = scope["client"][0] if scope.get("client") else ""
     if not proxies:
         return address
+    networks = [ipaddress.ip_network(proxy, strict=False) for proxy in proxies]
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-    while forwarded and _is_among(address, proxies):
+    while forwarded and (known := _parsed(address)) and any(known in network for network in networks):
         if _parsed(seen := forwarded.pop().strip()) is None:
             break
         address = seen
     return address
-
-
-def _is_among(address: str, networks: Sequence[str]) -> bool:
-    parsed = _parsed(address)
-    return parsed is not None and any(parsed in ipaddress.ip_network(network, strict=False) for network in networks)
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -211,7 +211,7 @@ class RegistryService:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
             pins = await servers.pins(wanted)
-            rows = [_rolled_back(_with_reason(row, known), pins.get(row.name, {}), actor) for row in wanted.values()]
+            rows = [_rolled_back(row, known, pins.get(row.name, {}), actor) for row in wanted.values()]
             if await servers.change(removed, rows, known):
                 return await self._applied(publisher.activation)
 
@@ -276,11 +276,8 @@ async def _restored(servers: ServerRepository, manifest: Manifest, source: Serve
     }
 
 
-def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
-    """Return a server with its current error, if it is otherwise unchanged."""
-    return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
-
-
-def _rolled_back(row: ServerRow, pins: Pins, actor: Actor) -> ListedServer:
+def _rolled_back(row: ServerRow, known: Iterable[ServerRow], pins: Pins, actor: Actor) -> ListedServer:
+    """Return a server as it is stored anew: with its current error, if it is otherwise unchanged."""
+    row = next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
     restored = rolled_back(pins, row.tools, actor.name)
     return ListedServer(stored_row(row, restored) if row.state == "ready" else row, {}, restored)

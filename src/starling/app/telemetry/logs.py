@@ -1,6 +1,7 @@
 """Logging: JSON lines, or columns on a terminal; secrets are redacted."""
 
 import logging
+from contextlib import suppress
 from io import UnsupportedOperation
 from typing import IO, Final
 
@@ -44,7 +45,11 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
         handler: logging.Handler = TerminalHandler(console)
         handler.setFormatter(LineFormatter("columns", redaction))
     else:
-        handler = logging.StreamHandler(_stream(console.file))
+        stream: IO[str] | LogWriter = console.file
+        with suppress(UnsupportedOperation):  # it is not one of the system, which may block
+            stream.fileno()
+            stream = LogWriter(stream)
+        handler = logging.StreamHandler(stream)
         handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
     handler.addFilter(_is_not_quotation)
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -57,12 +62,3 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
 def _is_not_quotation(record: logging.LogRecord) -> bool:
     """Return False for records in which the MCP SDK quotes messages it can't parse: they may hold secrets."""
     return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
-
-
-def _stream(file: IO[str]) -> IO[str] | LogWriter:
-    """Return what log lines are written to: a thread's queue where `file` is one of the system, which may block."""
-    try:
-        file.fileno()
-    except UnsupportedOperation:
-        return file
-    return LogWriter(file)

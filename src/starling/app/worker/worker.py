@@ -52,7 +52,7 @@ class RunHandlers:
 class Worker:
     """Executes several runs at a time. A run whose lease is lost is stopped before another worker may claim it.
 
-    Setting `draining` is the same as `drain`.
+    Once `draining` is set it claims no more runs, and `work` returns after the current steps of the current ones.
     """
 
     isolated_runs = 4  # suspected ones at a time; each is alone in a process, others wait
@@ -77,12 +77,8 @@ class Worker:
         self._in_process: Counter[str] = Counter()
         self._failed: set[str] = set()  # ids of runs whose last execution here raised an unexpected error
         self._drain_counts: Counter[str] = Counter()  # outcomes of the runs that were held when draining began
-        self._draining = draining or asyncio.Event()
+        self.draining = draining or asyncio.Event()
         self._stopping = False
-
-    def drain(self) -> None:
-        """Claim no more runs and end the current ones after their current step; `work` returns then."""
-        self._draining.set()
 
     async def work(self) -> None:
         """Process runs until drained or cancelled, then hand unfinished runs back to the queue."""
@@ -106,7 +102,7 @@ class Worker:
                     _log.info("drained; runs that ended: %d, handed back: %d", counts["ended"], counts["handed_back"])
 
     async def _until_drained(self, fetching: asyncio.Task[None], renewing: asyncio.Future[None]) -> None:
-        draining = asyncio.get_running_loop().create_task(self._draining.wait(), name="drain")
+        draining = asyncio.get_running_loop().create_task(self.draining.wait(), name="drain")
         try:
             ended, _ = await asyncio.wait({fetching, renewing, draining}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -139,7 +135,7 @@ class Worker:
     async def _process(self, key: RunKey) -> None:
         self._in_process[key.id] += 1
         try:
-            if self._stopping or self._draining.is_set():
+            if self._stopping or self.draining.is_set():
                 await self._leases.requeue(key)  # the job was fetched just before draining began
                 return
             claim, since = await retry_while_unavailable(partial(self._claim, key), seconds=self._limits.lease_seconds)
@@ -181,7 +177,7 @@ class Worker:
             execution.cancel()
             self._heartbeat.remove(run)
             del self._executions[run.id, run.fence]
-        if execution.cancelled() or self._draining.is_set():
+        if execution.cancelled() or self.draining.is_set():
             release = partial(self._leases.release, run)
             if await retry_while_unavailable(release, give_up=lambda: self._stopping):
                 self._drain_counts["handed_back"] += 1

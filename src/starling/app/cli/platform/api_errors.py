@@ -26,6 +26,9 @@ _START = "Start it with `starling up`, or give its address with --url or STARLIN
 _TRUST = "Name its certificate, or that of its authority, in SSL_CERT_FILE."
 
 
+_KINDS: Final = {403: ForbiddenError, 409: ConflictError, 503: DatabaseUnavailableError}  # by status
+
+
 class ApiUnavailableError(StarlingError):
     """The API does not answer, or neither this machine nor the settings have one to ask."""
 
@@ -55,19 +58,12 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
             remedy = "`--help` after the command describes its options."
     except (ValueError, KeyError, TypeError, AttributeError):
         detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
-    match status:
-        case 401 if code == UnauthorizedError.code:
-            return InvalidRequestError(detail, _SET_KEY)
-        case 503 if code == DatabaseUnsuitableError.code:
-            return DatabaseUnsuitableError(detail, remedy)
-        case 503:
-            return DatabaseUnavailableError(detail, remedy)
-        case 403:
-            return ForbiddenError(detail, remedy)
-        case 409:
-            return ConflictError(detail, remedy)
-        case _:
-            return InvalidRequestError(detail, remedy) if status < 500 else StarlingError(detail, remedy)
+    if status == 401 and code == UnauthorizedError.code:
+        return InvalidRequestError(detail, _SET_KEY)
+    if status == 503 and code == DatabaseUnsuitableError.code:
+        return DatabaseUnsuitableError(detail, remedy)
+    other = InvalidRequestError if status < 500 else StarlingError
+    return _KINDS.get(status, other)(detail, remedy)
 
 
 @dataclass(frozen=True, slots=True)
