@@ -22,7 +22,6 @@ from mcp_gateway.registration.server_rows import (
     occasion_of,
     ready,
     source_of,
-    taken_over,
     with_tool_settings,
 )
 from starling.core.errors import (
@@ -145,7 +144,8 @@ class Catalog:
         unlisted = "it isn't started for a plan over HTTP."
         answers += [degraded(name, config[name], ServerUnavailableError(name, unlisted, _RELOAD)) for name in unstarted]
         answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
-        taken = taken_over(config, asked, known, source)
+        unasked = config.keys() - asked.keys() if source == "file" else ()
+        taken = [name for name in unasked if name in known and known[name].source == "api"]  # they are in a file now
         listed = await self._decided(answers, known)
         listed += [ListedServer(replace(known[name], source=source), {}) for name in taken]
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, cast
 from pydantic import ValidationError
 
 from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, ToolOptions, removed_tests
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
+from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Occasion
 from mcp_gateway.registration.repository import Definitions, ServerRow
@@ -180,13 +180,6 @@ def source_of(row: ServerRow, known: Mapping[str, ServerRow], source: ServerSour
     before = known.get(row.name)
     is_same = before is not None and before.config_hash == row.config_hash
     return before.source if before is not None and is_same and source == "api" else source
-
-
-def taken_over(config: McpConfig, asked: McpConfig, known: Mapping[str, ServerRow], source: ServerSource) -> list[str]:
-    """Return the unchanged servers that came over HTTP and are in a file now."""
-    if source != "file":
-        return []
-    return [name for name in config.keys() - asked.keys() if name in known and known[name].source == "api"]
 
 
 def degraded(name: str, config: ServerConfig, error: ServerUnavailableError) -> Answer:

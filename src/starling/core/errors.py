@@ -48,8 +48,6 @@ class IdempotencyKeyReusedError(InvalidRequestError):
             f"The idempotency key {key!r} was already used for a different request, which created run {run_id}.",
             "Send a new key with each new request, or repeat the earlier request unchanged.",
         )
-        self.key = key
-        self.run_id = run_id
 
 
 class NotFoundError(StarlingError):
@@ -193,7 +191,6 @@ class OutcomeUnknownError(StarlingError):
             f"The call of {tool} was interrupted; whether it took effect is unknown.",
             "Check what the tool changed before you repeat the request.",
         )
-        self.tool = tool
 
 
 class SuspendedError(StarlingError):
@@ -226,7 +223,6 @@ class QuotaExceededError(StarlingError):
 
     def __init__(self, kind: str, limit: int, remedy: str) -> None:
         super().__init__(f"Your tenant has its {limit} {kind} already.", remedy)
-        self.limit = limit
 
 
 class RunCancelledError(StarlingError):

@@ -78,9 +78,6 @@ class InvalidTransitionError(StarlingError):
 
     def __init__(self, state: CallState, observation: Observation, effect: Effect) -> None:
         super().__init__(f"A call of a tool with the effect {effect} can't be {observation} while it is {state}.")
-        self.state = state
-        self.observation = observation
-        self.effect = effect
 
 
 type _Transitions = Mapping[CallState, Mapping[Observation, CallState]]

@@ -189,17 +189,11 @@ class ToolOutcome:
         """Return a stored outcome. Those of earlier versions have a status, and `unknown`, but no observation."""
         names = {field.name for field in fields(cls)}
         values: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
-        values["observation"] = _observation(stored)
+        earlier = Observation.CONNECTION_LOST if stored.get("unknown") else Observation.TOOL_ERROR
+        earlier = Observation.COMPLETED if stored.get("status") == "succeeded" else earlier
+        values["observation"] = Observation(stored.get("observation") or earlier)
         values |= {name: tuple(stored.get(name, ())) for name in ("events", "resources")}
         return cls(**values)
-
-
-def _observation(stored: Mapping[str, Any]) -> Observation:
-    if name := stored.get("observation"):
-        return Observation(name)
-    if stored["status"] == "succeeded":
-        return Observation.COMPLETED
-    return Observation.CONNECTION_LOST if stored.get("unknown") else Observation.TOOL_ERROR
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,17 +240,14 @@ class LangChainModel:
             text = self._without_keys(_error_text(error))
             return status_failure(self.name, status, text, _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
-            reason = f"the connection to the provider failed: {self._reasons(causes)}."
+            # outermost first, without keys: an invalid header is quoted in its error
+            texts = dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes)
+            reason = f"the connection to the provider failed: {shortened(self._without_keys('; '.join(texts)))}."
             missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
             return LLMConnectionError(self.name, reason, f"Set {' or '.join(missing)}." if missing else "")
         if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_error_text(error)}")
         return LLMServerError(self.name, f"{type(error).__name__}: {_error_text(error)}")
-
-    def _reasons(self, causes: list[BaseException]) -> str:
-        """Return the texts of all causes, outermost first, without keys: an invalid header is quoted in its error."""
-        text = "; ".join(dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes))
-        return shortened(self._without_keys(text))
 
     def _without_keys(self, text: str) -> str:
         for key in filter(None, self._keys().values()):
@@ -262,11 +259,9 @@ class LangChainModel:
         model = next(iter(self._built.values()), None)
         if model is None:
             return {}
-        return {variable: _plain_key(getattr(model, name, None)) for name, variable in model.lc_secrets.items()}
-
-
-def _plain_key(value: object) -> str:
-    return (value.get_secret_value() if isinstance(value, SecretStr) else str(value or "")).strip()
+        found = {variable: getattr(model, name, None) for name, variable in model.lc_secrets.items()}
+        plain = {name: key.get_secret_value() if isinstance(key, SecretStr) else key for name, key in found.items()}
+        return {name: str(key or "").strip() for name, key in plain.items()}
 
 
 def _messages(request: ModelRequest, dialect: Dialect) -> list[BaseMessage]:

@@ -64,14 +64,13 @@ def _as_text(messages: Sequence[Message]) -> Iterator[Message]:
         if results:
             yield _results_message(results)
             results = []
-        yield _call_message(message) if message.tool_calls else message
+        if message.tool_calls:
+            calls = [{"name": call.name, "arguments": call.arguments or {}} for call in message.tool_calls]
+            yield Message("assistant", canonical({"tool_calls": calls}))
+        else:
+            yield message
     if results:
         yield _results_message(results)
-
-
-def _call_message(message: Message) -> Message:
-    calls = [{"name": call.name, "arguments": call.arguments or {}} for call in message.tool_calls]
-    return Message("assistant", canonical({"tool_calls": calls}))
 
 
 def _results_message(results: Sequence[str]) -> Message:

@@ -158,18 +158,15 @@ class DriverPool(AsyncAdaptedQueuePool):
     def _give_back(self, pooled: PoolProxiedConnection) -> None:
         """Return a connection to SQLAlchemy's part of the pool. Runs in a greenlet, as SQLAlchemy's own code does."""
         try:
-            await_only(self._restore(_driver(pooled)))
+            if self.plans_by_index:
+                await_only(_driver(pooled).execute(b"RESET enable_seqscan"))
+            await_only(_driver(pooled).set_autocommit(False))
         except BaseException as error:
             pooled.invalidate()
             if not isinstance(error, Error):  # cancelled
                 raise
         finally:
             pooled.close()
-
-    async def _restore(self, connection: DriverConnection) -> None:
-        if self.plans_by_index:
-            await connection.execute(b"RESET enable_seqscan")
-        await connection.set_autocommit(False)
 
 
 class BehindPoolerPool(DriverPool):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, delete, func, select, text
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -83,7 +83,7 @@ class SwitchRepository:
         """Return all switches that are off, newest first."""
         async with reading(self._engine) as connection:
             rows = await connection.execute(select(switches).order_by(switches.c.created_at.desc()))
-            return [_switch(row) for row in rows]
+            return [Switch(**row) for row in rows.mappings()]
 
     async def off(self, target: Target, reason: str, actor: Actor) -> Switch:
         """Switch a target off, or replace the reason if it is off."""
@@ -92,10 +92,10 @@ class SwitchRepository:
         statement = insert(switches).values(**key, **values)
         statement = statement.on_conflict_do_update(index_elements=list(key), set_=values | {"created_at": func.now()})
         async with changing(self._engine) as connection:
-            row = (await connection.execute(statement.returning(switches))).one()
+            row = (await connection.execute(statement.returning(switches))).mappings().one()
             await record(connection, actor, AuditedChange("switch.off", str(target), key | {"reason": reason}))
             await connection.execute(NOTIFY_HALTS)
-            return _switch(row)
+            return Switch(**row)
 
     async def on(self, target: Target, actor: Actor) -> None:
         """Switch a target on again. Raises NotFoundError if it isn't off."""
@@ -124,7 +124,3 @@ def _halted(rows: Sequence[tuple[Any, ...]], known: Halted) -> Halted:
     revoked = {name for _, kind, name in reasons if kind == "key"}
     off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _NOW_ROW)}
     return Halted(off, known.revoked | revoked, at=rows[0][-1])
-
-
-def _switch(row: Row[Any]) -> Switch:
-    return Switch(row.kind, row.name, row.tenant, row.reason, row.actor, row.created_at)

@@ -181,22 +181,18 @@ async def check_versions(
             f"This Postgres is version {name}; Starling needs {postgres} or newer.",
             "Upgrade the server, point DATABASE_URL at a newer one, or unset it to use the embedded Postgres.",
         )
-    _check_pgvector(available, installed, pgvector)
-
-
-def _check_pgvector(available: str | None, installed: str | None, minimum: tuple[int, ...]) -> None:
-    needed = ".".join(map(str, minimum))
+    needed = ".".join(map(str, pgvector))
     if available is None:
         raise DatabaseUnsuitableError(
             f"This Postgres has no pgvector; Starling needs {needed} or newer.",
             "Install the pgvector package on the database server.",
         )
-    if _parsed(available) < minimum:
+    if _parsed(available) < pgvector:
         raise DatabaseUnsuitableError(
             f"This Postgres has pgvector {available}; Starling needs {needed} or newer.",
             "Upgrade the pgvector package on the database server, then run ALTER EXTENSION vector UPDATE.",
         )
-    if installed is not None and _parsed(installed) < minimum:
+    if installed is not None and _parsed(installed) < pgvector:
         raise DatabaseUnsuitableError(
             f"The database uses pgvector {installed}, although {available} is there; Starling needs {needed} or newer.",
             "Run ALTER EXTENSION vector UPDATE in it.",

@@ -96,7 +96,6 @@ class TenantSlots:
 
 
 QUEUE = "runs"
-_FORMER_SWEEP = "starling.sweep"  # workers swept by jobs of this name; some may be left in the queue
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _POOL_SIZE = 3
@@ -143,7 +142,6 @@ class RunJobs:
         self._handle = handle
         app.job_manager = self._jobs = _Jobs(connector, slots)
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
-        app.task(name=_FORMER_SWEEP, queue=QUEUE)(_do_nothing)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         """Store jobs in the transaction of `connection`. Raises the driver's errors."""
@@ -287,10 +285,6 @@ async def open_jobs(
         except ConnectorException as error:
             raise error.__cause__ or error from None
         yield RunJobs(app, connector, slots, handle)
-
-
-async def _do_nothing(timestamp: int) -> None:
-    del timestamp
 
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:

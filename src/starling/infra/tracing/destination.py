@@ -23,7 +23,11 @@ def destination_of(settings: Settings) -> Destination | None:
     Raises ConfigurationError for an invalid address, because lost traces would not be noticed later.
     """
     if settings.langfuse_public_key and settings.langfuse_secret_key:
-        return _langfuse(settings, settings.langfuse_public_key, settings.langfuse_secret_key.get_secret_value())
+        address = http_address("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
+        login = f"{settings.langfuse_public_key}:{settings.langfuse_secret_key.get_secret_value()}"
+        basic = b64encode(login.encode()).decode()
+        headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
+        return Destination(f"{address}/api/public/otel/v1/traces", headers, address)
     if settings.otlp_endpoint:
         given = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
         endpoint = http_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint, "http://localhost:4318")
@@ -39,10 +43,3 @@ def langfuse_of(settings: Settings) -> Destination | None:
     """Return the destination in the settings if it is Langfuse. Raises ConfigurationError."""
     found = destination_of(settings)
     return found if found and found.langfuse else None
-
-
-def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
-    address = http_address("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
-    basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
-    headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
-    return Destination(f"{address}/api/public/otel/v1/traces", headers, address)

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 from starling.core.json import is_64_bit, storable_text
 from starling.core.tracing import SEARCHED, Attributes
 from starling.infra.tracing.content import content_text
-from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan, SpanEvent, SpanLink
+from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan, SpanEvent
 
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
 _WARNINGS: Final = "starling.warnings"  # messages of errors, which may quote content
@@ -86,7 +86,15 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     if span.events:
         to.events.extend([_event(event) for event in span.events])
     if span.links:
-        to.links.extend([_link(span, link) for link in span.links])
+        trace = bytes.fromhex(span.trace_id)
+        to.links.extend(
+            [
+                otlp.Span.Link(
+                    trace_id=trace, span_id=_id(one.span_id), attributes=_pairs(one.attributes), flags=_REMOTE
+                )
+                for one in span.links
+            ]
+        )
     if span.failure is not None:
         to.status.code = otlp.Status.STATUS_CODE_ERROR
         to.status.message = cast("str", attributes[_MESSAGE])
@@ -191,15 +199,6 @@ def _event(event: SpanEvent) -> otlp.Span.Event:
     """Return an event; its texts, one of which may be the comment of a score, are content."""
     shown = {name: content_text(value) if isinstance(value, str) else value for name, value in event.attributes.items()}
     return otlp.Span.Event(name=event.name, time_unix_nano=event.moment, attributes=_pairs(shown))
-
-
-def _link(span: OpenSpan, link: SpanLink) -> otlp.Span.Link:
-    return otlp.Span.Link(
-        trace_id=bytes.fromhex(span.trace_id),
-        span_id=_id(link.span_id),
-        attributes=_pairs(link.attributes),
-        flags=_REMOTE,
-    )
 
 
 def _id(number: int) -> bytes:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -27,6 +28,7 @@ DATABASE = "starling"
 _PORT_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
 _CONNECT_SECONDS = 10
 _PORT_TAKEN = "could not bind"
+_FATAL = re.compile("FATAL|PANIC")
 _NO_DATABASE = f'database "{DATABASE}" does not exist'
 _LOCK = "lock"
 _RUNTIME = "runtime.json"
@@ -178,9 +180,9 @@ class EmbeddedPostgres:
             if _PORT_TAKEN not in cluster.log.read_text(errors="replace"):
                 break
             port = postmaster.free_port()
-        raise DatabaseUnavailableError(
-            f"The embedded Postgres didn't start: {_last_line(cluster.log)}", f"Its log is {cluster.log}."
-        )
+        lines = [line for line in cluster.log.read_text(errors="replace").splitlines() if _FATAL.search(line)]
+        last = lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without an error message"
+        raise DatabaseUnavailableError(f"The embedded Postgres didn't start: {last}", f"Its log is {cluster.log}.")
 
     def _make_database(self) -> None:
         """Make sure that there is the database, and that it can be used."""
@@ -231,11 +233,6 @@ def _is_running(known: Mapping[str, float]) -> bool:
         return psutil.Process(int(known["pid"])).create_time() == known["created"]
     except psutil.NoSuchProcess:
         return False
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if "FATAL" in line or "PANIC" in line]
-    return lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without an error message"
 
 
 _CHECK_SECONDS: Final = 0.5  # where the system doesn't tell that a process ended

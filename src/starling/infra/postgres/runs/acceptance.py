@@ -48,10 +48,6 @@ class IdempotencyKey:
     text: str
     request_hash: str
 
-    def record_for(self, run_id: str) -> "IdempotencyRecord":
-        """Return the record that `reserve` returns if the key belongs to that run and the same request."""
-        return IdempotencyRecord(run_id, self.request_hash)
-
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyRecord:
@@ -67,11 +63,6 @@ async def reserve(connection: AsyncConnection[Any], tenant: str, key: Idempotenc
     row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
     assert row is not None
     return IdempotencyRecord(*row)
-
-
-async def is_stored(engine: AsyncEngine, tenant: str, key: str) -> bool:
-    """Return whether a key was stored by an earlier request of the tenant."""
-    return await execute_autocommit(engine, _IS_STORED, {"tenant": tenant, "key": key}) is not None
 
 
 type Connection = AsyncConnection[Any]
@@ -334,7 +325,8 @@ class RunRepository:
 
     async def is_repeated(self, tenant: str, idempotency_key: str | None) -> bool:
         """Return whether a request with this key was accepted before."""
-        return bool(idempotency_key) and await is_stored(self._engine, tenant, idempotency_key or "")
+        values = {"tenant": tenant, "key": idempotency_key}
+        return bool(idempotency_key) and await execute_autocommit(self._engine, _IS_STORED, values) is not None
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return an accepted run, or None."""

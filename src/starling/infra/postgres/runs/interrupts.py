@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
@@ -23,6 +22,7 @@ from starling.infra.postgres.runs.acceptance import (
     RETRY_SECONDS,
     Connection,
     IdempotencyKey,
+    IdempotencyRecord,
     RunKey,
     RunRepository,
     reserve,
@@ -245,18 +245,16 @@ class InterruptRepository(InterruptReader):
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
                 raise  # nothing was sent, and the pool's timeout was already waited for
-        retry = partial(self._answer_thread_once, principal, thread, text, idempotency, audit_id)
-        return await retry_while_unavailable(retry, seconds=RETRY_SECONDS)
 
-    async def _answer_thread_once(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, audit_id: str
-    ) -> tuple[RunKey, int] | None:
-        """Answer unless the earlier attempt succeeded; check again afterwards, as its commit may complete meanwhile."""
-        return (
-            await self._find_answer(principal.tenant, audit_id)
-            or await self._answer_thread(principal, thread, text, idempotency, audit_id)
-            or await self._find_answer(principal.tenant, audit_id)
-        )
+        async def answer_once() -> tuple[RunKey, int] | None:
+            """Answer unless the first attempt succeeded; check again afterwards: its commit may complete meanwhile."""
+            return (
+                await self._find_answer(principal.tenant, audit_id)
+                or await self._answer_thread(principal, thread, text, idempotency, audit_id)
+                or await self._find_answer(principal.tenant, audit_id)
+            )
+
+        return await retry_while_unavailable(answer_once, seconds=RETRY_SECONDS)
 
     async def _find_answer(self, tenant: str, audit_id: str) -> tuple[RunKey, int] | None:
         found = await fetch_autocommit(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
@@ -277,7 +275,7 @@ class InterruptRepository(InterruptReader):
             # The key is locked before the run, as in acceptance.
             if idempotency:
                 kept = await reserve(connection, key.tenant, idempotency, key.id)
-                if kept != idempotency.record_for(key.id):
+                if kept != IdempotencyRecord(key.id, idempotency.request_hash):
                     return None
             if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, audit_id):
                 return key, seq
