@@ -21,8 +21,8 @@ from bench.line_process import line_of, python, running
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.attempts import CallBounds, Timeout
 from mcp_gateway.path.dispatch import Dispatch
+from mcp_gateway.path.result_size_limit import SizeLimit
 from mcp_gateway.path.schema_checks import SchemaCheck
-from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_once

@@ -19,10 +19,10 @@ from bench.harness import BenchSetup
 from bench.labelled_texts import clinc, server_rows
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
+from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillQuery, SkillRepository
 from brain.skills.skill import SkillExample
-from brain.skills.upkeep import SkillUpkeep
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
 from starling.core.tool_calls import Effect

@@ -13,8 +13,8 @@ from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
 from mcp_gateway.path.result_cache import Cached, ResultCache
+from mcp_gateway.path.result_size_limit import SizeLimit
 from mcp_gateway.path.schema_checks import NarrowedOutput, SchemaCheck
-from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.trials import Simulation, TrialCalls
 from mcp_gateway.registration.known_servers import Directory

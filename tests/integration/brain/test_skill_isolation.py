@@ -13,10 +13,10 @@ import pytest
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
 from brain.skills.catalog.repository import SkillCatalog, SkillFilter
+from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import COMPARE_EACH, SkillQuery, SkillRepository
 from brain.skills.skill import LearnedSkill, SkillCall
-from brain.skills.upkeep import SkillUpkeep
 from starling.core.clock import SystemClock
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition

@@ -10,9 +10,9 @@ import pytest
 from pgvector import HalfVector
 
 from brain.retrieval.text_similarity import content_words
+from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillQuery, SkillRepository, nearest_statement
-from brain.skills.upkeep import SkillUpkeep
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.ids import new_id

@@ -12,7 +12,7 @@ from brain.execution.run_executor import Brain, Collaborators
 from brain.governance import Governance
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
-from brain.skills.upkeep import SkillUpkeep
+from brain.skills.embedding_upkeep import SkillUpkeep
 from starling.app.container.servers import Servers
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.services import Services
