@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from starling.core.tool_calls import AnswerSource
 
-GRAPH_VERSION = 1
+GRAPH_VERSION = 2
 """The version of the state in checkpoints, of its graph and of LangGraph's format. Names of nodes and keys of the state
 are append-only, so that later versions read what earlier ones wrote. Raise it where an earlier one can't read what this
 one writes: its workers then leave the run to others."""
@@ -20,13 +20,14 @@ class ConversationMessage(TypedDict):
 
 
 class GraphTask(TypedDict):
-    """A task of the plan and its status."""
+    """A task of the plan and its status. `after_failure`: it was first planned after another one had failed."""
 
     id: str
     agent: str
     task: str
     depends_on: list[str]
     status: Literal["pending", "running", "approved", "failed"]
+    after_failure: NotRequired[bool]
 
 
 class ToolUse(TypedDict):
@@ -73,7 +74,8 @@ class TaskOutcome(TypedDict):
 
     `code` names that reason. `unknown` means that a call with an effect was cut off: the task may be done
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
-    the calls that may have been done and have no usable result. `artifacts` hold results of which `output` has only
+    the calls that may have been done and have no usable result; `done` those that succeeded, of a failed task.
+    `artifacts` hold results of which `output` has only
     the beginning. `skills` were in the agent's prompt. In a trial, `calls` are those of all
     attempts, also inside a team; `tools` are only those that a result was made of.
     """
@@ -89,6 +91,7 @@ class TaskOutcome(TypedDict):
     unknown: NotRequired[bool]
     refused: NotRequired[list[str]]
     uncertain: NotRequired[list[UncertainCall]]
+    done: NotRequired[list[str]]
     artifacts: NotRequired[list[ArtifactRecord]]
     skills: NotRequired[list[SkillRecord]]
     calls: NotRequired[list[TrialUse]]

@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Final
 
-from brain.interrupts.requests import InterruptRequest, Interrupts, approve, exact_call
+from brain.durability.goes import Goes, Standing
+from brain.interrupts.requests import REPEAT, InterruptRequest, Interrupts, approve, exact_call
 from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
+from starling.core.events.run_events import Change
 from starling.core.json import JsonObject, canonical, digest
-from starling.core.task_paths import is_within, without_numbers
+from starling.core.task_paths import is_within, root_task, without_numbers
 from starling.core.tool_calls import (
     UNCERTAIN,
     CallState,
@@ -22,7 +24,7 @@ from starling.core.tool_calls import (
     next_state,
     refuses_repeat,
 )
-from starling.core.tools import CallFinding, CallRecord, Find, ToolCall, ToolOutcome
+from starling.core.tools import CallFinding, CallRecord, DoneCall, Find, Go, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause
 
@@ -36,6 +38,7 @@ RESOLUTION: Final[JsonObject] = {
     "required": ["resolution"],
     "additionalProperties": False,
 }
+_IN_USE: Final = frozenset({CallState.INTENDED, CallState.DISPATCHED, CallState.SUCCEEDED})
 _ARGUMENT_CHARS = 300
 _TEXT_CHARS = 600
 
@@ -51,7 +54,7 @@ class Ledger(CallRecord):
     """All calls of one run that may change something. It writes through the run's writer; `flush` makes it durable.
 
     What an observation means is decided in `starling.core.tool_calls`. For `sure_seconds` after the last write began,
-    no other process can have taken the run over.
+    no other process can have taken the run over. `goes` says which attempts were rejected.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Ledger(CallRecord):
         clock: Clock,
         sure_seconds: float,
         rows: Iterable[LedgerRow] = (),
+        goes: Goes | None = None,
     ) -> None:
+        self.goes = goes or Goes()
         self._writer = writer
         self._sure_seconds = sure_seconds
         self._interrupts = interrupts
@@ -105,18 +110,22 @@ class Ledger(CallRecord):
     def with_keys(self, call: ToolCall) -> ToolCall:
         """Return the call with its key and its idempotency key.
 
-        Equal calls of one idempotent tool share the idempotency key within a task, in all its attempts.
+        Of an idempotent tool, the equal calls of one attempt have different keys, and those of the next attempt have
+        the same ones again. A call takes the key of an equal one in doubt that no other one repeats, of any task.
         """
         key = call_key(call)
         if call.tool.effect is not Effect.IDEMPOTENT:
             return replace(call, key=key, idempotency_key=key)
         if (own := self._rows.get(_place(call))) is not None:
             return replace(call, key=key, idempotency_key=own.sent_key)
-        task = without_numbers(call.path)
-        earlier = self._equal_rows(call.tool.full_name, call.arguments)
-        shared = next((row.sent_key for row in earlier if without_numbers(row.path) == task), "")
-        new = digest([call.run_id, task, call.tool.full_name, call.arguments])
-        return replace(call, key=key, idempotency_key=shared or new)
+        equal = list(self._equal_rows(call.tool.full_name, call.arguments))
+        in_doubt = {row.sent_key for row in equal if self._is_in_doubt(row)}
+        in_use = {row.sent_key for row in equal if row.state in _IN_USE and not self._is_in_doubt(row)}
+        if shared := sorted(in_doubt - in_use):
+            return replace(call, key=key, idempotency_key=shared[0])
+        ordinal = sum(_is_of_go(row, call) for row in equal)  # the first one has the key of earlier versions
+        seen = [call.run_id, without_numbers(call.path), call.tool.full_name, call.arguments]
+        return replace(call, key=key, idempotency_key=digest([*seen, ordinal] if ordinal else seen))
 
     def intend(self, calls: Sequence[ToolCall]) -> None:
         """Record, with the next batch, that these calls are going to be made."""
@@ -125,7 +134,8 @@ class Ledger(CallRecord):
             state = next_state(CallState.ANNOUNCED, Observation.INTENDED, effect)
             key = call.idempotency_key if call.idempotency_key != call.key else None
             row = LedgerRow(call.key, *_place(call), call.tool.full_name, effect, call.arguments, state)
-            self._write(replace(row, idempotency_key=key))
+            attempt, declared = call.go.attempt, call.tool.declared
+            self._write(replace(row, idempotency_key=key, attempt=attempt, declared=declared))
 
     def knows(self, call: ToolCall) -> bool:
         """Whether the call was intended, by this process or an earlier one."""
@@ -136,9 +146,53 @@ class Ledger(CallRecord):
         row = self._rows.get(_place(call))
         return _stored(row) if row is not None and row.settled else None
 
-    async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
+    def changes(self) -> list[Change]:
+        """Return the calls that changed something, or may have, in the order in which they were intended."""
+        return changes_of(self._rows.values(), self.goes)
+
+    async def approve(self, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
         """See CallRecord."""
-        return approve(self._interrupts, call, reason)
+        return approve(self._interrupts, call, reason, done)
+
+    def reuse(self, call: ToolCall, note: str) -> ToolOutcome | None:
+        """See CallRecord. The row names the call that it used, so that a resumed run makes the same choice."""
+        row = self._rows[_place(call)]
+        if not self.is_intended(call):
+            return None
+        equal = list(self._equal_rows(call.tool.full_name, call.arguments))
+        used = {other.reused_key for other in equal if _is_of_go(other, call)}
+        done = (
+            other
+            for other in equal
+            if other.state is CallState.SUCCEEDED and other.key not in used and not _is_of_go(other, call)
+        )
+        found = next((other for other in done if self._standing(other, call.path, call.go) != "open"), None)
+        if found is None:
+            return None
+        outcome = _stored(found)
+        outcome = replace(outcome, observation=Observation.REUSED, text=f"{outcome.text}\n{note}".lstrip(), events=())
+        state = next_state(row.state, outcome.observation, row.effect)
+        return self._settle(replace(row, state=state, reused_key=found.key), outcome)
+
+    def done_before(self, call: ToolCall) -> DoneCall | None:
+        """See CallRecord."""
+        if not self.is_intended(call) and not self._interrupts.was_asked(f"{REPEAT}/{call.key}"):
+            return None
+        return next((one for one in reversed(self.done(call.path, call.go)) if one.name == call.tool.full_name), None)
+
+    def done(self, path: str, go: Go) -> list[DoneCall]:
+        """Return the calls that succeeded in rejected or failed goes that a go at the task of `path` repeats.
+
+        They are those of the same task of the main star; after the failure of another task, of the whole run.
+        """
+        root = root_task(path)
+        return [
+            DoneCall(row.call_id, row.tool, row.arguments, _stored(row).text, self.goes.reason(row.path, row.attempt))
+            for row in self._rows.values()
+            if row.state is CallState.SUCCEEDED
+            and (go.after_failure or root_task(row.path) == root)
+            and self._standing(row, path, go) == "rejected"
+        ]
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
         """See CallRecord. An idempotent call that an earlier process sent is sent again, under the same key."""
@@ -275,6 +329,14 @@ class Ledger(CallRecord):
                 return other
         return None
 
+    def _standing(self, row: LedgerRow, path: str, go: Go) -> Standing:
+        """Return how the go of a row ended; an earlier attempt at the task of `path` was rejected."""
+        is_former = row.path == path and row.attempt < go.attempt
+        return "rejected" if is_former else self.goes.standing(row.path, row.attempt)
+
+    def _is_in_doubt(self, row: LedgerRow) -> bool:
+        return row.state is CallState.IN_DOUBT or self._sent_earlier(row)
+
     def _sent_earlier(self, row: LedgerRow) -> bool:
         return row.state is CallState.DISPATCHED and row.fence != self._writer.run.fence
 
@@ -307,8 +369,36 @@ class Ledger(CallRecord):
         return storing(rows.values(), self._writer.run.correlation_id)
 
 
+def changes_of(rows: Iterable[LedgerRow], goes: Goes) -> list[Change]:
+    """Return the calls of a run that changed something, or may have.
+
+    One is approved if its task was, or that of a call that was given its result.
+    """
+    rows = list(rows)
+    reused = {row.reused_key for row in rows if row.reused_key and goes.is_approved(row.path)}
+    return [
+        Change(
+            call_id=row.call_id,
+            name=row.tool,
+            args=dict(row.arguments),
+            task_id=row.path.rpartition("/")[2].partition(".")[0],
+            path=row.path,
+            effect=row.effect,
+            state=CallState.IN_DOUBT if row.state is CallState.DISPATCHED else row.state,
+            declared=row.declared,
+            approved=row.key in reused or goes.is_approved(row.path),
+        )
+        for row in rows
+        if row.state in (CallState.SUCCEEDED, CallState.DISPATCHED, *UNCERTAIN)
+    ]
+
+
 async def _no_tool() -> None:
     return None
+
+
+def _is_of_go(row: LedgerRow, call: ToolCall) -> bool:
+    return (row.path, row.attempt) == (call.path, call.go.attempt)
 
 
 def _place(call: ToolCall) -> _Place:

@@ -19,6 +19,7 @@ from brain.agents.turn.reflection import Reviewer
 from brain.conversation.repository import ConversationRepository
 from brain.conversation.states import SHOWN, render
 from brain.durability.checkpointer import RunCheckpoints
+from brain.durability.goes import Goes
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.execution.graph import StarRunner
@@ -147,11 +148,12 @@ class Brain:
         reserved = min(_ANSWER_SHARE * run.remaining_seconds, _ANSWER_SECONDS)
         deadline = Deadline(self._parts.clock, run.remaining_seconds - reserved)
         meter = Meter()
-        state = initial_state(run.input)
+        state, ledger = initial_state(run.input), None
         failure: Failure | None = None
         try:
             async with active.time_limit(run.remaining_seconds):
                 context = await self._context(run, writer, deadline, meter)
+                ledger = context.ledger
                 state = await self._run_star(context, writer)
         except (LeaseLostError, DatabaseUnavailableError):
             raise
@@ -176,7 +178,8 @@ class Brain:
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
             state, failure = await self._state_at_failure(writer, failure)
-        return await self._parts.finalizer.end(writer, state, meter, failure)
+        changes = ledger.changes() if ledger else ()
+        return await self._parts.finalizer.end(writer, state, meter, failure, changes=changes)
 
     def _describe(self, segment: Span, result: RunResult | None) -> None:
         """Add the outcome of a claim, and the scores of the run if it has ended: its status, and why it failed."""
@@ -197,7 +200,7 @@ class Brain:
         calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
         entries = await parts.reader.journal(key) if run.fence > 1 else ()
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
-        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls)
+        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, Goes(entries))
         count_usage(meter, entries, ledger.settled)
         usable, switched_off = self._usable(run, roster, allowance.effects)
         shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history

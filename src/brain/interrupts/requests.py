@@ -13,9 +13,9 @@ from starling.core.clock import Clock
 from starling.core.errors import SuspendedError
 from starling.core.events.run_events import ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
 from starling.core.ids import new_id
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, canonical
 from starling.core.tool_calls import Observation
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import DoneCall, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, insert_interrupts
 from starling.infra.postgres.runs.writer import Clause
 
@@ -32,7 +32,8 @@ _EVENTS: Final[Mapping[InterruptKind, type[ApprovalRequired | InDoubt | Clarific
 class InterruptRequest:
     """A request that a person has to answer. `key` is unique in its run and the same in each of its executions.
 
-    `path` is the place in the run that it comes from; an answer's payload has to fit `response_schema`.
+    `path` is the place in the run that it comes from; an answer's payload has to fit `response_schema`. `code` says why
+    it is asked, where that is something else than its kind.
     """
 
     kind: InterruptKind
@@ -42,6 +43,7 @@ class InterruptRequest:
     message: str
     response_schema: JsonObject
     call: ExactCall | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Interrupts:
             payload=None,
             created_at=None,
             expires_at=expires_at,
+            code=request.code,
         )
         self._known[request.key] = item
         if not self._unwritten:
@@ -118,6 +121,7 @@ class Interrupts:
         self._unwritten.append(item)
         asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": expires_at}
         call = {"call": request.call} if request.call else {}
+        call |= {"code": request.code} if request.code else {}
         event = {**asked, "responseSchema": item.response_schema, **call}
         self._writer.emit(_EVENTS[request.kind].model_validate(event))
         return item
@@ -138,6 +142,10 @@ def interrupt_on_suspension() -> Generator[None]:
 
 
 NOT_APPROVED: Final = "not_approved"
+REPEAT: Final = "repeat"  # how keys of approvals begin for which an earlier attempt is the reason
+REPEAT_AFTER_REJECTION: Final = "repeat_after_rejection"
+REPEAT_REFUSED: Final = "repeat_refused"
+_DONE_CHARS = 600
 _NOTE_CHARS = 2_000
 _SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -150,20 +158,30 @@ _SCHEMA: Final[JsonObject] = {
 }
 
 
-def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome | None:
+def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
     """Return None if a person approved exactly this call, else the outcome that says why it is not made.
 
-    A call that was not approved once, refused or not answered, is not asked for again in the same run. Raises
-    SuspendedError while there is no answer.
+    `done` is what an earlier attempt did, if that is why a person is asked: where the answer is no, the outcome says
+    that this is what there is. A call that was not approved once, refused or not answered, is not asked for again in
+    the same run. Raises SuspendedError while there is no answer.
     """
+    message = f"{call.agent or 'An agent'} wants to call {call.shown_name} with exactly these arguments."
+    if done is not None:
+        made, wanted = (canonical(one.arguments)[:_DONE_CHARS] for one in (done, call))
+        message = (
+            f"{done.name} {made} was done already (call {done.id}): {done.result[:_DONE_CHARS]}\n"
+            f"The result of that attempt was rejected: {done.reason[:_DONE_CHARS] or 'no reason was given.'}\n"
+            f"{message} So {wanted} would be done as well: nothing takes back what was done."
+        )
     request = InterruptRequest(
         kind="approval",
-        key=f"approval/{call.key}",
+        key=f"{REPEAT if done else 'approval'}/{call.key}",
         path=call.path,
         reason=reason,
-        message=f"{call.agent or 'An agent'} wants to call {call.shown_name} with exactly these arguments.",
+        message=message,
         response_schema=_SCHEMA,
         call=exact_call(call),
+        code=REPEAT_AFTER_REJECTION if done else None,
     )
     refusal = None if interrupts.was_asked(request.key) else interrupts.refusal_of(request)
     outcome = refusal or interrupts.answer_to(request)
@@ -176,7 +194,10 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome 
         "expired": "was not approved: there was no answer in time.",
     }
     text = f"The call of {name} {texts[outcome.state]} The tool was not called."
-    return ToolOutcome(Observation.NOT_SENT, text, code=NOT_APPROVED)
+    if done is None:
+        return ToolOutcome(Observation.NOT_SENT, text, code=NOT_APPROVED)
+    text += f"\nDone before, and to go on with: {done.name} {canonical(done.arguments)}: {done.result}"
+    return ToolOutcome(Observation.NOT_SENT, text, code=REPEAT_REFUSED)
 
 
 def exact_call(call: ToolCall) -> ExactCall:

@@ -8,8 +8,12 @@ from brain.interrupts.budget import OUT_OF_TIME
 from brain.lifecycle.citations import citations_of
 from brain.planning.plan_validation import degraded_parts
 from brain.state import DegradedPart, GraphState, TaskOutcome, approved
+from starling.core.events.run_events import Change
+from starling.core.json import canonical
+from starling.core.tool_calls import CallState
 
 _REASON_CHARS = 1_000
+_ARGUMENT_CHARS = 300
 _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."
 
 
@@ -29,6 +33,22 @@ def degraded_line(part: DegradedPart) -> str:
     """Return a part that was not answered, with the reason, of which a long one is shortened."""
     reason = part["reason"] if len(part["reason"]) <= _REASON_CHARS else f"{part['reason'][:_REASON_CHARS]}…"
     return f"Not answered: {part['part']} ({reason})"
+
+
+def unapproved(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes by tasks whose result was not approved."""
+    return [change for change in changes if not change.approved]
+
+
+def with_changes(reply: str, changes: Sequence[Change]) -> str:
+    """Return the reply with a line for each change that it doesn't name yet."""
+    named = [line for change in changes if (line := _change_line(change)) not in reply]
+    return "\n\n".join([reply, *named]) if named else reply
+
+
+def _change_line(change: Change) -> str:
+    did = "Changed" if change.declared and change.state is CallState.SUCCEEDED else "May have changed something"
+    return f"{did}: {change.name} {canonical(change.args)[:_ARGUMENT_CHARS]}"
 
 
 def state_at_timeout(state: GraphState) -> GraphState:
@@ -71,6 +91,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "switched_off": "an admin who switches it on again (`starling switch list`)",
         "not_approved": "an approval of the call",
         "not_repeated": _CHECK_FIRST,
+        "repeat_refused": "an approval of the call, or a request that goes on from what was done",
         "interrupted": _CHECK_FIRST,
         "outcome_unknown": _CHECK_FIRST,
         "over_limit": _SMALLER,

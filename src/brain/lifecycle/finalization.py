@@ -1,5 +1,6 @@
 """The end of a run: its result, its last event and the states on its branch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brain.conversation.repository import push_states
@@ -15,10 +16,10 @@ from brain.conversation.states import (
     encode,
 )
 from brain.interrupts.budget import Meter
-from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results
+from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results, unapproved, with_changes
 from brain.state import GraphState, approved, is_answered_directly
 from starling.core.clock import Clock
-from starling.core.events.run_events import Citation, Degradation, Done, Failure
+from starling.core.events.run_events import Change, Citation, Degradation, Done, Failure
 from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.feedback import STATUS_UNSENT
@@ -41,12 +42,15 @@ class RunFinalizer:
         meter: Meter,
         failure: Failure | None = None,
         status: FinalStatus | None = None,
+        changes: Sequence[Change] = (),
     ) -> RunResult:
         """End the run in one transaction and return its result; `status` overrides the one of the state.
 
+        `changes` are the calls that changed something, or may have.
+
         Raises LeaseLostError, DatabaseUnavailableError.
         """
-        result = _result(state, failure, meter, status)
+        result = _result(state, failure, meter, status, changes)
         if failure:
             writer.emit(failure)
         ended = {"status": result.status, "is_error": result.status != "succeeded"}
@@ -63,7 +67,9 @@ class RunFinalizer:
         return result
 
 
-def _result(state: GraphState, failure: Failure | None, meter: Meter, status: FinalStatus | None) -> RunResult:
+def _result(
+    state: GraphState, failure: Failure | None, meter: Meter, status: FinalStatus | None, changes: Sequence[Change]
+) -> RunResult:
     broken = failure.message if failure else state["failure"]
     answered = bool(approved(state)) or is_answered_directly(state)  # also with degraded parts
     reached: FinalStatus = "succeeded" if answered and not broken else "failed"
@@ -72,15 +78,19 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     if ended != "succeeded":
         unfailed = (state.get("failure_code") or NO_RESULT) if ended == "failed" else ended
         code = failure.code if failure else unfailed
+    reply = state["reply"] or broken or reply_without_results(state)
+    if status is None:  # else the reply has them, as part of how far the run was
+        reply = with_changes(reply, changes if ended == "failed" else unapproved(changes))
     return RunResult(
         status=ended,
-        reply=state["reply"] or broken or reply_without_results(state),
+        reply=reply,
         code=code,
         plan=state["plan"],
         citations=[Citation.model_validate(item) for item in state["citations"]],
         assumptions=state["assumptions"],
         degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
         usage=meter.usage(),
+        effects=list(changes),
     )
 
 

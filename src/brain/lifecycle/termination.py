@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Final, cast
 
 from brain.durability.checkpointer import RunCheckpoints
+from brain.durability.goes import Goes
+from brain.durability.ledger import changes_of
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
@@ -93,7 +95,7 @@ class RunTerminator:
         count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
         left = await self.close(writer, why, status, failure.code if failure else status)
         state["reply"] = _reply(why, state, left, calls)
-        return await self.ending.end(writer, state, meter, failure, status)
+        return await self.ending.end(writer, state, meter, failure, status, changes_of(calls, Goes(entries)))
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus, code: str | None = None) -> Sequence[OpenCall]:
         """Give each open call and task a result and cancel open interrupts, with the next batch.
@@ -170,11 +172,11 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: S
 def _answer(call: OpenCall, why: str) -> ToolResult:
     """Return the result of an open call: the one in the ledger if there is one."""
     state, text, artifact = None, f"{why} {_fate(call)}", None
-    if call.state in (CallState.SUCCEEDED, CallState.FAILED, CallState.UNUSABLE):
+    if call.state in (CallState.SUCCEEDED, CallState.REUSED, CallState.FAILED, CallState.UNUSABLE):
         state, text, artifact = CallState(call.state), call.text or "", call.artifact or None
     elif call.state in (CallState.DISPATCHED, CallState.IN_DOUBT):
         state = CallState.IN_DOUBT
-    status = "succeeded" if state is CallState.SUCCEEDED else "failed"
+    status = "succeeded" if state in (CallState.SUCCEEDED, CallState.REUSED) else "failed"
     return ToolResult(name=call.name, result=text, call_id=call.call_id, status=status, state=state, artifact=artifact)
 
 

@@ -9,13 +9,20 @@ from langgraph.runtime import Runtime
 from brain.conversation.states import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.citations import citations_of, without_unsourced
-from brain.lifecycle.fallback_answer import degraded_lines, plain_answer, reply_without_results
+from brain.lifecycle.fallback_answer import (
+    degraded_lines,
+    plain_answer,
+    reply_without_results,
+    unapproved,
+    with_changes,
+)
 from brain.prompts import element, lines
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer, emit_text
 from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.events.run_events import Change
 from starling.core.llm import ModelRequest, ModelRole
 
 _NAME = "qa/1"
@@ -37,11 +44,13 @@ class Qa:
                 said = [state["input_request"], *(message["content"] for message in state["messages"])]
                 text = _without_unsourced(context, state["reply"], 0, said)
                 reply = "\n\n".join([text, *degraded_lines(state["degraded"])])
+            reply = with_changes(reply, _unapproved(context))
             emit_text(context.recorder, _message_id(context), reply)
         elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
             text = outcomes[0]["output"]  # was streamed as it was written; brackets in code are not citations
             is_code = outcomes[0]["agent"] == _CODER
             reply = text if is_code else _without_unsourced(context, text, 1, ())
+            reply = with_changes(reply, _unapproved(context))
             if reply != text:
                 emit_text(context.recorder, f"{_message_id(context)}.checked", reply)
         else:
@@ -71,7 +80,7 @@ class Qa:
             context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             context.recorder.warn(error.code, str(error))
-        reply = plain_answer(outcomes, state["degraded"])
+        reply = with_changes(plain_answer(outcomes, state["degraded"]), _unapproved(context))
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
         return reply
@@ -82,7 +91,12 @@ def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOu
     checked = _without_unsourced(context, text, len(outcomes), [outcome["output"] for outcome in outcomes])
     said = " ".join(checked.casefold().split())
     missing = [part for part in state["degraded"] if " ".join(part["part"].casefold().split()) not in said]
-    return "\n\n".join([checked, *degraded_lines(missing)])
+    return with_changes("\n\n".join([checked, *degraded_lines(missing)]), _unapproved(context))
+
+
+def _unapproved(context: RunContext) -> list[Change]:
+    """Return the changes that the answer has to name; that of a team has none, the run's answer names them."""
+    return [] if context.path else unapproved(context.ledger.changes())
 
 
 def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Sequence[str]) -> str:

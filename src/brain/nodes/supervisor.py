@@ -63,6 +63,7 @@ _NOTHING_PLANNED = (
 _FIRST, _AFTER_LOOKING = 0, 2  # positions in the journal; the next one of each is for a repaired answer
 _TEXTS_LOOKED_FOR = 8
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
+_PLANNED = tuple(PlannedTask.model_fields)
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -303,7 +304,7 @@ def _report_plan(context: RunContext, state: GraphState, decision: Decision, rej
         Plan(
             version=version,
             plan=decision.plan,
-            tasks=[PlannedTask.model_validate(task) for task in state["tasks"]],
+            tasks=[PlannedTask.model_validate({name: task[name] for name in _PLANNED}) for task in state["tasks"]],
             thought_process=decision.thought_process,
         )
     )

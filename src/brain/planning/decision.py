@@ -207,6 +207,7 @@ def _state_context(state: GraphState, hint: str) -> str:
                 "reason": result["reason"],
             }
             | ({"outcome_unknown": True} if result.get("unknown") else {})
+            | ({"done": result["done"]} if "done" in result else {})
             for result in (*state.get("given", []), *state["results"])
         ],
         "global_state": state["global_state"],

@@ -106,13 +106,21 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     sound = [_pending(item) for task_id, item in wanted.items() if task_id not in found]
     too_late = _Obstacle("limit_reached", f"{_too_late_text(planning)}.")
     found |= dict.fromkeys(_too_late(sound, planning), too_late)
-    accepted = [task for task in sound if task["id"] not in found]
+    accepted = [_marked(task, planning) for task in sound if task["id"] not in found]
     rejected = [
         RejectedTask(task_id, item.task, found[task_id].reason, item.agent, found[task_id].code)
         for task_id, item in wanted.items()
         if task_id in found
     ]
     return accepted, rejected
+
+
+def _marked(task: GraphTask, planning: PlanningContext) -> GraphTask:
+    """Return the task, marked where it is first planned after another one has failed."""
+    known = next((one for one in planning.tasks if one["id"] == task["id"]), None)
+    failed = any(result["status"] == "failed" for result in planning.results)
+    is_marked = failed if known is None else known.get("after_failure", False)
+    return {**task, "after_failure": True} if is_marked else task
 
 
 def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:

@@ -33,11 +33,13 @@ class ToolPin(_Part):
     """A tool, pinned by the hash of its definition, and the effect class it has with us.
 
     `description` and the schemas are the admin's own, which agents see instead of the definition's; `reflect` is the
-    review policy of its results.
+    review policy of its results. `declared` is set where an admin said that the tool is `unsafe`, which it is by
+    default.
     """
 
     hash: str
     effect: Effect
+    declared: bool | None = Field(default=None, exclude_if=_unset)
     description: str | None = Field(default=None, exclude_if=_unset)
     input_schema: dict[str, Any] | None = Field(default=None, exclude_if=_unset)
     output_schema: dict[str, Any] | None = Field(default=None, exclude_if=_unset)

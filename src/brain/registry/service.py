@@ -13,7 +13,8 @@ from brain.registry.repository import AgentRepository, EpochRepository, PromptRe
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
 from starling.core.teams.stars import StarSpec
-from starling.core.tools import ToolDefinition, own_name_of
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition, hinted_effect, own_name_of
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
@@ -128,6 +129,8 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
         narrowing="" if narrowing == (None, None) else digest(narrowing),
         reflect=pin.reflect,
         own_name=own_name_of(name, definition),
+        declared=pin.effect is not Effect.UNSAFE or bool(pin.declared),
+        hinted=hinted_effect(definition),
     )
 
 

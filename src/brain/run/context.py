@@ -38,6 +38,7 @@ class RunContext:
     that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
     `switched_off` are the agents that kill switches stop.
+    `after_failure`: the team works on a task that was planned after another one had failed.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
@@ -61,6 +62,7 @@ class RunContext:
     trial: Trial | None = None
     close_inside: Callable[[str], Awaitable[None]] | None = None
     switched_off: frozenset[str] = frozenset()
+    after_failure: bool = False
 
     @property
     def assigned_agent(self) -> str:

@@ -8,6 +8,7 @@ from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect
+from starling.core.tools import hinted_effect
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint")
 
@@ -49,9 +50,4 @@ def _suggestion(name: str, definition: JsonObject) -> EffectSuggestion:
     annotations = definition.get("annotations")
     said = {hint: annotations.get(hint) for hint in _HINTS} if isinstance(annotations, dict) else {}
     given = ", ".join(f"{hint} {str(value).lower()}" for hint, value in said.items() if isinstance(value, bool))
-    destructive, effect = said.get("destructiveHint"), Effect.UNSAFE
-    if said.get("readOnlyHint") is True and destructive is not True:
-        effect = Effect.READ
-    elif said.get("readOnlyHint") is not True and said.get("idempotentHint") is True and destructive is False:
-        effect = Effect.IDEMPOTENT
-    return EffectSuggestion(name, effect, given or "no annotations")
+    return EffectSuggestion(name, hinted_effect(definition) or Effect.UNSAFE, given or "no annotations")

@@ -204,6 +204,10 @@ class ServerOptions(ClosedDocument):
         """Return the effect class of a tool. A server's own annotations are ignored."""
         return self.tool(tool).own_effect or self.effect
 
+    def is_declared(self, tool: str) -> bool:
+        """Whether an admin set the effect of a tool, of its own or of all of the server."""
+        return self.tool(tool).own_effect is not None or "effect" in self.model_fields_set
+
     def timeout_of(self, tool: str) -> float | None:
         """Return the seconds that one call of a tool may take, None where the platform's limit holds."""
         return self.tool(tool).timeout or self.timeout
@@ -220,7 +224,7 @@ class ServerOptions(ClosedDocument):
 
         Of two that contradict, neither a cache nor a deduplication is used: the call is made.
         """
-        document = self.model_dump(mode="json", exclude_defaults=True)
+        document = self.model_dump(mode="json", exclude_unset=True)  # an `unsafe` that was written stays
         tools: dict[str, Any] = dict(document.get("tools", {}))
         faults: list[str] = []
         for name, own in settings.items():

@@ -14,7 +14,7 @@ from mcp_gateway.registration.repository import Definitions, ServerRow
 from starling.core.errors import InvalidRequestError, NotFoundError, ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text
 from starling.core.tool_calls import Effect
-from starling.core.tools import ServerListing, ServerSource, ToolDefinition, own_name_of
+from starling.core.tools import ServerListing, ServerSource, ToolDefinition, hinted_effect, own_name_of
 from starling.core.validation_errors import fault_list
 
 type ValueSource = Literal["tool_settings", "configuration", "listing", "default"]
@@ -205,6 +205,8 @@ def listing_of(row: ServerRow, config: ServerConfig, definitions: Definitions) -
             effect=config.options.effect_of(tool),
             hash=pin,
             own_name=own_name_of(tool, definitions[row.name, tool]),
+            declared=config.options.is_declared(tool),
+            hinted=hinted_effect(definitions[row.name, tool]),
         )
         for tool, pin in sorted(row.tools.items())
     )

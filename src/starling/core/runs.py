@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from starling.core.closed_document import ClosedDocument
-from starling.core.events.run_events import Citation, Degradation, Usage
+from starling.core.events.run_events import Change, Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
 from starling.core.teams.building import BuildRequest
@@ -105,3 +105,4 @@ class RunResult(ClosedDocument):
     degraded: list[Degradation] = Field(default=[])
     usage: Usage = Usage()
     code: str | None = None
+    effects: list[Change] = Field(default=[])

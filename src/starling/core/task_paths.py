@@ -8,6 +8,8 @@ letters, digits, `_` and `-` only, so that no id is taken for anything else.
 import re
 
 _NUMBER = re.compile(r"[.:]\d+")
+_REPEATED = re.compile(r"[.:](?!1\b)\d+")
+_ATTEMPT = re.compile(r":(\d+)$")
 _INSIDE = re.compile(r"[/:]|\.[a-z]")  # what follows the path of a task; `.2` is another try of it
 _NODES = frozenset({"supervisor", "qa"})  # of a star: `qa/1` is a place of its own
 
@@ -32,6 +34,23 @@ def is_within(path: str, task_path: str) -> bool:
     if not path.startswith(task_path):
         return False
     return len(path) == len(task_path) or _INSIDE.match(path, len(task_path)) is not None
+
+
+def enclosing(path: str) -> list[tuple[str, int]]:
+    """Return the tasks that a path is inside, each with the attempt at it: for `t3:2/t1` that is `t3` and 2."""
+    stars = [path[: place.start()] for place in re.finditer("/", path)]
+    found = ((star, _ATTEMPT.search(star)) for star in stars)
+    return [(star[: number.start()], int(number[1])) if number else (star, 1) for star, number in found]
+
+
+def root_task(path: str) -> str:
+    """Return the task of the main star that a path is inside, whichever try it is: `t3` for `t3.2:2/t1`."""
+    return without_numbers(path.partition("/")[0])
+
+
+def is_repeated(path: str) -> bool:
+    """Whether a path is that of another try or attempt than the first one, or inside of one."""
+    return _REPEATED.search(path) is not None
 
 
 def without_numbers(path: str) -> str:

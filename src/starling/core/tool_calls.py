@@ -4,9 +4,11 @@ A call is `announced` once the model's answer that asks for it is in the journal
 there to `succeeded` or `failed`. A call that may change something has a row in the ledger and goes through all states:
 
     announced → intended → dispatched → succeeded | unusable | failed | in_doubt
+                       └→ reused
 
-`failed` needs proof that the server did not act. `unusable`: the server answered, so the call was done or may have
-been, and its result must not be used. `in_doubt`: no answer came.
+`reused`: it was not sent, and has the result of an equal call that had succeeded. `failed` needs proof that the server
+did not act. `unusable`: the server answered, so the call was done or may have been, and its result must not be used.
+`in_doubt`: no answer came.
 """
 
 from collections.abc import Mapping
@@ -44,6 +46,7 @@ class CallState(StrEnum):
     INTENDED = "intended"
     DISPATCHED = "dispatched"
     SUCCEEDED = "succeeded"
+    REUSED = "reused"
     UNUSABLE = "unusable"
     FAILED = "failed"
     IN_DOUBT = "in_doubt"
@@ -59,7 +62,7 @@ class Observation(StrEnum):
     REJECTED = "rejected"  # JSON-RPC INVALID_PARAMS or METHOD_NOT_FOUND
     TOOL_ERROR = "tool_error"  # the tool's own `isError`
     COMPLETED = "completed"  # a result that can be used
-    REUSED = "reused"  # it wasn't sent: it has the result of an equal call of the same principal
+    REUSED = "reused"  # it wasn't sent: it has the result of an equal call, of this run or of the same principal
     INVALID_RESULT = "invalid_result"  # a result that is malformed or violates the tool's output schema
     INTERNAL_ERROR = "internal_error"  # any other JSON-RPC error, for example -32603
     TIMED_OUT = "timed_out"
@@ -99,7 +102,7 @@ _UNSAFE: Final[_Transitions] = {
     CallState.ANNOUNCED: {Observation.INTENDED: CallState.INTENDED},
     CallState.INTENDED: {
         Observation.SENT: CallState.DISPATCHED,
-        Observation.REUSED: CallState.SUCCEEDED,
+        Observation.REUSED: CallState.REUSED,
         Observation.NOT_SENT: CallState.FAILED,
         Observation.PLATFORM_ERROR: CallState.FAILED,
     },

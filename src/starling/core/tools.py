@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, cast
 
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
@@ -15,6 +15,10 @@ READ_RESOURCE: Final = "read_resource"  # the built-in tool that follows links o
 OVER_LIMIT: Final = "over_limit"
 
 
+type Repeat = Literal["made", "reused", "asked"]
+"""What becomes of a call in a later go at a task: it is made as any other; it gets the result of an equal one that
+succeeded before; or, where there is no equal one but an unlike one that succeeded before, a person is asked as well."""
+
 type ServerSource = Literal["file", "host", "api"]
 """How a server got in: by a file, by an admin of the machine, or by a document over HTTP."""
 
@@ -25,7 +29,8 @@ class ToolDefinition:
 
     Description and schemas are what agents see: the admin's own where there are some. `narrowing` is the digest of the
     admin's schemas, empty where both are the server's. `reflect` is the review policy of its results, None where that
-    of the agent holds. `own_name` is what the server calls it, where agents call it otherwise.
+    of the agent holds. `own_name` is what the server calls it, where agents call it otherwise. `declared`: an admin set
+    the effect, which is `unsafe` without that; `hinted` is the effect that the server's annotations suggest, if any.
     """
 
     server: str
@@ -38,6 +43,19 @@ class ToolDefinition:
     narrowing: str = ""
     reflect: ReviewPolicy | None = None
     own_name: str = ""
+    declared: bool = True
+    hinted: Effect | None = None
+
+    @property
+    def repeat(self) -> Repeat:
+        """What becomes of its calls in a later go at a task."""
+        match self.effect if self.declared else self.hinted:
+            case Effect.READ:
+                return "made"
+            case Effect.UNSAFE:
+                return "asked"
+            case Effect.IDEMPOTENT | None:
+                return "reused"
 
     @property
     def schemas_key(self) -> str:
@@ -52,6 +70,21 @@ class ToolDefinition:
     def reading(self) -> Self:
         """Return the tool as one that only reads: for reads of what it linked to."""
         return replace(self, effect=Effect.READ)
+
+
+def hinted_effect(definition: Mapping[str, Any]) -> Effect | None:
+    """Return the effect that the annotations of a tool's definition suggest, None where they don't say enough.
+
+    They are those of MCP. A missing hint says nothing, though MCP has defaults for them.
+    """
+    given = definition.get("annotations")
+    hints: Mapping[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    reads, destroys = hints.get("readOnlyHint"), hints.get("destructiveHint")
+    if reads is True and destroys is not True:
+        return Effect.READ
+    if reads is not True and hints.get("idempotentHint") is True and destroys is False:
+        return Effect.IDEMPOTENT
+    return Effect.UNSAFE if reads is False or destroys is True else None
 
 
 def own_name_of(name: str, definition: Mapping[str, Any]) -> str:
@@ -105,6 +138,32 @@ class ToolNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class Go:
+    """One attempt at a task. It is later if something was tried before it that was rejected or failed.
+
+    `after_failure`: the task was planned after another one had failed.
+    """
+
+    attempt: int = 1
+    is_later: bool = False
+    after_failure: bool = False
+
+
+FIRST_GO: Final = Go()
+
+
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A call that succeeded in an earlier go at a task, whose result was rejected for `reason`."""
+
+    id: str
+    name: str
+    arguments: JsonObject
+    result: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
 
@@ -113,7 +172,7 @@ class ToolCall:
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
     `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
     then. `meta` is sent beside the arguments. With a `resource`, that resource, to which a result of `tool` linked, is
-    read instead: the tool isn't called.
+    read instead: the tool isn't called. `go` is the attempt that makes it.
     """
 
     id: str
@@ -136,6 +195,7 @@ class ToolCall:
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     on_notice: Callable[[ToolNotice], None] | None = field(default=None, compare=False, repr=False)
     resource: str = ""
+    go: Go = FIRST_GO
 
     @property
     def shown_name(self) -> str:
@@ -151,7 +211,8 @@ class ToolOutcome:
     `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
     `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `memory_limit` (its server used too much and was
     ended), `invalid_result`, `removed`, `quarantined` (its definition isn't the approved one), `switched_off`,
-    `not_approved`, `not_repeated` (an earlier equal call may have been done), `duplicate` (an equal call hasn't ended),
+    `not_approved`, `repeat_refused` (what an earlier attempt did stays as it is), `not_repeated` (an earlier equal call
+    may have been done), `duplicate` (an equal call hasn't ended),
     `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
     the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
     answered in place of the tool: a `fixture`, or the recorder alone.
@@ -216,10 +277,25 @@ type Find = Callable[[], Awaitable[CallFinding | None]]
 class CallRecord(Protocol):
     """A run's durable record of its calls that may change something. The gateway consults it on the way of each."""
 
-    async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
+    async def approve(self, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
         """Return None where a person approved exactly this call, else the outcome that says that it isn't made.
 
-        Raises SuspendedError while there is no answer.
+        `done` is what an earlier go did, if that is why a person is asked. Raises SuspendedError while there is no
+        answer.
+        """
+        ...
+
+    def reuse(self, call: ToolCall, note: str) -> ToolOutcome | None:
+        """Settle a call by the result of an equal one that succeeded in an earlier go and that this go hasn't used.
+
+        Returns that result with the note, None where there is none.
+        """
+        ...
+
+    def done_before(self, call: ToolCall) -> DoneCall | None:
+        """Return the last call of the same tool that succeeded in a rejected or failed go that this one repeats.
+
+        None where there is none, and for a call that left before anybody was asked.
         """
         ...
 

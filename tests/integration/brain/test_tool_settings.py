@@ -29,7 +29,7 @@ async def test_equal_call_of_another_run_gets_the_first_ones_result_and_a_row_of
         rows = [row for key in keys for row in await LedgerReader(platform.services.storage.engine).calls(key)]
 
     assert effects.done() == ["charge a"]
-    assert [row.state for row in rows] == ["succeeded", "succeeded"]
+    assert [row.state for row in rows] == ["succeeded", "reused"]
     assert [(row.outcome or {})["observation"] for row in rows] == ["completed", "reused"]
     assert streams[0].of("tool_result")[0]["result"] in streams[1].of("tool_result")[0]["result"]
     assert [[event["name"] for event in stream.of("tool_event")] for stream in streams] == [["charge.made"], []]

@@ -28,7 +28,7 @@ READ = {
 }
 UNSAFE = {
     "announced": {"intended": "intended"},
-    "intended": {"dispatched": "sent", "succeeded": "reused", "failed": "not_sent platform_error"},
+    "intended": {"dispatched": "sent", "reused": "reused", "failed": "not_sent platform_error"},
     "dispatched": {
         "succeeded": "completed",
         "failed": "not_sent rejected tool_error",

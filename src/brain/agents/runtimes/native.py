@@ -49,7 +49,8 @@ class NativeRuntime:
                     break
                 if not (text := answer.reply.content.strip()):
                     raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
-                return AttemptOutput(text, unable=True)
+                earlier = tuple(use for use in execution.uses if use.outcome.status == "succeeded")
+                return AttemptOutput(text, unable=not earlier and not execution.done, earlier=earlier)
             batch = await ToolCallBatch.announced(
                 self.access, execution, toolbox, position, wanted, replayed=answer.replayed
             )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from langgraph.errors import GraphDrained
 
-from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution
+from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution, done_lines
 from brain.interrupts.budget import Meter, RunBudget
 from brain.lifecycle.citations import without_citations
 from brain.registry.cards import AgentCard, Roster
@@ -112,8 +112,10 @@ class TeamRuntime:
                     f"\n\nAn earlier answer was rejected: {' '.join(execution.rejected_for)} Do it differently. "
                     "What was done for it is among the results: what was changed stays changed, so don't repeat it."
                 )
+                request += "".join(f"\nDone: {line}" for line in done_lines(execution.done))
             initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
             context = team_context(execution.context, card, path, self.clock)
+            context = replace(context, after_failure=execution.go.after_failure)
             recorded = await star_report(self.stars, card, context, initial)
             journal.record(f"{path}.star", "result", recorded)
         return _output(execution, recorded)

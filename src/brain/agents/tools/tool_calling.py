@@ -11,7 +11,7 @@ from brain.agents.tools.requested_calls import RequestedCall, repetitions, reque
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import FinishedCall, TaskExecution
-from brain.interrupts.requests import NOT_APPROVED
+from brain.interrupts.requests import NOT_APPROVED, REPEAT_REFUSED
 from starling.core.errors import OutcomeUnknownError, StarlingError, SuspendedError
 from starling.core.events.run_events import ToolEvent, ToolLog, ToolProgress, ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
@@ -121,7 +121,7 @@ class ToolCallBatch:
             self._report(item, outcome)
             if item.effectful:
                 await context.recorder.flush()  # durable before its result is used
-        if outcome.code == NOT_APPROVED and outcome.text not in self.execution.refused:
+        if outcome.code in (NOT_APPROVED, REPEAT_REFUSED) and outcome.text not in self.execution.refused:
             self.execution.refused.append(outcome.text)
         return FinishedCall(item.name, item.asked.arguments or {}, outcome)
 

@@ -11,8 +11,9 @@ from brain.state import ArtifactRecord, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
+from starling.core.task_paths import is_repeated
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import DoneCall, Go, ToolCall, ToolDefinition, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class MemberResult:
 class AttemptOutput:
     """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
 
-    `inner` are the results of a team's members, which it was made of; `code` says why a team is unable.
+    `inner` are the results of a team's members, which it was made of; `code` says why a team is unable. `earlier` are
+    the calls of earlier attempts that an output in words is about.
     """
 
     output: str
@@ -61,6 +63,7 @@ class AttemptOutput:
     unable: bool = False
     inner: tuple[MemberResult, ...] = ()
     code: str = ""
+    earlier: tuple[FinishedCall, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,8 +76,9 @@ class TaskExecution:
     result linked to a resource first, by the resource's address; `skills` those that its
     first messages have; `result_uses` the calls that the approved result was made of; `attempts_begun_at` how many
     calls were finished when each attempt began; `shown` the names of the tools
-    that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `inner` the
-    outcomes of a team's own tasks, over all attempts; `runtime` what executes it.
+    that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `done` what
+    was done by then, in attempts and tries that were rejected or failed; `inner` the outcomes of a team's own tasks,
+    over all attempts; `runtime` what executes it.
     """
 
     context: RunContext
@@ -94,6 +98,7 @@ class TaskExecution:
     attempts_begun_at: list[int] = field(default_factory=list[int])
     shown: list[str] | None = None
     rejected_for: Sequence[str] = ()
+    done: Sequence[DoneCall] = ()
     inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
     runtime: RuntimeName = "native"
 
@@ -124,6 +129,13 @@ class TaskExecution:
                 self.links.setdefault(uri, use.name)
 
     @property
+    def go(self) -> Go:
+        """The attempt that is being made."""
+        attempt = max(1, len(self.attempts_begun_at))
+        after_failure = self.context.after_failure or self.dispatch["task"].get("after_failure", False)
+        return Go(attempt, attempt > 1 or after_failure or is_repeated(self.path), after_failure)
+
+    @property
     def calls_before(self) -> int:
         """How many calls earlier tries of the same task made."""
         return self.dispatch.get("calls_before", 0)
@@ -147,6 +159,7 @@ class TaskExecution:
             approval=self.card.approval,
             trial=self.context.trial,
             thread_id=run.thread_id,
+            go=self.go,
         )
         return self.context.ledger.with_keys(call)
 
@@ -166,6 +179,14 @@ class TaskExecution:
     @property
     def task(self) -> str:
         return self.dispatch["task"]["task"]
+
+
+_DONE_CHARS = 300
+
+
+def done_lines(done: Sequence[DoneCall]) -> list[str]:
+    """Return a line for each call that was done, as models read it."""
+    return [f"{one.name} {canonical(one.arguments)[:_DONE_CHARS]}: {one.result[:_DONE_CHARS]}" for one in done]
 
 
 class AgentRuntime(Protocol):

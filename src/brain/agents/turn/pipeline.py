@@ -1,14 +1,21 @@
 """The pipeline of a task: prompt built, executed, reviewed, recorded; a rejected attempt is repeated with feedback."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
-from brain.agents.turn.agent_runtime import AgentRuntime, AttemptOutput, FinishedCall, TaskExecution, trial_calls
+from brain.agents.turn.agent_runtime import (
+    AgentRuntime,
+    AttemptOutput,
+    FinishedCall,
+    TaskExecution,
+    done_lines,
+    trial_calls,
+)
 from brain.agents.turn.prompt_building import begin, feedback
 from brain.agents.turn.reflection import Reviewer, ReviewResult
 from brain.interrupts.budget import OUT_OF_TIME
-from brain.interrupts.requests import NOT_APPROVED
+from brain.interrupts.requests import NOT_APPROVED, REPEAT_REFUSED
 from brain.planning.plan_validation import with_refusals
 from brain.run.context import RunContext
 from brain.run.recorder import emit_text
@@ -26,6 +33,8 @@ from starling.core.errors import (
     RuntimeUnavailableError,
 )
 from starling.core.events.run_events import SkillUsed, TaskResult, TaskStart
+from starling.core.llm import Message
+from starling.core.tools import DoneCall
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _SUMMARY_CHARS = 280
@@ -91,6 +100,8 @@ class Pipeline:
                 span.fail(outcome["reason"])
         if context.close_inside is not None and outcome["status"] == "failed":  # perhaps before it was all resumed
             await context.close_inside(path)
+        approved = outcome["status"] == "approved"
+        context.ledger.goes.end(path, outcome["attempts"], outcome["reason"], approved=approved)
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
         context.skills.add(lesson)
@@ -118,7 +129,7 @@ class Pipeline:
                 if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
                     break  # a team that works again must not do what may be done
                 execution.rejected_for = review.reasons
-                execution.messages.append(feedback(review.reasons))
+                context.ledger.goes.reject(path, attempt, " ".join(review.reasons))
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
             late, unknown = context.budget.deadline.passed, isinstance(error, OutcomeUnknownError)
@@ -129,6 +140,9 @@ class Pipeline:
         failed = _with_uncertain(context, _failed(dispatch, why, attempt, tools), path)
         if execution.refused:
             failed["refused"] = execution.refused
+        context.ledger.goes.end(path, attempt, why.text, approved=False)
+        if done := done_lines(context.ledger.done(path, execution.go)):
+            failed["done"] = done
         return execution, failed
 
     async def _lesson(self, execution: TaskExecution, outcome: TaskOutcome) -> Lesson:
@@ -149,13 +163,8 @@ class Pipeline:
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
-        context, path = execution.context, execution.path
-        if not context.journal.knows(path, "context", attempt - 1):  # else an earlier process emitted it
-            agent = execution.dispatch["task"]["agent"]
-            context.recorder.emit(TaskStart(task_id=execution.task_id, agent=agent, path=path, attempt=attempt))
-            if attempt > 1:  # the first one's journal entry is its context
-                context.journal.record(path, "context", {}, attempt - 1)
         execution.attempts_begun_at.append(len(execution.uses))
+        _begin_attempt(execution, attempt)
         if attempt == 1:
             self._choose_runtime(execution)
             await begin(execution, self.history_messages, self._memory(execution))
@@ -198,10 +207,35 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
         quoted = f"“{text[:_QUOTED_CHARS]}”"
         said = f"No tool was called; the agent wrote: {quoted}" if not execution.uses else f"The agent wrote: {quoted}"
         text = "" if failed else said
-    errors = [use for use in failed if use.outcome.code != NOT_APPROVED and use.outcome.text not in text]
+    errors = [
+        use for use in failed if use.outcome.code not in (NOT_APPROVED, REPEAT_REFUSED) and use.outcome.text not in text
+    ]
     whole = " ".join([text, *(f"{use.name} failed: {use.outcome.text[:_QUOTED_CHARS]}" for use in errors)])
     code = failed[-1].outcome.code if failed else produced.code or ("unable" if produced.unable else "rejected")
     return _Reason(whole.strip(), code or "tool_error")
+
+
+def _begin_attempt(execution: TaskExecution, attempt: int) -> None:
+    """Emit once that an attempt begins, and send the one before it back; the first one's journal entry is its context.
+
+    In a resumed run the agent reads again what it was told then; entries of earlier versions are empty.
+    """
+    journal, path = execution.context.journal, execution.path
+    if not journal.knows(path, "context", attempt - 1):
+        agent = execution.dispatch["task"]["agent"]
+        execution.context.recorder.emit(TaskStart(task_id=execution.task_id, agent=agent, path=path, attempt=attempt))
+    if attempt == 1:
+        return
+    recorded = journal.find(path, "context", attempt - 1)
+    if recorded is None:
+        execution.done = execution.context.ledger.done(path, execution.go)
+        text = feedback(execution.rejected_for, execution.done)
+        data = {"rejected_for": list(execution.rejected_for), "done": [asdict(call) for call in execution.done]}
+        journal.record(path, "context", {"feedback": text, **data}, attempt - 1)
+    else:
+        execution.done = [DoneCall(**call) for call in recorded.get("done", ())]
+        text = recorded.get("feedback") or feedback(execution.rejected_for, ())
+    execution.messages.append(Message("user", text))
 
 
 def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
@@ -216,7 +250,7 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         output=review.output,
         reason="",
         attempts=attempts,
-        tools=_tools(produced.uses) + _tools_inside([result.outcome for result in produced.inner]),
+        tools=_tools(produced.uses or produced.earlier) + _tools_inside([result.outcome for result in produced.inner]),
     )
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from brain.agents.turn.agent_runtime import TaskExecution
+from brain.agents.turn.agent_runtime import TaskExecution, done_lines
 from brain.conversation.states import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, lines
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
+from starling.core.tools import DoneCall
 
 _RESULT_CHARS = 6_000
 _SKILLS_NOTE = (
@@ -27,6 +29,7 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     if recorded is not None:
         execution.messages = [Message(**message) for message in recorded["messages"]]
         execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
+        execution.done = [DoneCall(**call) for call in recorded.get("done", ())]
         return
     if memory is not None and execution.card.is_prompted:
         found = await memory.recall(execution.context.run.tenant, execution.card, execution.task)
@@ -37,7 +40,10 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
-    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime})
+    if execution.go.is_later:
+        execution.done = execution.context.ledger.done(execution.path, execution.go)
+    done = {"done": [asdict(call) for call in execution.done]} if execution.done else {}
+    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime, **done})
 
 
 def prompt_of(execution: TaskExecution) -> Prompt:
@@ -75,11 +81,13 @@ def instruction(config: LLMAgentConfig | None) -> Xml:
     return Xml((config.behavior_template if config else None) or "Do what your task says.")
 
 
-def feedback(reasons: Sequence[str]) -> Message:
-    """Return the message that sends a rejected attempt back."""
-    return Message(
-        "user", f"{element('feedback', ' '.join(reasons))}\nThe result was rejected. Do the task again, differently."
-    )
+def feedback(reasons: Sequence[str], done: Sequence[DoneCall]) -> str:
+    """Return the message that sends a rejected attempt back, with what it and others before it have done."""
+    text = f"{element('feedback', ' '.join(reasons))}\nThe result was rejected. Do the task again, differently."
+    if not done:
+        return text
+    made = lines(element("done", line) for line in done_lines(done))
+    return f"{text} What is in <done> was done and stays done: don't do it again, go on from it.\n{made}"
 
 
 def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message, Message]:

@@ -13,11 +13,15 @@ from brain.agents.turn.agent_runtime import (
     joined_results,
 )
 from brain.agents.turn.prompt_building import instruction
+from brain.interrupts.requests import REPEAT_REFUSED
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Xml, element, lines
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import Reflection
+from starling.core.json import canonical
 from starling.core.llm import Message, ModelRequest, ModelRole
+from starling.core.tool_calls import Observation
+from starling.core.tools import ToolOutcome
 from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Tracer
 
 _RESULT_CHARS = 8_000
@@ -96,7 +100,13 @@ class Reviewer:
             task_id=execution.task_id,
             agent=execution.card.name,
             task=execution.task,
-            tool_calls=lines([*map(_call_element, produced.uses), *map(_member_element, produced.inner)]),
+            tool_calls=lines(
+                [
+                    *_earlier_elements(execution, produced),
+                    *map(_call_element, produced.uses),
+                    *map(_member_element, produced.inner),
+                ]
+            ),
             output=produced.output[:_OUTPUT_CHARS],
         )
         if reviewer:  # its own instruction is below the system text
@@ -134,7 +144,8 @@ def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
     without_text = of_results and not any(use.outcome.text.strip() for use in produced.uses)
     if without_text or not produced.output.strip():
         return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
-    if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):
+    kept = any(use.outcome.code == REPEAT_REFUSED for use in produced.uses)  # what was done before is the result
+    if produced.uses and not kept and all(use.outcome.status == "failed" for use in produced.uses):
         reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
         return ReviewResult(approved=False, output="", reasons=reasons)
     return None
@@ -146,6 +157,17 @@ def _call_element(use: FinishedCall) -> Xml:
     content = Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
     note = {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
     return element("call", content, name=use.name, status=use.outcome.status, **note)
+
+
+def _earlier_elements(execution: TaskExecution, produced: AttemptOutput) -> list[Xml]:
+    """Return the calls of earlier attempts that an output is about, and those that changed something in them."""
+    shown = [_call_element(use) for use in produced.earlier]
+    known = {(use.name, canonical(use.arguments)) for use in produced.earlier}
+    for done in execution.done:
+        if (done.name, canonical(done.arguments)) not in known:
+            outcome = ToolOutcome(Observation.COMPLETED, done.result)
+            shown.append(_call_element(FinishedCall(done.name, done.arguments, outcome)))
+    return [element("earlier_attempt", Xml("".join(shown)))] if shown else []
 
 
 def _member_element(result: MemberResult) -> Xml:

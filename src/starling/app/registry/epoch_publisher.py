@@ -13,6 +13,7 @@ from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.repository import ServerRow, settings_hash
 from mcp_gateway.registration.server_rows import effective
 from starling.core.errors import PromptsChangedError
+from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
@@ -81,4 +82,6 @@ def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
 
 def _pin(definition_hash: str, tool: str, options: ServerOptions) -> ToolPin:
     own = {name: getattr(options.tool(tool), name) for name in _OWN}
-    return ToolPin(hash=definition_hash, effect=options.effect_of(tool), **own)
+    effect = options.effect_of(tool)
+    declared = (effect is Effect.UNSAFE and options.is_declared(tool)) or None
+    return ToolPin(hash=definition_hash, effect=effect, declared=declared, **own)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.closed_document import ClosedDocument
-from starling.core.tool_calls import CallState
+from starling.core.tool_calls import CallState, Effect
 
 
 class Event(ClosedDocument):
@@ -206,6 +206,7 @@ class ApprovalRequired(Interrupt):
 
     type: Literal["approval_required"] = "approval_required"
     call: ExactCall
+    code: str | None = None  # repeat_after_rejection: an earlier attempt did something with the same tool
 
 
 class BudgetRequired(Interrupt):
@@ -277,6 +278,23 @@ class Degradation(ClosedDocument):
     reason: str
 
 
+class Change(ClosedDocument):
+    """A call that changed something, or may have. `declared`: an admin set what its tool may change.
+
+    `approved`: the result of its task was approved.
+    """
+
+    call_id: str
+    name: str
+    args: dict[str, Any]
+    task_id: str
+    path: str
+    effect: Effect
+    state: CallState
+    declared: bool
+    approved: bool
+
+
 class Done(Event):
     """Always the last, after an error too. `code` says why a run did not succeed, None if it did."""
 
@@ -288,3 +306,4 @@ class Done(Event):
     citations: list[Citation] = Field(default=[])
     assumptions: list[str] = Field(default=[])
     degraded: list[Degradation] = Field(default=[])
+    effects: list[Change] = Field(default=[])

@@ -201,7 +201,8 @@ class Notice:
 class RunInterrupt:
     """A question of a run.
 
-    `call` is the exact tool call that it is about, if any; `seq` is the number of its event, 0 where unknown.
+    `call` is the exact tool call that it is about, if any; `seq` is the number of its event, 0 where unknown. `code` is
+    `repeat_after_rejection` for an approval of what an earlier attempt did in another way.
     """
 
     id: str
@@ -217,6 +218,7 @@ class RunInterrupt:
     expiresAt: datetime  # noqa: N815
     answered_at: datetime | None = None
     answered_by: str | None = None
+    code: str | None = None
     seq: int = 0
 
 

@@ -35,7 +35,7 @@ async def test_call_gets_the_result_of_an_equal_one_and_a_row_of_its_own() -> No
 
     assert (outcome.status, outcome.observation, path.called) == ("succeeded", Observation.REUSED, [])
     assert outcome.text.startswith("ordered\n[The result of call t9.0.0 of run other run")
-    assert (ledger.state(call), ledger.outcome(call)) == (CallState.SUCCEEDED, outcome)
+    assert (ledger.state(call), ledger.outcome(call)) == (CallState.REUSED, outcome)
 
 
 @pytest.mark.parametrize(("standing", "said"), [("open", "has not ended"), ("in_doubt", "unknown whether")])

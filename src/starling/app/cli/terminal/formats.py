@@ -94,7 +94,7 @@ def case_of(path: str) -> str:
 
 
 def result_lines(result: Data, times: str = "") -> Iterator[Line]:
-    """Yield the answer of a run with its sources, what is missing in it, and what it used."""
+    """Yield the answer of a run with its sources, what is missing in it, what it changed, and what it used."""
     reply: str = result["reply"]
     if reply:
         yield "Answer", "bold"
@@ -116,6 +116,10 @@ def result_lines(result: Data, times: str = "") -> Iterator[Line]:
             yield title, "bold"
         for line in lines:
             yield f"  {line}", "yellow" if title == _NOT_ANSWERED else None
+    for one in result.get("effects", ()):
+        is_sure = one["declared"] and one["state"] == "succeeded"
+        line = f"{'Changed' if is_sure else 'May have changed something'}: {one['name']} {arguments_text(one['args'])}"
+        yield line[:_REASON_CHARS], None if is_sure else "yellow"
     used = ", ".join(counted(result["usage"][name], what) for name, what in _COUNTED)
     status = result["status"].replace("_", " ").capitalize()
     yield f"{status}: {used}{times and f'; {times}'}", "green" if result["status"] == "succeeded" else "red"

@@ -33,7 +33,7 @@ class EffectfulCall(BaseModel):
     name: str = Field(validation_alias="tool")
     args: dict[str, Any] = Field(validation_alias="arguments")
     effect: Literal["idempotent", "unsafe"]
-    state: Literal["intended", "dispatched", "succeeded", "unusable", "failed", "in_doubt"]
+    state: Literal["intended", "dispatched", "succeeded", "reused", "unusable", "failed", "in_doubt"]
     settled: bool = Field(
         description="Whether the run goes on with this; a call in doubt is settled if it was given up, or if it is "
         "idempotent and may be repeated under its key."

@@ -33,18 +33,19 @@ BATCH_LIMIT = 500  # interrupts or runs handled at once
 
 _INSERT = """
 asked AS (
-    INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, expires_at)
+    INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, expires_at,
+        code)
     SELECT fenced.tenant, item.id, fenced.id, item.key, item.kind, item.path, item.reason, item.message,
-        item.response_schema, item.call, item.expires_at
+        item.response_schema, item.call, item.expires_at, item.code
     FROM fenced, jsonb_to_recordset(%(asked)s) AS item (id uuid, key text, kind text, path text, reason text,
-        message text, response_schema jsonb, call jsonb, expires_at timestamptz)),
+        message text, response_schema jsonb, call jsonb, expires_at timestamptz, code text)),
 counted_questions AS (
     UPDATE branches SET clarifications = clarifications + %(clarifications)s FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(asked_thread)s AND branches.id = %(asked_branch)s
         AND %(clarifications)s > 0)"""
 
 _COLUMNS = """interrupts.id::text, interrupts.run_id::text, key, kind, path, reason, message, response_schema, call,
-    interrupts.state, payload, interrupts.created_at, expires_at, answered_at, answered_by"""
+    interrupts.state, payload, interrupts.created_at, expires_at, answered_at, answered_by, code"""
 
 _OF_RUN = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
 
@@ -137,6 +138,7 @@ class StoredInterrupt:
     expires_at: datetime
     answered_at: datetime | None = None
     answered_by: str | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class InterruptAnswer:
 
 def insert_interrupts(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
     """Return the clause that stores interrupts in a flush and counts the clarifications among them."""
-    names = ("id", "key", "kind", "path", "reason", "message", "response_schema", "call")
+    names = ("id", "key", "kind", "path", "reason", "message", "response_schema", "call", "code")
     rows = [
         {name: getattr(item, name) for name in names} | {"expires_at": item.expires_at.isoformat()} for item in asked
     ]
@@ -371,6 +373,7 @@ def public_interrupt(item: StoredInterrupt) -> RunInterrupt:
         expiresAt=item.expires_at,
         answered_at=item.answered_at,
         answered_by=item.answered_by,
+        code=item.code,
     )
 
 

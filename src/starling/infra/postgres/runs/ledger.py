@@ -18,21 +18,22 @@ from starling.infra.postgres.tables.run_records import ledger
 _STORE: Final = """
 ledgered AS (
     INSERT INTO ledger (tenant, run_id, key, path, position, index, tool, effect, arguments, state, outcome,
-        correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by)
+        correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by, attempt, declared, reused_key)
     SELECT fenced.tenant, fenced.id, item.key, item.path, item.position, item.index, item.tool, item.effect,
         item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.idempotency_key,
         item.fence,
-        CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by
+        CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by,
+        item.attempt, item.declared, item.reused_key
     FROM fenced, jsonb_to_recordset(%(ledger)s) AS item (key text, path text, position int, index int, tool text,
         effect text, arguments jsonb, state text, outcome jsonb, idempotency_key text, fence bigint, settled bool,
-        settled_by text)
+        settled_by text, attempt int, declared bool, reused_key text)
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
-        settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by)"""
+        settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key)"""
 
 _WRITTEN: Final = (
     *("key", "path", "position", "index", "tool", "effect", "arguments", "state", "outcome", "fence", "settled"),
-    *("settled_by", "idempotency_key"),
+    *("settled_by", "idempotency_key", "attempt", "declared", "reused_key"),
 )
 
 
@@ -42,7 +43,8 @@ class LedgerRow:
 
     `outcome` is a ToolOutcome as JSON; the call is `settled` once it is what the run goes on with. A settled call may
     stay `in_doubt`: then it was given up, or a repeat of it is harmless. `settled_by` says who or what decided, where
-    the call's own answer didn't. `idempotency_key` is None where the server was sent `key` itself.
+    the call's own answer didn't. `idempotency_key` is None where the server was sent `key` itself. `attempt` is the one
+    at its task, `reused_key` that of the call whose result it was given.
     """
 
     key: str
@@ -61,6 +63,9 @@ class LedgerRow:
     dispatched_at: datetime | None = None
     settled_at: datetime | None = None
     idempotency_key: str | None = None
+    attempt: int = 1
+    declared: bool = False
+    reused_key: str | None = None
 
     @property
     def sent_key(self) -> str:
@@ -96,6 +101,7 @@ class LedgerReader:
             *(ledger.c.arguments, ledger.c.state, ledger.c.outcome, ledger.c.fence),
             *(ledger.c.settled_at.is_not(None).label("settled"), ledger.c.settled_by),
             *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at, ledger.c.idempotency_key),
+            *(ledger.c.attempt, ledger.c.declared, ledger.c.reused_key),
         )
         query = (
             select(*columns)

@@ -150,6 +150,9 @@ ledger = Table(  # a row for each call that may change something
     moment_column("settled_at", nullable=True),
     Column("settled_by", Text),  # a key's id, local, or the tool that reconciled; NULL: the call's own answer
     Column("idempotency_key", Text),  # as sent to the server; NULL: `key`
+    Column("attempt", Integer, nullable=False, server_default="1"),  # at its task
+    Column("declared", Boolean, nullable=False, server_default="false"),  # whether an admin set the tool's effect
+    Column("reused_key", Text),  # of the call whose result this one has; NULL: it has its own
     Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
 )
 
@@ -182,6 +185,7 @@ interrupts = Table(  # what a run waits for; keyed like the ledger, within its r
     moment_column("expires_at", nullable=True),
     moment_column("answered_at", nullable=True),
     Column("answered_by", Text),
+    Column("code", Text),  # why it is asked, where that is something else than its kind
     Index("interrupts_key", "tenant", "run_id", "key", unique=True),
     Index("interrupts_open", "expires_at", postgresql_where=text("state = 'open'")),
 )

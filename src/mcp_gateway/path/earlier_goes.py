@@ -1,0 +1,40 @@
+"""What earlier attempts at a task did is not done again because their result was rejected."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mcp_gateway.path.stage import Stage
+from starling.core.clock import Deadline
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
+
+_REUSED: Final = "[This was done by an earlier attempt: it wasn't done again.]"
+_UNKNOWN_EFFECT: Final = (
+    "[An earlier attempt made this call with these arguments: it wasn't made again, because it isn't known whether"
+    " {tool} changes anything. `starling server effects {server} --propose` lets an admin say so.]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierGoes:
+    """Gives a call of a later go the result of an equal one that succeeded before, or has a person approve it.
+
+    An approval is asked for where a call of the same tool with other arguments succeeded in a go that was rejected or
+    failed; it takes the place of the tool's own one, which `approved` comes after.
+    """
+
+    inner: Stage
+    approved: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        if record is None or not call.go.is_later or call.tool.repeat == "made" or call.resource:
+            return await self.inner(call, deadline, record)
+        unknown = not call.tool.declared and call.tool.hinted is None
+        note = _UNKNOWN_EFFECT.format(tool=call.tool.full_name, server=call.tool.server) if unknown else _REUSED
+        if (outcome := record.reuse(call, note)) is not None:
+            return outcome
+        done = record.done_before(call) if call.tool.repeat == "asked" else None
+        if done is None:
+            return await self.inner(call, deadline, record)
+        reason = f"{call.tool.full_name} was called before, by an attempt whose result was rejected."
+        refusal = await record.approve(call, reason, done)
+        return await self.approved(call, deadline, record) if refusal is None else refusal
