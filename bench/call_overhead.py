@@ -26,7 +26,6 @@ from brain.durability.ledger import Ledger
 from brain.interrupts.requests import Interrupts
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.cli.process_setup import freeze_startup_objects
 from starling.app.telemetry.instrumentation import MeasuredTools
@@ -42,6 +41,7 @@ from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.schema import upgrade
+from tests.support.absent_services import open_gateway
 from tests.support.run_factories import claimed, defer_nothing, new_run
 
 NAMES: Final = ("gateway.call_ms", "gateway.read_call_ms")

@@ -34,12 +34,12 @@ from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
 from mcp_gateway.sessions.pool import SessionPool
 from starling.app.cli.process_setup import freeze_startup_objects
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
-from starling.core.tools import NO_HALTS, ServerListing, ToolCall, ToolDefinition
+from starling.core.tools import ServerListing, ToolCall, ToolDefinition
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 from tests.support.gateway_harness import SERVERS, free_port
 
 NAMES: Final = ("gateway.loop_stall_ms",)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from types import MappingProxyType
 from typing import Protocol
 
 from mcp_gateway.configuration.servers import ServerConfig
@@ -20,21 +19,13 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.breakers import BreakerReports, ServerBreakers
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
+from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.ids import process_name
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy, Observation
-from starling.core.tools import (
-    NO_HALTS,
-    CallRecord,
-    Halts,
-    ServerListing,
-    ToolCall,
-    ToolGateway,
-    ToolOutcome,
-)
+from starling.core.tools import CallRecord, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +34,10 @@ _log = logging.getLogger(__name__)
 class GatewayParts:
     """What a gateway and its connections share.
 
-    `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
-    goes to `artifacts`; `approval` is the policy of servers without one; `private` are the platform's files, which
-    servers don't see. What servers offer otherwise on open sessions is stored by `observed`.
+    What servers offer otherwise on open sessions is stored by `observed`. `environment` is what `${VAR}` in
+    configurations refers to, also those in `directory`; `halts` lists what is switched off; what is too long goes to
+    `artifacts`; `private` are the platform's files, which servers don't see; `approval` is the policy of servers
+    without one.
     """
 
     repository: ServerRepository
@@ -54,9 +46,9 @@ class GatewayParts:
     environment: Mapping[str, str]
     halts: Halts
     artifacts: ArtifactStore
-    approval: ApprovalPolicy
-    private: PrivateFiles
     directory: Directory
+    private: PrivateFiles = NO_PRIVATE_FILES
+    approval: ApprovalPolicy = "never"
     breakers: ServerBreakers = field(default_factory=ServerBreakers)
     cache: ResultCache = field(default_factory=ResultCache)
 
@@ -202,29 +194,11 @@ class Gateway(ToolGateway):
 
 
 @asynccontextmanager
-async def open_gateway(  # noqa: PLR0913, PLR0917 - all that a gateway is made of
-    repository: ServerRepository,
-    connect: Connect,
-    limits: Limits,
-    environment: Mapping[str, str],
-    halts: Halts = NO_HALTS,
-    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
-    approval: ApprovalPolicy = "never",
-    secrets: Mapping[str, str] = MappingProxyType({}),
-    observed: ServerRepository | None = None,
-    private: PrivateFiles = NO_PRIVATE_FILES,
-) -> AsyncGenerator[Gateway]:
-    """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
-
-    See `GatewayParts`; `secrets` are those of the platform, by name; `observed` is `repository` by default.
-    """
-    directory = Directory(secrets, environment)
-    parts = GatewayParts(
-        repository, observed or repository, limits, environment, halts, artifacts, approval, private, directory
-    )
+async def open_gateway(parts: GatewayParts, connect: Connect) -> AsyncGenerator[Gateway]:
+    """Yield a gateway with the servers of the database; at the end it closes all sessions and processes."""
     gateway = Gateway(parts, connect)
     await gateway.refresh()
-    reports = BreakerReports(repository.breakers, process_name(), parts.breakers)
+    reports = BreakerReports(parts.repository.breakers, process_name(), parts.breakers)
     try:
         yield gateway
     finally:

@@ -19,10 +19,10 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.tables.run_records import runs
+from tests.support.absent_services import open_gateway
 from tests.support.command_line import Service, new_workspace
 from tests.support.gateway_harness import call, named, wait_for
 from tests.support.model_script import Answer, Rule, Script, When

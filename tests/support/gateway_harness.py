@@ -20,13 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions import shim
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.settings.schema import Limits
-from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolOutcome
+from starling.core.tools import Halts, ServerListing, ToolCall, ToolOutcome
+from tests.support.absent_services import NO_HALTS, open_gateway
 
 SERVERS = Path(__file__).parent / "mcp_servers"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -46,7 +47,7 @@ class GatewayHarness:
     @asynccontextmanager
     async def gateway(self, halts: Halts = NO_HALTS, **limits: Any) -> AsyncGenerator[Gateway]:
         repository = ServerRepository(self.engine)
-        async with open_gateway(repository, connect, Limits(**limits), self.environment, halts) as gateway:
+        async with open_gateway(repository, connect, Limits(**limits), self.environment, halts=halts) as gateway:
             yield gateway
 
     def recording(self, **options: Any) -> ServerConfig:

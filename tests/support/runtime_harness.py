@@ -13,12 +13,12 @@ from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona, RuntimeName
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER, Tracer
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, tool_calls
 from tests.support.scripted_gateway import ScriptedGateway, tool
 

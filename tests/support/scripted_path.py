@@ -17,12 +17,13 @@ from mcp_gateway.registration.live_check import LiveCheck, LiveTools
 from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.large_messages import LOOP_BYTES, LargeResult
 from mcp_gateway.sessions.pool import SessionPool
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
+from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Deadline, SystemClock
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
-from starling.core.tools import NO_HALTS, CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
 from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 
 ANY_SCHEMA: dict[str, Any] = {"type": "object"}
 

@@ -42,7 +42,7 @@ from brain.run.recorder import RunRecorder
 from brain.run.tracing import TracedGateway, TracedModels
 from brain.skills.memory import RunSkills, SkillMemory
 from brain.state import GraphState, initial_state
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
+from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
@@ -60,7 +60,7 @@ from starling.core.settings.schema import Limits
 from starling.core.teams.building import TeamBuilder
 from starling.core.teams.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
-from starling.core.tools import NO_HALTS, Halts, ToolGateway
+from starling.core.tools import Halts, ToolGateway
 from starling.core.tracing import NOOP_TRACER, Span, Tracer, outcome_scores
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
@@ -88,10 +88,10 @@ class Collaborators:
     agent_ranker: AgentRanker
     clock: Clock
     limits: Limits
+    halts: Halts
+    artifacts: ArtifactStore
     tracer: Tracer = NOOP_TRACER
-    halts: Halts = NO_HALTS
     active_runs: ActiveRuns = field(default_factory=ActiveRuns)
-    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
     memory: SkillMemory | None = None  # None where skills are switched off
     builder: TeamBuilder | None = None  # None where no teams can be built
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
-from starling.core.errors import NotFoundError
-
 READ_ARTIFACT: Final = "read_artifact"
 """Name of the built-in tool with which agents read artifacts; shortened results mention it."""
 
@@ -78,26 +76,3 @@ class ArtifactStore(Protocol):
     async def of_run(self, tenant: str, run_id: str) -> Sequence[Artifact]:
         """Return the artifacts of a run, oldest first. Raises DatabaseUnavailableError."""
         ...
-
-
-class DisabledArtifactStore(ArtifactStore):
-    """Stores nothing."""
-
-    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
-        del origin, text, media_type
-        return NotStored("no artifact store is configured")
-
-    async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
-        del tenant, run_id
-        raise NotFoundError("artifact", artifact)
-
-    async def part(self, tenant: str, run_id: str, artifact: str, offset: int, length: int) -> str:
-        del tenant, run_id, offset, length
-        raise NotFoundError("artifact", artifact)
-
-    async def of_run(self, tenant: str, run_id: str) -> Sequence[Artifact]:
-        del tenant, run_id
-        return ()
-
-
-DISABLED_ARTIFACT_STORE: Final = DisabledArtifactStore()

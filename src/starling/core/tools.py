@@ -346,25 +346,6 @@ class Halts(Protocol):
         ...
 
 
-class NoHalts(Halts):
-    """Nothing is ever switched off."""
-
-    def reason(self, call: ToolCall) -> str:
-        del call
-        return ""
-
-    def everything(self, tenant: str, caller: str) -> str:
-        del tenant, caller
-        return ""
-
-    def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
-        del kind, tenant
-        return {}
-
-
-NO_HALTS: Final = NoHalts()
-
-
 class ToolGateway(Protocol):
     """The only way to MCP servers."""
 

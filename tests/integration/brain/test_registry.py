@@ -13,13 +13,13 @@ from brain.registry.repository import AgentRepository, EpochRepository, PromptRe
 from brain.registry.service import Registry
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.core.errors import NotFoundError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
+from tests.support.absent_services import open_gateway
 from tests.support.platform import Workbench
 
 ACTOR = Actor.local("cli")

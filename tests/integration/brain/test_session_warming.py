@@ -1,11 +1,11 @@
 """A start opens the sessions of the servers that were called last, and of no others."""
 
 from starling.app.container.loader import warm_recent_servers
-from starling.core.tools import NO_HALTS
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.call_claims import CalledServer, RecentCalls
 from tests.integration.brain.conftest import Open
+from tests.support.absent_services import NO_HALTS
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
 

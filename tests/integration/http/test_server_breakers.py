@@ -9,13 +9,14 @@ import psycopg
 import pytest
 
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.core.settings.schema import Limits
 from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.test_event_streams import Quiet, a_quiet_api
+from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import call, free_port, listed, running_http
 
 AGENT = "mcp_agent_a"

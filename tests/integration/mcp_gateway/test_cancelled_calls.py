@@ -6,7 +6,8 @@ import random
 import pytest
 
 from mcp_gateway.configuration.servers import ServerConfig
-from starling.core.tools import NoHalts, ToolCall
+from starling.core.tools import ToolCall
+from tests.support.absent_services import NoHalts
 from tests.support.gateway_harness import GatewayHarness, call, listed
 from tests.support.soak import rounds
 

@@ -11,7 +11,6 @@ from sqlalchemy import select, update
 from mcp_gateway import connections
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import open_gateway
 from mcp_gateway.registration import catalog
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_schedule import AT_ONCE
@@ -20,6 +19,7 @@ from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.tables.registry import servers, tools
+from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import (
     SERVERS,
     GatewayHarness,

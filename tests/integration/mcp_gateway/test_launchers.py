@@ -13,11 +13,12 @@ import pytest
 
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
 from mcp_gateway.sessions.isolation import PrivateFiles, unhidden_reason
 from starling.core.settings.schema import Limits
 from starling.core.tools import ToolOutcome
+from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import SERVERS, TOOLS, GatewayHarness, call, listed, running_shims
 
 _NODE, _UVX = TOOLS.parent / "bin/node", TOOLS.parent / "uv/bin/uvx"

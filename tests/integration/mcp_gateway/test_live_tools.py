@@ -12,12 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration import live_check
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.infra.postgres.tables.registry import tool_pins
+from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
 
 ACT: dict[str, Any] = {"name": "act", "description": "Does it.", "inputSchema": {"type": "object"}}

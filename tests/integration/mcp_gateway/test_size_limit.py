@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.connections import connect
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Deadline, SystemClock
@@ -19,6 +19,7 @@ from starling.core.settings.schema import Limits
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolOutcome
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import open_engine
+from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import SERVERS, GatewayHarness, listed, python
 from tests.support.mcp_servers.verbose import poem, rows
 

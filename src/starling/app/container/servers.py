@@ -9,7 +9,8 @@ from functools import partial
 from brain.registry.repository import AgentRepository, StarRepository
 from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.configuration.stdio_over_http import StdioRules
-from mcp_gateway.gateway import Connect, Gateway, open_gateway
+from mcp_gateway.gateway import Connect, Gateway, GatewayParts, open_gateway
+from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
@@ -88,36 +89,38 @@ async def open_tools(
     # what results of tools must not show
     secrets = {"database_url": storage.direct_url, "token": read_token(settings.data_dir), **settings_secrets(settings)}
     halts = KillSwitchCache(storage.switches)
-    opening = open_gateway(
+    parts = GatewayParts(
         servers,
-        connect,
+        ServerRepository(storage.engine, observer),
         settings.limits,
-        environment(),
+        variables := environment(),
         halts,
         storage.artifacts,
-        settings.approval,
-        secrets,
-        ServerRepository(storage.engine, observer),
+        Directory(secrets, variables),
         private_files(settings),
+        settings.approval,
     )
-    async with (
-        halts.listening(storage.hub),
-        opening as gateway,
-    ):
+    async with halts.listening(storage.hub), open_gateway(parts, connect) as gateway:
         with storage.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results):
             yield gateway, halts
 
 
 def build_registry(storage: Storage, settings: Settings, connect: Connect) -> RegistryService:
     """Return what changes servers and epochs; it starts servers with the environment of this process."""
-    engine = storage.engine
-    opened = partial(open_gateway, connect=connect, limits=settings.limits, environment=environment())
+    engine, variables, private = storage.engine, environment(), private_files(settings)
+    halts = KillSwitchCache(storage.switches)  # unused, as the artifacts: these gateways list tools and call none
+
+    def opened(servers: ServerRepository) -> AbstractAsyncContextManager[Gateway]:
+        directory, limits = Directory(environment=variables), settings.limits
+        parts = GatewayParts(servers, servers, limits, variables, halts, storage.artifacts, directory, private)
+        return open_gateway(parts, connect)
+
     return RegistryService(
         epochs=storage.epochs,
         agents=AgentRepository(engine),
         stars=StarRepository(engine),
         prompts=storage.prompts,
         servers=partial(ServerRepository, engine),
-        gateway=partial(opened, private=private_files(settings)),
+        gateway=opened,
         stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
     )

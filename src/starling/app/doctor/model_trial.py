@@ -16,8 +16,9 @@ from starling.app.doctor.model_abilities import (
 from starling.core.errors import ModelError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.factory import ModelTrials, open_model_trials
-from starling.infra.llm.model_selection import OFFLINE, check_model
+from starling.infra.llm.chat_model import ModelName
+from starling.infra.llm.factory import ModelFactory, open_model_factory
+from starling.infra.llm.model_selection import OFFLINE, check_model, parse_model_name
 
 SECONDS = 115.0  # the command ends within two minutes
 _PARALLEL = 4  # requests to one endpoint
@@ -67,29 +68,30 @@ async def try_models(settings: Settings, model: str | None = None, seconds: floa
     if model is not None:
         check_model(model, settings)
     deadline = asyncio.get_running_loop().time() + seconds
-    async with open_model_trials(settings) as trials:
-        names = [trials.build(model).name] if model is not None else [*dict.fromkeys(trials.names.values())]
-        return await asyncio.gather(*(_tried(trials, name, deadline) for name in names))
+    async with open_model_factory(settings) as models:
+        first = [names[0] for names in models.named.values()]
+        names = [parse_model_name(model)] if model is not None else dict.fromkeys(first)
+        return await asyncio.gather(*(_tried(models, name, deadline) for name in names))
 
 
-async def _tried(trials: ModelTrials, name: str, deadline: float) -> ModelReport:
-    used_for = [role for role in ModelRole if trials.names[role] == name]
-    if name == OFFLINE:
-        return ModelReport(name, used_for, (), {}, 0.0, 0)
+async def _tried(models: ModelFactory, name: ModelName, deadline: float) -> ModelReport:
+    used_for = [role for role in ModelRole if models.named[role][0] == name]
+    if str(name) == OFFLINE:
+        return ModelReport(OFFLINE, used_for, (), {}, 0.0, 0)
     begun = asyncio.get_running_loop().time()
-    run = _ModelTrial(trials, name, deadline, asyncio.Semaphore(_PARALLEL))
+    run = _ModelTrial(models, name, deadline, asyncio.Semaphore(_PARALLEL))
     results = {result.ability.code: result for result in await run.all()}
     lacking = {role: missing for role in ModelRole if (missing := missing_for(role, results))}
     ordered = [results[ability.code] for ability in ABILITIES]
-    return ModelReport(name, used_for, ordered, lacking, asyncio.get_running_loop().time() - begun, run.requests)
+    return ModelReport(str(name), used_for, ordered, lacking, asyncio.get_running_loop().time() - begun, run.requests)
 
 
 @dataclass(slots=True)
 class _ModelTrial:
     """Tries each ability with a model of its own, so that none knows what another learned about the endpoint."""
 
-    trials: ModelTrials
-    name: str
+    models: ModelFactory
+    name: ModelName
     deadline: float
     slots: asyncio.Semaphore
     requests: int = 0
@@ -110,7 +112,7 @@ class _ModelTrial:
             begun = asyncio.get_running_loop().time()
             if begun >= self.deadline:
                 return AbilityResult(ability, "untried", "the time was used up before")
-            trial = AbilityTrial(self.trials.build(self.name, ability.without), self.deadline)
+            trial = AbilityTrial(self.models.adapter(self.name, ability.without), self.deadline)
             try:
                 async with asyncio.timeout_at(trial.deadline):
                     seen = await ability.check(trial)

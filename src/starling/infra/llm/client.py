@@ -33,25 +33,8 @@ class FallbackCandidate:
     downgraded: bool = False
 
 
-class ModelHealth:
-    """Models that recently timed out or could not be reached."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._degraded_until: dict[str, float] = {}
-
-    def degrade(self, model: str) -> None:
-        """Skip `model` for 60 s if another model is available."""
-        self._degraded_until[model] = self._clock.monotonic() + _DEGRADED_SECONDS
-
-    def restore(self, model: str) -> None:
-        """Stop skipping `model`."""
-        self._degraded_until.pop(model, None)
-
-    def is_degraded(self, model: str) -> bool:
-        """Return whether `model` is to be skipped."""
-        until = self._degraded_until.get(model)
-        return until is not None and self._clock.monotonic() < until
+type DegradedModels = dict[str, Deadline]
+"""Models that recently timed out or could not be reached, each until when it is skipped if another one is available."""
 
 
 class FallbackChain:
@@ -64,12 +47,12 @@ class FallbackChain:
         self,
         candidates: Sequence[FallbackCandidate],
         request: ModelRequest,
-        health: ModelHealth,
+        degraded: DegradedModels,
         clock: Clock,
         backoff: Backoff,
     ) -> None:
         self._request = request
-        self._health = health
+        self._degraded = degraded
         self._clock = clock
         self._backoff = backoff
         self._deadline = Deadline(clock, request.timeout)
@@ -88,7 +71,7 @@ class FallbackChain:
 
     def with_warnings(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the warnings of the attempts before it."""
-        self._health.restore(self.model.name)
+        self._degraded.pop(self.model.name, None)
         return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
 
     async def recover(self, error: ModelError) -> None:
@@ -112,7 +95,7 @@ class FallbackChain:
             await asyncio.sleep(pause)
             return
         if isinstance(error, LLMConnectionError | LLMTimeout):
-            self._health.degrade(self.model.name)
+            self._degraded[self.model.name] = Deadline(self._clock, _DEGRADED_SECONDS)
         if not self._remaining or self._deadline.passed:
             raise error
         self._select(self._remaining.pop(0))
@@ -129,11 +112,12 @@ class FallbackChain:
             self._warn(f"{candidate.model.name} is used instead of the model of role {self._request.role}.")
 
     def _without_degraded(self, candidates: Sequence[FallbackCandidate]) -> list[FallbackCandidate]:
-        healthy = [candidate for candidate in candidates if not self._health.is_degraded(candidate.model.name)]
-        if not healthy or len(healthy) == len(candidates):
+        skipped = {name for name, until in self._degraded.items() if not until.passed}
+        healthy = [candidate for candidate in candidates if candidate.model.name not in skipped]
+        if not healthy:
             return list(candidates)
         for candidate in candidates:
-            if candidate not in healthy:
+            if candidate.model.name in skipped:
                 self._warn(f"Model {candidate.model.name} is skipped for a while because it did not answer recently.")
         return healthy
 
@@ -169,7 +153,7 @@ class FallbackModelClient:
         self.names = frozenset(model.name for chain in chains.values() for model in chain)  # chosen by the settings
         self._clock = clock
         self._backoff = backoff
-        self._health = ModelHealth(clock)
+        self._degraded: DegradedModels = {}
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer with warnings about retries and fallbacks."""
@@ -208,7 +192,7 @@ class FallbackModelClient:
         if request.model is not None:
             named = self._resolve_model(request.model)
             candidates = (FallbackCandidate(named), *(one for one in candidates if one.model.name != named.name))
-        return FallbackChain(candidates, request, self._health, self._clock, self._backoff)
+        return FallbackChain(candidates, request, self._degraded, self._clock, self._backoff)
 
 
 def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[FallbackCandidate, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from urllib.request import getproxies
@@ -36,58 +36,35 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[FallbackModelClient]:
     """Yield a client for the models of all roles. Raises ConfigurationError for an invalid model."""
-    async with _opened_factory(settings) as (factory, named):
-        chains = {role: [factory.model(name) for name in names] for role, names in named.items()}
+    async with open_model_factory(settings) as factory:
+        chains = {role: [factory.model(name) for name in names] for role, names in factory.named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
         yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTrials:
-    """Builds models to try their abilities. `names` has the first model of each role."""
-
-    names: Mapping[ModelRole, str]
-    _factory: "_ModelFactory"
-
-    def build(self, name: str, lacks: Dialect = frozenset()) -> ChatModel:
-        """Return a model that has learned nothing about its endpoint; its output is not read.
-
-        Features in `lacks` are not tried. Raises ConfigurationError for an invalid name.
-        """
-        return self._factory.adapter(parse_model_name(name), lacks)
-
-
 @asynccontextmanager
-async def open_model_trials(settings: Settings) -> AsyncGenerator[ModelTrials]:
+async def open_model_factory(settings: Settings) -> AsyncGenerator["ModelFactory"]:
     """Yield what builds single models. Raises ConfigurationError for an invalid model in the settings."""
-    async with _opened_factory(settings) as (factory, named):
-        yield ModelTrials({role: str(names[0]) for role, names in named.items()}, factory)
-
-
-@asynccontextmanager
-async def _opened_factory(
-    settings: Settings,
-) -> "AsyncGenerator[tuple[_ModelFactory, dict[ModelRole, tuple[ModelName, ...]]]]":
     async with AsyncExitStack() as stack:
-        factory = _ModelFactory(settings, endpoints(settings), stack)
-        named = await names_by_role(settings)
-        await factory.import_adapters(name for names in named.values() for name in names)
-        yield factory, named
+        factory = ModelFactory(settings, endpoints(settings), stack, await names_by_role(settings))
+        await factory.import_adapters()
+        yield factory
 
 
 @dataclass(slots=True)
-class _ModelFactory:
-    """Builds each model once. `stack` closes the HTTP session."""
+class ModelFactory:
+    """Builds models, each once. `stack` closes the HTTP session; `named` are those that the settings name."""
 
     settings: Settings
     endpoints: Mapping[str, Endpoint]
     stack: AsyncExitStack
+    named: Mapping[ModelRole, tuple[ModelName, ...]]
     _built: dict[ModelName, ChatModel] = field(default_factory=dict[ModelName, ChatModel])
     _session: aiohttp.ClientSession | None = None
 
-    async def import_adapters(self, names: Iterable[ModelName]) -> None:
+    async def import_adapters(self) -> None:
         """Import what models of LangChain need in a thread: it takes seconds."""
-        for name in names:
+        for name in {name for names in self.named.values() for name in names}:
             endpoint = self.endpoints.get(name.provider)
             if endpoint is not None and endpoint.api == "responses":
                 await asyncio.to_thread(responses_model)
@@ -110,7 +87,10 @@ class _ModelFactory:
             return UnavailableModel(text, error.message, error.remedy)
 
     def adapter(self, name: ModelName, lacks: Dialect = frozenset()) -> ChatModel:
-        """Return a new adapter, which does not try the features in `lacks`. Raises ConfigurationError."""
+        """Return a new adapter, which has learned nothing about its endpoint and whose output is not read.
+
+        It does not try the features in `lacks`. Raises ConfigurationError.
+        """
         check(name, self.endpoints, self.settings)
         if name.provider == OFFLINE_PROVIDER:
             return OfflineModel()

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import AsyncConnection, Notify, OperationalError
 from psycopg.sql import SQL, Identifier
 
+from starling.core.background_tasks import in_background
 from starling.infra.postgres.connections import BoundedConnection
 from starling.infra.postgres.engine import address_of, beside_address, first_line
 
@@ -157,12 +158,8 @@ class NotificationHub:
 async def open_hub(url: str) -> AsyncGenerator[NotificationHub]:
     """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
     hub = NotificationHub(url)
-    listening = asyncio.get_running_loop().create_task(hub.listen(), name="listen-for-notifications")
-    try:
+    async with in_background(hub.listen(), "listen-for-notifications"):
         yield hub
-    finally:
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
 
 
 async def _connect(url: str) -> AsyncConnection[Any]:

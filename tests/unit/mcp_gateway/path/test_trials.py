@@ -15,22 +15,13 @@ from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.pool import SessionPool
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json
 from starling.core.principal import Grant
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import (
-    NO_HALTS,
-    CallRecord,
-    ServerListing,
-    ToolCall,
-    ToolDefinition,
-    ToolOutcome,
-    Trial,
-    TrialResult,
-)
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome, Trial, TrialResult
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 
 NAMED = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 7}}, "required": ["id"]}
 INPUT = {"type": "object", "properties": {"item": {"type": "string"}}}

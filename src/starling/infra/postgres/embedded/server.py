@@ -8,8 +8,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +18,7 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
+from starling.core.background_tasks import stopped_at_end
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.postgres.embedded import postmaster
 from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
@@ -235,23 +236,18 @@ def _is_running(known: Mapping[str, float]) -> bool:
         return False
 
 
+_STOP_SECONDS: Final = 60.0  # the task may be starting the server
 _CHECK_SECONDS: Final = 0.5  # where the system doesn't tell that a process ended
 _log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def restarting(server: EmbeddedPostgres) -> AsyncGenerator[asyncio.Task[None]]:
+def restarting(server: EmbeddedPostgres) -> AbstractAsyncContextManager[asyncio.Task[None]]:
     """Restart the server, on the same port, whenever it ends for as long as the context lasts.
 
     Yields the task that does so. It ends only with an error: DatabaseUnavailableError if the server has to take
     another port. The loop must run in the main thread.
     """
-    task = asyncio.get_running_loop().create_task(_restart_whenever_ended(server), name="restart-postgres")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return stopped_at_end(_restart_whenever_ended(server), "restart-postgres", _STOP_SECONDS)
 
 
 async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:

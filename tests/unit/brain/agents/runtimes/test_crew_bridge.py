@@ -14,9 +14,9 @@ from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import TaskExecution
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.settings.schema import Limits
 from starling.core.tracing import NOOP_TRACER
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.runtime_harness import RuntimeHarness, dispatch
 
 

@@ -21,7 +21,6 @@ from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import SuspendedError
 from starling.core.settings.schema import Limits
@@ -29,6 +28,7 @@ from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import (
     Execution,
     ScriptedAnswer,

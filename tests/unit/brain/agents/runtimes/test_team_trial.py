@@ -24,7 +24,6 @@ from brain.retrieval.agent_finder import AgentFinder
 from brain.skills.memory import FinishedTask, Lesson, Recall, SkillMemory
 from brain.state import GraphTask, TaskDispatch
 from starling.core.agents import Persona
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import JournalDivergedError, SuspendedError
 from starling.core.settings.schema import Limits
@@ -34,6 +33,7 @@ from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import decision_json, verdict_json
 from tests.support.model_documents import task as planned

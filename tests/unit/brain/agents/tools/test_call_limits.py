@@ -14,7 +14,6 @@ from brain.agents.turn.reflection import Reviewer
 from brain.durability.ledger import call_key
 from brain.registry.cards import AgentCard
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
 from starling.core.settings.schema import Limits
@@ -22,6 +21,7 @@ from starling.core.tool_calls import CallState, Effect, Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.postgres.runs.ledger import LedgerRow
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.scripted_gateway import ScriptedGateway, tool

@@ -16,7 +16,6 @@ from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelRequest
@@ -24,6 +23,7 @@ from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.scripted_gateway import ScriptedGateway
