@@ -83,7 +83,7 @@ MARKS: Mapping[str, Mark] = {
     "runs.fairness_ratio": _at_most(3),
     "api.p95_ms_1000_streams": _at_most(300),
     "streams.silent_readers_mb": _times_at_most(1.5),
-    "up.idle_ms_per_s": _at_most(4),
+    "up.idle_ms_per_s": _times_at_most(1.5),
     "up.ready_ms_300": _at_most(3_000),
     "up.memory_mb_300": _at_most(250),
     "registry.reload_ms_300": _at_most(2_000),
