@@ -53,6 +53,7 @@ async def roll_out(old: Version, folder: Path, *, callers: int, returns: int = 1
     history = ClientHistory()
     async with open_cluster(folder, "native", (old, THIS), started=1) as cluster, asyncio.TaskGroup() as group:
         (_, new_api), (old_worker, new_worker) = cluster.apis, cluster.workers
+        next_worker = "worker-1" if old.graph_version == THIS.graph_version else "worker-2"  # of a run that this began
         stop = asyncio.Event()
         load = group.create_task(keep_busy(cluster, history, callers, stop))
         await _until(cluster, lambda found: len(found) > callers)
@@ -62,7 +63,7 @@ async def roll_out(old: Version, folder: Path, *, callers: int, returns: int = 1
             await _until(cluster, _both_ways)
             for _ in range(returns):
                 await _leave_in_a_call(cluster, new_worker, new_worker.stop)
-                await _until(cluster, lambda found: any(course.went("worker-2", "worker-1") for course in found))
+                await _until(cluster, lambda found: any(course.went("worker-2", next_worker) for course in found))
                 await all_ready((new_worker,))
             await _leave_in_a_call(cluster, old_worker, old_worker.end)
             await _until(cluster, lambda found: any(course.went("worker-1", "worker-2") for course in found))

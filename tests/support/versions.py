@@ -31,6 +31,12 @@ class Version:
         """The newest revision of the schema that this version knows."""
         return _newest_migration(self.folder).name.partition("_")[0]
 
+    @cached_property
+    def graph_version(self) -> int:
+        """The version of the state of runs that this version reads: it leaves runs with a later one to others."""
+        state = (self.folder / "src" / "brain" / "state.py").read_text()
+        return int(state.partition("GRAPH_VERSION = ")[2].partition("\n")[0])
+
     async def upgrade(self, database_url: str, folder: Path) -> None:
         """Run this version's `starling db upgrade`, in `folder`."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
