@@ -186,5 +186,5 @@ async def test_database_that_is_lost_under_load_ends_it_with_a_message(address: 
         _, said = await load.communicate()
 
     assert load.returncode == 1
-    assert said.startswith(b"The database can't be used: ")
+    assert b"The database can't be used: " in said
     assert said.count(b"\n") == 1
