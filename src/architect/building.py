@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from architect.checks import COMPOSITION, checked
 from architect.compiler import compile_team
-from architect.design.designer import Designed, Designer
+from architect.design.designer import Designed, design_team
 from architect.proof import case_findings, prove
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
@@ -31,7 +31,6 @@ class Builder:
     """
 
     store: TeamStore
-    designer: Designer
     threshold: float = 1.0
 
     async def build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
@@ -53,7 +52,7 @@ class Builder:
             if changed is None:
                 run.record("base", {"version": found.version})
             base = found.spec
-        designed = await self.designer.design(request, world, base, run)
+        designed = await design_team(request, world, base, run)
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed, request.constraints.members)
         proof = await self._proof(designed.spec, (), world, run)

@@ -224,11 +224,11 @@ def stored_interrupt(asked: Mapping[str, Any], kind: Any, key: str, **fields: An
         "path": "",
         "reason": asked["reason"],
         "message": asked["message"],
-        "response_schema": {},
+        "responseSchema": {},
         "call": None,
         "state": "resolved",
         "payload": {},
-        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "expires_at": datetime(2026, 1, 2, tzinfo=UTC),
+        "createdAt": datetime(2026, 1, 1, tzinfo=UTC),
+        "expiresAt": datetime(2026, 1, 2, tzinfo=UTC),
     }
     return StoredInterrupt(**(values | fields))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from architect.design.designer import Designed, Designer
+from architect.design.designer import Designed, design_team
 from brain.agents.runtimes.architect import rendered
 from brain.prompts import prompt as prompt_of
 from brain.prompts import response_schema
@@ -100,4 +100,4 @@ async def designed(
     """
     tools = definitions(*(servers or LISTINGS))
     run = OfflineBuild(tools, reply=reply)
-    return await Designer().design(BuildRequest(goal=goal, **fields), world_of(*tools), base, run), run
+    return await design_team(BuildRequest(goal=goal, **fields), world_of(*tools), base, run), run

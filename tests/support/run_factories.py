@@ -68,12 +68,12 @@ def new_question(run_id: str, *, seconds: float = 60) -> StoredInterrupt:
         path="supervisor",
         reason="It is unclear.",
         message="Which one?",
-        response_schema={},
+        responseSchema={},
         call=None,
         state="open",
         payload=None,
-        created_at=None,
-        expires_at=SystemClock().now() + timedelta(seconds=seconds),
+        createdAt=None,
+        expiresAt=SystemClock().now() + timedelta(seconds=seconds),
     )
 
 
@@ -88,8 +88,8 @@ async def wait_for_answer(writer: RunWriter, question: StoredInterrupt, interrup
         "id": question.id,
         "reason": question.reason,
         "message": question.message,
-        "responseSchema": question.response_schema,
-        "expiresAt": question.expires_at,
+        "responseSchema": question.responseSchema,
+        "expiresAt": question.expiresAt,
     }
     writer.emit(Clarification.model_validate(told))
     writer.add(lambda: insert_interrupts(run.thread_id, run.branch_id, [question]))

@@ -45,35 +45,31 @@ class Designed:
         return self.spec is not None and not self.findings
 
 
-@dataclass(frozen=True, slots=True)
-class Designer:
-    """Designs teams. What it makes of an answer is recorded, so that a resumed build has the same design."""
+async def design_team(request: BuildRequest, world: TeamWorld, base: TeamSpec | None, run: BuildRun) -> Designed:
+    """Return a team for the goal, or why there is none. `base` is the spec that is changed, None for a new team.
 
-    async def design(self, request: BuildRequest, world: TeamWorld, base: TeamSpec | None, run: BuildRun) -> Designed:
-        """Return a team for the goal, or why there is none. `base` is the spec that is changed, None for a new team.
-
-        Raises what `run` raises.
-        """
-        request = request.model_copy(update={"goal": storable_text(request.goal)})
-        design = _Design(request, world, SpecWriter(request, world, base), run)
-        may_ask = run.may_ask
-        await design.search("candidates", request.goal, request.goal)
-        document = await design.ask("design", () if may_ask else [Section("answer", _UNKNOWN)])
-        told: list[Section] = []
-        if document.asks and may_ask:
-            answer = run.clarify(QUESTION, document.question, document.options[:_MOST_OPTIONS])
-            told = [answer_section(document.question, answer)]
-            if answer:
-                await design.search("candidates_of_answer", f"{request.goal}\n{answer}", answer)
-            document = await design.ask("answered", told)
-        if document.asks:
-            return Designed(None, question=document.question)
-        designed = await design.judged(document, 1)
-        while designed.findings and designed.attempt <= REPAIRS and not _is_refused(request, designed):
-            repair = [*told, *repair_sections(document, designed.findings)]
-            document = await design.ask(f"repair_{designed.attempt}", repair)
-            designed = await design.judged(document, designed.attempt + 1)
-        return Designed(None, designed.missing, "", designed.attempt) if _is_refused(request, designed) else designed
+    What is made of an answer is recorded, so that a resumed build has the same design. Raises what `run` raises.
+    """
+    request = request.model_copy(update={"goal": storable_text(request.goal)})
+    design = _Design(request, world, SpecWriter(request, world, base), run)
+    may_ask = run.may_ask
+    await design.search("candidates", request.goal, request.goal)
+    document = await design.ask("design", () if may_ask else [Section("answer", _UNKNOWN)])
+    told: list[Section] = []
+    if document.asks and may_ask:
+        answer = run.clarify(QUESTION, document.question, document.options[:_MOST_OPTIONS])
+        told = [answer_section(document.question, answer)]
+        if answer:
+            await design.search("candidates_of_answer", f"{request.goal}\n{answer}", answer)
+        document = await design.ask("answered", told)
+    if document.asks:
+        return Designed(None, question=document.question)
+    designed = await design.judged(document, 1)
+    while designed.findings and designed.attempt <= REPAIRS and not _is_refused(request, designed):
+        repair = [*told, *repair_sections(document, designed.findings)]
+        document = await design.ask(f"repair_{designed.attempt}", repair)
+        designed = await design.judged(document, designed.attempt + 1)
+    return Designed(None, designed.missing, "", designed.attempt) if _is_refused(request, designed) else designed
 
 
 def _is_refused(request: BuildRequest, designed: Designed) -> bool:

@@ -14,9 +14,10 @@ from starling.core.errors import SuspendedError
 from starling.core.events.run_events import ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, canonical
+from starling.core.run_document.document import InterruptKind
 from starling.core.tool_calls import Observation
 from starling.core.tools import DoneCall, ToolCall, ToolOutcome
-from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, insert_interrupts
+from starling.infra.postgres.runs.interrupts import StoredInterrupt, insert_interrupts
 from starling.infra.postgres.runs.writer import Clause
 
 _COMPARED = {"name", "args"}  # fields that are equal in equal calls
@@ -72,7 +73,7 @@ class Interrupts:
         item = self._known.get(request.key) or self._ask(request)
         if item.state == "open":
             raise SuspendedError(item.id)
-        return InterruptOutcome(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
+        return InterruptOutcome(item.state, item.payload or {}, item.expiresAt, item.answered_by or "")
 
     def was_asked(self, key: str) -> bool:
         """Whether a request was made already."""
@@ -92,7 +93,7 @@ class Interrupts:
             if item.state == "open" or item.kind != request.kind or (item.payload or {}).get("approved"):
                 continue
             if item.call and {name: item.call[name] for name in _COMPARED} == call:
-                return InterruptOutcome(item.state, item.payload or {}, item.expires_at)
+                return InterruptOutcome(item.state, item.payload or {}, item.expiresAt)
         return None
 
     def _ask(self, request: InterruptRequest) -> StoredInterrupt:
@@ -107,12 +108,11 @@ class Interrupts:
             path=request.path,
             reason=request.reason,
             message=request.message,
-            response_schema=request.response_schema,
+            responseSchema=request.response_schema,
             call=request.call.model_dump() if request.call else None,
             state="open",
-            payload=None,
-            created_at=None,
-            expires_at=expires_at,
+            createdAt=None,
+            expiresAt=expires_at,
             code=request.code,
         )
         self._known[request.key] = item
@@ -122,7 +122,7 @@ class Interrupts:
         asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": expires_at}
         call = {"call": request.call} if request.call else {}
         call |= {"code": request.code} if request.code else {}
-        event = {**asked, "responseSchema": item.response_schema, **call}
+        event = {**asked, "responseSchema": item.responseSchema, **call}
         self._writer.emit(_EVENTS[request.kind].model_validate(event))
         return item
 

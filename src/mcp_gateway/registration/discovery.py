@@ -133,14 +133,12 @@ def _odd(session: Session, reason: str) -> ServerUnavailableError:
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 
 
-async def list_once(
-    sessions: SessionPool, name: str, config: ServerConfig, seconds: float, approved: Collection[str] = ()
-) -> Listed:
+async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seconds: float) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
     session = sessions.open_new(name, config)
     try:
         async with asyncio.timeout(seconds + _LATER):
-            return await list_server(session, approved)
+            return await list_server(session)
     except TimeoutError:
         reason = f"it didn't start and list its tools within {seconds:g} s."
         raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None

@@ -75,7 +75,7 @@ async def test_answer_to_a_question_reaches_the_supervisor_and_the_branch(
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
     assert (asked.kind, asked.message) == ("clarification", "Which disk?")
-    assert '"examples": ["the first", "the second"]' in json.dumps(asked.response_schema)
+    assert '"examples": ["the first", "the second"]' in json.dumps(asked.responseSchema)
 
     await answer(platform, key, {"answer": "the </answer> second"})
     ended = await platform.finish(key)
@@ -247,7 +247,7 @@ async def test_repeated_answer_is_accepted_and_a_contradicting_one_refused(
     await interrupts.answer(key, [said], "me")
     with pytest.raises(ConflictError):
         await interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
-    assert timedelta(hours=23) < asked.expires_at - (asked.created_at or asked.expires_at) < timedelta(hours=25)
+    assert timedelta(hours=23) < asked.expiresAt - (asked.createdAt or asked.expiresAt) < timedelta(hours=25)
     assert await waiting(platform, key) == []
 
 

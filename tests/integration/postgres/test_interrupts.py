@@ -46,6 +46,6 @@ async def test_question_expires_by_the_database_clock_when_the_worker_clock_is_w
     stream = RunReader(engine, broadcast).follow(key)
     event = await anext(event async for event in stream if event.type == "clarification")
 
-    assert asked.created_at is not None
-    assert timedelta(hours=23) < asked.expires_at - asked.created_at <= timedelta(hours=24, seconds=1)
-    assert datetime.fromisoformat(event.data["expiresAt"]) == asked.expires_at
+    assert asked.createdAt is not None
+    assert timedelta(hours=23) < asked.expiresAt - asked.createdAt <= timedelta(hours=24, seconds=1)
+    assert datetime.fromisoformat(event.data["expiresAt"]) == asked.expiresAt

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from architect.checks import DESIGN_RULES, checked
-from architect.design.designer import Designer
+from architect.design.designer import design_team
 from starling.core.teams.building import BuildRequest
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
@@ -60,7 +60,7 @@ DOCUMENTS = st.fixed_dictionaries(
 def test_any_document_is_a_sound_team_findings_gaps_or_a_question(answers: list[dict[str, Any]], goal: str) -> None:
     run = InMemoryBuild(TOOLS, [*answers])
 
-    found = asyncio.run(Designer().design(BuildRequest(goal=goal), WORLD, None, run))
+    found = asyncio.run(design_team(BuildRequest(goal=goal), WORLD, None, run))
 
     assert found.spec or found.findings or found.missing or found.question
     if found.is_sound and found.spec:

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from architect.building import Builder
-from architect.design.designer import Designer
 from architect.repository import Creator, TeamVersion
 from architect.spec_format import team_of
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
@@ -144,7 +143,7 @@ async def built(
     store: MemoryStore, run: Build | None = None, request: BuildRequest = REQUEST
 ) -> tuple[BuildOutcome, Build]:
     run = run or begun(store)
-    return await Builder(store, Designer(), 1.0).build(request, run), run
+    return await Builder(store, 1.0).build(request, run), run
 
 
 def begun(store: MemoryStore, **fields: Any) -> Build:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from architect.compiler import compile_team
-from architect.design.designer import Designed, Designer
+from architect.design.designer import Designed, design_team
 from architect.design.document import DesignDocument, SpecWriter
 from architect.team_world import TeamWorld
 from starling.core.agents import Persona
@@ -51,7 +51,7 @@ async def designed(
 ) -> tuple[Designed, InMemoryBuild]:
     run_parts = {key: more.pop(key) for key in ("may_be_asked", "reply", "stars") if key in more}
     run = InMemoryBuild(TOOLS, [*answers], **run_parts)
-    return await Designer().design(BuildRequest(goal=goal, **more), world, base, run), run
+    return await design_team(BuildRequest(goal=goal, **more), world, base, run), run
 
 
 def section(run: InMemoryBuild, name: str, asked: int = -1) -> Section | None:
@@ -191,7 +191,7 @@ async def test_resumed_design_emits_nothing_twice_and_is_the_same() -> None:
     first, run = await designed(lacking, SOUND)
     resumed = InMemoryBuild(TOOLS, journal=run.journal)
 
-    again = await Designer().design(BuildRequest(goal=GOAL), world_of(*TOOLS, agents=["health"]), None, resumed)
+    again = await design_team(BuildRequest(goal=GOAL), world_of(*TOOLS, agents=["health"]), None, resumed)
 
     assert again == first
     assert resumed.events == []

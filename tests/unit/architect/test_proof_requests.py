@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from architect.building import Builder
-from architect.design.designer import Designer
 from architect.proof import case_faults, case_findings, with_cases
 from architect.repository import Creator, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
@@ -118,7 +117,7 @@ class OneTeam(TeamStore):
 
 async def proved(store: OneTeam, run: ScriptedTrials, *cases: BuildCase) -> tuple[bool, str, str]:
     request = BuildRequest(kind="proof", name="news", cases=cases)
-    outcome = await Builder(store, Designer(), 1.0).build(request, run)
+    outcome = await Builder(store, 1.0).build(request, run)
     return outcome.done, outcome.code, outcome.text
 
 

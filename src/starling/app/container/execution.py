@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from architect.building import Builder
-from architect.design.designer import Designer
 from brain.conversation.repository import ConversationRepository
 from brain.execution.run_executor import Brain, Collaborators
 from brain.governance import Governance
@@ -72,7 +71,7 @@ async def open_brain(
                 active_runs=active,
                 artifacts=storage.artifacts,
                 memory=replace(services.retrieval.skills, tracer=tracer) if settings.skills else None,
-                builder=Builder(services.team_store, Designer()),
+                builder=Builder(services.team_store),
             )
         )
 

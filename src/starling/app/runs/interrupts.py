@@ -86,7 +86,7 @@ class InterruptService:
     def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
         if answer.state == "cancelled":
             return ()
-        validator = Validators().get(digest(asked.response_schema), "answer", asked.response_schema)
+        validator = Validators().get(digest(asked.responseSchema), "answer", asked.responseSchema)
         return faults(validator, answer.payload, where)
 
 

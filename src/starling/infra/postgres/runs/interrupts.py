@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
@@ -13,7 +12,7 @@ from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFou
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal, Scope
-from starling.core.run_document.document import InterruptKind, InterruptState, RunInterrupt
+from starling.core.run_document.document import RunInterrupt
 from starling.core.teams.building import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -44,8 +43,8 @@ counted_questions AS (
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(asked_thread)s AND branches.id = %(asked_branch)s
         AND %(clarifications)s > 0)"""
 
-_COLUMNS = """interrupts.id::text, interrupts.run_id::text, key, kind, path, reason, message, response_schema, call,
-    interrupts.state, payload, interrupts.created_at, expires_at, answered_at, answered_by, code"""
+_COLUMNS = """interrupts.id::text, interrupts.run_id::text, kind, path, reason, message, response_schema, call,
+    interrupts.state, interrupts.created_at, expires_at, answered_at, answered_by, code, 0, key, payload"""
 
 _OF_RUN = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
 
@@ -120,25 +119,11 @@ WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at 
 
 
 @dataclass(frozen=True, slots=True)
-class StoredInterrupt:
-    """A question of a run with its answer, if any; `call` is the exact tool call to approve, if any."""
+class StoredInterrupt(RunInterrupt):
+    """A question of a run with its key in the run and its answer, if any."""
 
-    id: str
-    run_id: str
-    key: str
-    kind: InterruptKind
-    path: str
-    reason: str
-    message: str
-    response_schema: JsonObject
-    call: JsonObject | None
-    state: InterruptState
-    payload: JsonObject | None
-    created_at: datetime | None
-    expires_at: datetime
-    answered_at: datetime | None = None
-    answered_by: str | None = None
-    code: str | None = None
+    key: str = ""
+    payload: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +138,11 @@ class InterruptAnswer:
 
 def insert_interrupts(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
     """Return the clause that stores interrupts in a flush and counts the clarifications among them."""
-    names = ("id", "key", "kind", "path", "reason", "message", "response_schema", "call", "code")
+    names = ("id", "key", "kind", "path", "reason", "message", "call", "code")
     rows = [
-        {name: getattr(item, name) for name in names} | {"expires_at": item.expires_at.isoformat()} for item in asked
+        {name: getattr(item, name) for name in names}
+        | {"response_schema": item.responseSchema, "expires_at": item.expiresAt.isoformat()}
+        for item in asked
     ]
     values = {
         "asked": Jsonb(storable(rows)),
@@ -359,22 +346,7 @@ async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> l
 
 def public_interrupt(item: StoredInterrupt) -> RunInterrupt:
     """Return what callers see of an interrupt."""
-    return RunInterrupt(
-        id=item.id,
-        run_id=item.run_id,
-        kind=item.kind,
-        path=item.path,
-        reason=item.reason,
-        message=item.message,
-        responseSchema=item.response_schema,
-        call=item.call,
-        state=item.state,
-        createdAt=item.created_at,
-        expiresAt=item.expires_at,
-        answered_at=item.answered_at,
-        answered_by=item.answered_by,
-        code=item.code,
-    )
+    return RunInterrupt(*(getattr(item, name) for name in RunInterrupt.__match_args__))
 
 
 def is_of_build(path: str) -> bool:
