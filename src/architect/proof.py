@@ -41,16 +41,7 @@ def with_cases(team: TeamSpec, extra: Sequence[BuildCase]) -> TeamSpec:
     names = (name for name in map("case_{}".format, count(1)) if name not in taken)
     for case, name in zip(extra, names, strict=False):
         ids = [_added(criteria, one, name) for one in case.criteria]
-        examples.append(
-            Example(
-                id=name,
-                input=case.input,
-                fixtures=case.fixtures,
-                criteria=tuple(dict.fromkeys(ids)),
-                must_call=case.must_call,
-                must_not_call=case.must_not_call,
-            )
-        )
+        examples.append(Example.model_validate({**dict(case), "id": name, "criteria": tuple(dict.fromkeys(ids))}))
     if len(examples) == len(team.examples):
         return team
     return team.model_copy(update={"criteria": tuple(criteria.values()), "examples": tuple(examples)})

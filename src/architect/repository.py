@@ -266,18 +266,12 @@ def _of(team: TeamKey) -> Any:
 
 
 def _version(row: Row[Any]) -> TeamVersion:
+    as_stored = ("version", "hash", "state", "created_at", "activated_by", "activated_at", "goal", "built_by")
     return TeamVersion(
-        version=row.version,
+        **{name: getattr(row, name) for name in as_stored},
         spec=TeamSpec.model_validate(as_read(row.spec), extra="ignore"),
-        hash=row.hash,
-        state=row.state,
         creator=Creator(row.created_by, Grant.from_json(row.creator_grant)),
-        created_at=row.created_at,
         star=row.star_hash,
-        activated_by=row.activated_by,
-        activated_at=row.activated_at,
-        goal=row.goal,
-        built_by=row.built_by,
         proof=row.proof and _summary(row.proof),
     )
 

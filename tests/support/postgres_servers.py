@@ -14,7 +14,7 @@ from typing import Any, Final, Self, cast
 import psutil
 import psycopg
 
-from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
+from starling.infra.postgres.embedded.binaries import binaries_for
 from starling.infra.postgres.embedded.cluster import ROLE, Cluster, initialise, locate
 from starling.infra.postgres.embedded.os_process import die_with_parent, service_account
 from starling.infra.postgres.embedded.postmaster import HOST
@@ -90,7 +90,7 @@ class PostgresServer:
         settings = {"port": str(self.port), **self.settings}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [_binaries().postgres, "-D", self.data, *(f"--{name}={value}" for name, value in settings.items())],
+                [_binaries() / "postgres", "-D", self.data, *(f"--{name}={value}" for name, value in settings.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -159,10 +159,10 @@ def run_program(program: str, *arguments: str | Path, as_service: bool = True) -
 
 
 def program_path(program: str) -> Path:
-    return _binaries().root / "bin" / program
+    return _binaries() / program
 
 
-def _binaries() -> Binaries:
+def _binaries() -> Path:
     return binaries_for(service_account())
 
 

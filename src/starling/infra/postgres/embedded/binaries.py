@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,27 +16,15 @@ _INSTALLATION = "pginstall18"
 _UNUSED = shutil.ignore_patterns("include", "*.a", "pgxs", "pkgconfig")
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
-    """An installation of PostgreSQL: the folder with `bin`, `lib` and `share`."""
+def find_binaries(package: str = _PACKAGE) -> Path:
+    """Return the folder with the programs of PostgreSQL 18 in a wheel's package, beside `lib` and `share`.
 
-    root: Path
-
-    @property
-    def postgres(self) -> Path:
-        return self.root / "bin" / "postgres"
-
-    @property
-    def initdb(self) -> Path:
-        return self.root / "bin" / "initdb"
-
-
-def find_binaries(package: str = _PACKAGE) -> Binaries:
-    """Return the PostgreSQL 18 of a wheel's package. Raises ConfigurationError where the platform has no such wheel."""
+    Raises ConfigurationError where the platform has no such wheel.
+    """
     spec = find_spec(package)
     for place in (spec and spec.submodule_search_locations) or ():
-        binaries = Binaries(Path(place) / _INSTALLATION)
-        if binaries.postgres.is_file():
+        binaries = Path(place) / _INSTALLATION / "bin"
+        if (binaries / "postgres").is_file():
             return binaries
     raise ConfigurationError(
         f"There is no embedded Postgres on this platform: {_DISTRIBUTION} isn't installed or has no PostgreSQL 18.",
@@ -45,24 +32,24 @@ def find_binaries(package: str = _PACKAGE) -> Binaries:
     )
 
 
-def binaries_for(account: Account) -> Binaries:
+def binaries_for(account: Account) -> Path:
     """Return programs that the account can run: the wheel's, or a copy if it may not enter a folder above them."""
     found = find_binaries()
-    libraries = found.root.parent.parent / _LIBRARIES
-    if all(account.can_reach(path) for path in (found.postgres, found.root / "share", libraries)):
+    installation = found.parent
+    libraries = installation.parent.parent / _LIBRARIES
+    if all(account.can_reach(path) for path in (found / "postgres", installation / "share", libraries)):
         return found
-    return _copy(found, root_home() / f"programs-{version(_DISTRIBUTION)}")
+    return _copy(installation, libraries, root_home() / f"programs-{version(_DISTRIBUTION)}")
 
 
-def _copy(found: Binaries, target: Path) -> Binaries:
-    """Copy the programs and their libraries with the same relative paths, atomically."""
-    copy = Binaries(target / _PACKAGE / _INSTALLATION)
-    if copy.postgres.is_file():
+def _copy(installation: Path, libraries: Path, target: Path) -> Path:
+    """Copy the programs and their libraries with the same relative paths, atomically; return the programs' folder."""
+    copy = target / _PACKAGE / _INSTALLATION / "bin"
+    if (copy / "postgres").is_file():
         return copy
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         draft = Path(scratch) / "draft"
-        shutil.copytree(found.root, draft / _PACKAGE / _INSTALLATION, ignore=_UNUSED, symlinks=True)
-        libraries = found.root.parent.parent / _LIBRARIES
+        shutil.copytree(installation, draft / _PACKAGE / _INSTALLATION, ignore=_UNUSED, symlinks=True)
         if libraries.is_dir():
             shutil.copytree(libraries, draft / _LIBRARIES)
         for path in (draft, *draft.rglob("*")):

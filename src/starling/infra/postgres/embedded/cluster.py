@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starling.core.errors import ConfigurationError
-from starling.infra.postgres.embedded.binaries import Binaries
 from starling.infra.postgres.embedded.os_process import Account, claim_folder, die_with_parent, root_home
 
 ROLE = "starling"
@@ -103,12 +102,12 @@ def _hidden_home(control: Path, *, explicit: bool) -> Path:
     return home
 
 
-def initialise(cluster: Cluster, binaries: Binaries, *, durable: bool) -> None:
+def initialise(cluster: Cluster, binaries: Path, *, durable: bool) -> None:
     """Create the data folder if it is missing; what an interrupted attempt leaves is not used."""
     if (cluster.data / "PG_VERSION").is_file():
         if not cluster.password_file.is_file():  # set a new one, so that the data stay usable
             password = secrets.token_urlsafe(24)
-            command = [binaries.postgres, "--single", "-D", cluster.data, "postgres"]
+            command = [binaries / "postgres", "--single", "-D", cluster.data, "postgres"]
             _run(cluster, command, stdin=f"ALTER ROLE {ROLE} PASSWORD '{password}'\n")
             write_private(cluster.password_file, password)
         return
@@ -117,7 +116,7 @@ def initialise(cluster: Cluster, binaries: Binaries, *, durable: bool) -> None:
     cluster.account.make_folder(draft)
     password = secrets.token_urlsafe(24)
     with _private_file(cluster, password) as file:
-        command = [binaries.initdb, "-D", draft, "-U", ROLE, "--pwfile", file, *_INITDB]
+        command = [binaries / "initdb", "-D", draft, "-U", ROLE, "--pwfile", file, *_INITDB]
         _run(cluster, command if durable else [*command, "--no-sync"])
     write_private(cluster.password_file, password)
     draft.rename(cluster.data)

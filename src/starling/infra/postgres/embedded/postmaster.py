@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 
 from starling.core.errors import DatabaseUnavailableError
-from starling.infra.postgres.embedded.binaries import Binaries
 from starling.infra.postgres.embedded.cluster import Cluster
 from starling.infra.postgres.embedded.os_process import die_with_parent
 
@@ -54,7 +53,7 @@ def socket_folder(folder: Path) -> Path | None:
 
 
 def spawn(
-    binaries: Binaries, cluster: Cluster, *, port: int, sockets: Path | None, durable: bool
+    binaries: Path, cluster: Cluster, *, port: int, sockets: Path | None, durable: bool
 ) -> subprocess.Popen[bytes]:
     """Start `postgres` as a child in its own process group; it gets SIGINT when this process ends.
 
@@ -68,7 +67,7 @@ def spawn(
     arguments = [f"--{name}={value}" for name, value in settings.items()]
     with cluster.log.open("ab") as output:
         return subprocess.Popen(
-            [binaries.postgres, "-D", cluster.data, *arguments],
+            [binaries / "postgres", "-D", cluster.data, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

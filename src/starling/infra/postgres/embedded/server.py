@@ -21,7 +21,7 @@ import psycopg
 from starling.core.background_tasks import stopped_at_end
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.postgres.embedded import postmaster
-from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
+from starling.infra.postgres.embedded.binaries import binaries_for
 from starling.infra.postgres.embedded.cluster import ROLE, Cluster, control_folder, initialise, locate, write_private
 from starling.infra.postgres.embedded.os_process import service_account
 
@@ -164,7 +164,7 @@ class EmbeddedPostgres:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         self._lock = lock
 
-    def _launch(self, binaries: Binaries) -> None:
+    def _launch(self, binaries: Path) -> None:
         cluster = self._found
         port = self._port or postmaster.free_port()
         for _ in range(_PORT_ATTEMPTS):
