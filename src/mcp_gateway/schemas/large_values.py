@@ -1,21 +1,19 @@
 """Checks of large values, in a process of their own: this module is its program."""
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mcp_gateway.helper_process import helper_output
 from mcp_gateway.schemas.validation import faults
 from starling.core.json import canonical
 from starling.core.json_schemas.compiled import compiled
+from starling.core.json_schemas.subschemas import ABSENT, value_at
 
 _SECONDS: Final = 10
 _EVALUATIONS: Final = 10**9
-_ABSENT: Final = object()
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 type Expected = Sequence[tuple[str, Any]]
 """JSON pointers (RFC 6901), each with the value to find there."""
@@ -36,22 +34,9 @@ async def large_value_has(expected: Expected, value: bytes) -> bool | None:
 def value_has(expected: Expected, value: object) -> bool:
     """Whether a JSON value has one of the expected values at its pointer."""
     return any(
-        (found := _at_pointer(value, pointer)) is not _ABSENT and canonical(found) == canonical(wanted)
+        (found := value_at(value, pointer.split("/")[1:])) is not ABSENT and canonical(found) == canonical(wanted)
         for pointer, wanted in expected
     )
-
-
-def _at_pointer(value: Any, pointer: str) -> Any:
-    for token in pointer.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, Mapping):
-            value = cast("Mapping[str, Any]", value).get(key, _ABSENT)
-        elif isinstance(value, list) and _INDEX.fullmatch(key):
-            items = cast("list[Any]", value)
-            value = items[int(key)] if int(key) < len(items) else _ABSENT
-        else:
-            return _ABSENT
-    return value
 
 
 async def _checked(request: Mapping[str, Any], value: bytes) -> Any:

@@ -1,6 +1,7 @@
 """Parts of a JSON schema that are schemas themselves, and what references inside the same document point at."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -13,6 +14,9 @@ _FURTHER_OF_CHILDREN: Final = (
 )
 _UNUSED: Final = ("$defs", "definitions")
 _MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", *_UNUSED})
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+ABSENT: Final = object()
 
 type Schema = Mapping[str, Any]
 
@@ -115,15 +119,22 @@ def reference_fault(schema: Schema) -> str:
 
 def at_pointer(base: Schema, pointer: str) -> Schema | None:
     """Return what a JSON pointer points at; None unless that is an object. `true` and `false` count as {}."""
-    found: Any = base
-    for token in pointer.split("/")[1:]:
-        name = unquote(token).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            items = cast("list[object]", found)
-            found = items[int(name)] if name.isdecimal() and int(name) < len(items) else None
-        else:
-            found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
+    found = value_at(base, map(unquote, pointer.split("/")[1:]))
     return _ANYTHING if isinstance(found, bool) else cast("Schema", found) if isinstance(found, Mapping) else None
+
+
+def value_at(value: object, tokens: Iterable[str]) -> object:
+    """Return what the tokens of a JSON pointer (RFC 6901) lead to in a JSON value, ABSENT if they lead nowhere."""
+    for token in tokens:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = cast("Schema", value).get(name, ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(name):
+            items = cast("list[object]", value)
+            value = items[int(name)] if int(name) < len(items) else ABSENT
+        else:
+            return ABSENT
+    return value
 
 
 def _names(part: Schema) -> Iterator[str]:
