@@ -73,7 +73,7 @@ _ENDS: Final[Mapping[str, _Meaning]] = {
     "deadline_exceeded": ("deadline_exceeded", "its time ran out"),
     "recursion_limit": ("limit_reached", "it took as many steps as a run may"),
     "internal": ("internal_error", "a fault of the platform itself ended it"),
-    "journal_diverged": ("journal_diverged", "after a restart its recorded answers no longer fit"),
+    "journal_diverged": ("journal_diverged", "its wording, tools or settings changed after it began"),
     "runtime_unavailable": ("runtime_failed", "the worker lacks a runtime that it needs"),
 }
 """What the code of a run or task means that was ended by what is outside of its tasks."""

@@ -103,7 +103,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "llm_timeout": _MODEL,
         "llm_connection_error": _MODEL,
         "llm_server_error": _MODEL,
-        "journal_diverged": "a new request: this one can't be continued",
+        "journal_diverged": "a new request for what is missing; what this run has changed stays changed",
     }
 )
 _REPORTED: Final = frozenset(

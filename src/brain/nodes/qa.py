@@ -79,7 +79,8 @@ class Qa:
                 return reply
             context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
-            context.recorder.warn(error.code, str(error))
+            then = " The results are shown as they are." if isinstance(error, JournalDivergedError) else ""
+            context.recorder.warn(error.code, f"{error}{then}")
         reply = with_changes(plain_answer(outcomes, state["degraded"]), _unapproved(context))
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)

@@ -60,6 +60,7 @@ _NOTHING_PLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
     "that it can't be served."
 )
+_ANSWERS = " Nothing more is planned: the run answers with the results so far."
 _FIRST, _AFTER_LOOKING = 0, 2  # positions in the journal; the next one of each is for a repaired answer
 _TEXTS_LOOKED_FOR = 8
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
@@ -131,7 +132,8 @@ class SupervisorNode:
                 decision = await self._decision(context, state, path)
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
                 span.fail(str(error))
-                context.recorder.warn(error.code, str(error))
+                then = _ANSWERS if isinstance(error, JournalDivergedError) and approved(state) else ""
+                context.recorder.warn(error.code, f"{error}{then}")
                 unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
                 failure = "" if approved(state) else f"The request couldn't be planned. {error}"  # else QA answers
                 return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}

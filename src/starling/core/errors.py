@@ -148,14 +148,15 @@ class LeaseLostError(StarlingError):
 
 
 class JournalDivergedError(StarlingError):
-    """The model request of a resumed task differs from the recorded one; the model is not called again."""
+    """The model request of a resumed step differs from the recorded one; the model is not called again."""
 
     code = "journal_diverged"
 
     def __init__(self, path: str, position: int) -> None:
         super().__init__(
-            f"The model request of task {path} at position {position} differs from the recorded one.",
-            "The task was stopped so that no tool call is repeated. Send the request again as a new run.",
+            f"The wording, the tools or the settings of this run have changed since its step {path} began: request"
+            f" {position + 1} to the model differs from the recorded one.",
+            "The step was stopped, and nothing that it did is repeated.",
         )
 
 

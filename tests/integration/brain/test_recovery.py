@@ -237,9 +237,46 @@ async def test_task_whose_journal_diverged_fails(platform: Platform, script: Scr
 
     stream = await go(platform, key)
 
-    assert stream.codes == ["journal_diverged"]
+    (warning,) = stream.of("warning")
+    assert warning["code"] == "journal_diverged"
+    assert "The step was stopped, and nothing that it did is repeated. The run goes on" in warning["message"]
+    assert "What would help: a new request for what is missing" in stream.reply
     assert stream.of("task_result")[0]["status"] == "failed"
     assert len(platform.requests_containing('<task id="t1">')) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "then", "reply"),
+    [
+        ("supervisor/2", "Nothing more is planned: the run answers with the results so far.", "It is fine [1]."),
+        ("qa/1", "The results are shown as they are.", "the disk is fine"),
+    ],
+)
+async def test_diverged_decision_and_answer_say_what_the_run_does_now(
+    platform: Platform, script: ScriptedModel, database_url: str, path: str, then: str, reply: str
+) -> None:
+    held = Answer("", hold="for ever")
+    plan = decision(task("t1", BENCH), task("t2", BENCH, "Do what nobody can."))
+    script.supervisor(plan, decision() if path == "qa/1" else held, decision())
+    script.agent("t1", calls(("look", {"thing": "disk"})), Answer("The disk is fine."))
+    script.agent("t2", Answer("I can't do that."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(held if path == "qa/1" else Answer("It is fine [1]."))
+    key = await platform.accept("How is the disk?")
+    async with platform.executing(key):
+        await seen(platform, key, "task_result", 2)
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(
+            "INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)"
+            """ VALUES (%s, %s, %s, 'answer', 0, 0, 'other', '{"usage": {}}')""",
+            (key.tenant, key.id, path),
+        )
+
+    stream = await platform.finish(key)
+
+    (warning,) = [event for event in stream.of("warning") if event["code"] == "journal_diverged"]
+    assert warning["message"].endswith(f"The step was stopped, and nothing that it did is repeated. {then}")
+    assert (stream.status, stream.reply.startswith(reply)) == ("succeeded", True)
 
 
 async def test_worker_that_lost_the_run_stops_and_its_successor_answers(

@@ -44,6 +44,7 @@ _CREWAI_MISSING = (
     "CrewAI isn't installed, so agents that ask for it are executed by the native runtime. Install "
     "`starling-swarm[crewai]` on the workers."
 )
+_GOES_ON = " The run goes on: it plans what is left anew, or answers with the results so far."
 _FAILURES = (
     ModelError,
     JournalDivergedError,
@@ -131,7 +132,8 @@ class Pipeline:
                 execution.rejected_for = review.reasons
                 context.ledger.goes.reject(path, attempt, " ".join(review.reasons))
         except _FAILURES as error:
-            context.recorder.warn(error.code, str(error), execution.task_id)
+            then = _GOES_ON if isinstance(error, JournalDivergedError) else ""
+            context.recorder.warn(error.code, f"{error}{then}", execution.task_id)
             late, unknown = context.budget.deadline.passed, isinstance(error, OutcomeUnknownError)
             text = f"{OUT_OF_TIME} {error}" if late and not isinstance(error, DeadlineExceededError) else str(error)
             why = _Reason(text, DeadlineExceededError.code if late and not unknown else error.code, unknown)
