@@ -21,6 +21,7 @@ ARCHITECT = "architect"  # the agent that builds teams
 HOSTILE = ("flapping", "flooding", "lying")  # servers that do more than they should; they have the tool `look`
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
 QUESTION = "question"  # the shape of requests for which the supervisor asks a question
+SAME_AGAIN, OTHERWISE = "same again", "otherwise"  # whose first attempts are rejected; what the next ones ask for
 VAGUE, WANTING = "vague build", "wanting build"  # of goals that the designer asks about, and whose team doesn't suffice
 DESIGNED = "helpers"  # the name that the designer gives to a team
 _DEMAND = "It says that everything is done."
@@ -214,6 +215,8 @@ _SHAPES = {
     "two": _two,
     "idempotent": _idempotent,
     "unsafe": _unsafe,
+    SAME_AGAIN: _two,
+    OTHERWISE: _two,
     "chain": _chain,
     "fan-out": _fan_out,
     "hostile": _hostile,
@@ -237,7 +240,7 @@ async def answer(body: Body) -> Answer:
         case "supervisor_decision":
             return _decided(planned, asked, body)
         case "verdict":
-            return verdict("APPROVED", "As planned.")
+            return _reviewed(planned, asked)
         case "designer":
             return _designed(planned, asked)
         case "judge":
@@ -246,6 +249,13 @@ async def answer(body: Body) -> Answer:
             return _called(planned, made[1], body)
         case _:
             return Answer(f"Everything of {planned.token} is done, and nothing else [1].")
+
+
+def _reviewed(planned: PlannedRequest, asked: str) -> Answer:
+    """Return a verdict: the first result of a task with an effect is rejected, where the request is of that shape."""
+    is_first = planned.shape in (SAME_AGAIN, OTHERWISE) and "<earlier_attempt>" not in asked
+    changes = any(f".{tool}" in asked for tool in ("put", "charge"))
+    return verdict("REJECTED", "Not like that.") if is_first and changes else verdict("APPROVED", "As planned.")
 
 
 def _decided(planned: PlannedRequest, asked: str, body: Body) -> Answer:
@@ -301,14 +311,15 @@ def _may_ask(body: Body) -> bool:
 
 
 def _called(planned: PlannedRequest, task_id: str, body: Body) -> Answer:
-    """Return the tool calls of a task; their `what` differs from attempt to attempt.
+    """Return the tool calls of a task; their `what` differs from attempt to attempt, unless the same is asked for.
 
     CrewAI asks for the result in words after each call; the other runtime only after one that failed.
     """
     if body["messages"][-1]["role"] == "tool" and _CREWAI in str(body["messages"][0]["content"]):
         return Answer(f"Task {task_id} of {planned.token} is done.")
     (wanted,) = (item for item in planned.tasks if item.id == task_id)
-    position = sum(message["role"] == "assistant" for message in body["messages"])
+    answers = sum(message["role"] == "assistant" for message in body["messages"])
+    position = 0 if planned.shape == SAME_AGAIN else answers
     return calls(*_arguments(planned, wanted, position))
 
 
