@@ -32,7 +32,7 @@ DEEPEST: Final = 50
 """How many objects and lists may be inside one another."""
 DIGITS: Final = 19
 """How many digits an integer may have; a longer one is a text."""
-_OTHER_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
+_ESCAPED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\U000e0000-\U000e007f]")
 _TAG: Final = "tag:yaml.org,2002:"
 
 
@@ -43,8 +43,8 @@ def load_yaml(text: str) -> object:
 
 def dump_yaml(document: object) -> str:
     """Return a document that `load_yaml` reads as the same data."""
-    lines_kept = not _OTHER_BREAKS.search(canonical(document))  # PyYAML would write these as line breaks
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=lines_kept, width=100)
+    as_it_is = not _ESCAPED.search(canonical(document))  # of these some would be line breaks, others hide or reorder
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=as_it_is, width=100)
 
 
 def _fault(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:

@@ -181,3 +181,49 @@ def test_yes_and_no_together_are_refused(workspace: CliWorkspace) -> None:
 
     assert done.returncode == 2
     assert "--yes and --no can't be combined." in done.stderr
+
+
+def test_chat_is_a_conversation_on_one_thread_that_asks_as_ask_does(workspace: CliWorkspace) -> None:
+    with on_terminal(workspace, "chat", "--thread", "talk") as terminal:
+        terminal.until("> ")
+        terminal.type(f"{QUESTION}\n")
+        terminal.until("Approve? [y/N/show] ")
+        terminal.type("y\n")
+        terminal.until("Succeeded: ")
+        terminal.type("Is the disk fine?\n")
+        terminal.until("Your answer (")
+        terminal.type("2\n")
+        terminal.until("The second one")
+        terminal.type("\x04")
+        code = terminal.end()
+    runs = workspace.json("run", "list", "--thread", "talk")
+
+    assert code == 0, terminal.shown
+    assert "`starling chat --thread talk` continues it" in " ".join(terminal.shown.split())
+    assert [run["input"] for run in runs] == ["Is the disk fine?", QUESTION]
+
+
+def test_chat_goes_on_after_a_run_was_cancelled_by_ctrl_c(workspace: CliWorkspace) -> None:
+    with on_terminal(workspace, "chat") as terminal:
+        terminal.until("> ")
+        terminal.type(f"{QUESTION}\n")
+        terminal.until("Approve? [y/N/show] ")
+        terminal.type("\x03")
+        terminal.until("or cancel it (c)? ")
+        terminal.type("c\n")
+        terminal.type("Is the disk fine?\n")
+        terminal.until("Your answer (")
+        terminal.type("2\n")
+        terminal.until("The second one")
+        terminal.type("\x04")
+        code = terminal.end()
+
+    assert code == 0, terminal.shown
+
+
+def test_chat_takes_the_lines_of_a_pipe_as_requests(workspace: CliWorkspace) -> None:
+    done = workspace.starling("chat", "--thread", "piped", "--yes", stdin=f"{QUESTION}\n\n{QUESTION}\n")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Succeeded: ") == 2
+    assert "> " not in done.stdout

@@ -87,6 +87,9 @@ DESIGN_RULES: Final[Sequence[Rule]] = (
 """What has to hold of a spec that a build designs."""
 
 
+NOTES: Final[Sequence[Rule]] = (caller_limits.check,)
+"""What is worth knowing of a spec that may be imported all the same."""
+
 NAME: Final[Sequence[Rule]] = (reserved_name.check, taken_name.check, look_alike_name.check)
 """What depends on the team's name alone, in a team of any members."""
 

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, cast
 
 import orjson
@@ -46,6 +47,16 @@ class Journal:
             ),
             TokenUsage(),
         )
+
+    def seconds_inside(self, star: str) -> float:
+        """Return the seconds that earlier lives of the run used inside a star, as far as their entries tell."""
+        own = [one for one in self._known.values() if one.path == f"{star}.star" and "used" in one.data]
+        if not own:
+            return 0.0
+        last = max(own, key=lambda entry: entry.position).data
+        begun = datetime.fromisoformat(last["begun"])
+        stored = (one.at for one in self._known.values() if one.at and one.path.startswith(f"{star}/"))
+        return last["used"] + (max([begun, *stored]) - begun).total_seconds()
 
     def knows(self, path: str, kind: Kind, position: int = 0) -> bool:
         """Whether something was recorded there before this life of the run."""

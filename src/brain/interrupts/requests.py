@@ -96,10 +96,12 @@ class Interrupts:
                 return InterruptOutcome(item.state, item.payload or {}, item.expiresAt)
         return None
 
+    def now(self) -> datetime:
+        """Return the time by the database's clock: this machine's may be wrong by days."""
+        passed = timedelta(seconds=self._clock.monotonic() - self._begun)
+        return self._writer.run.claimed_at.astimezone(UTC) + passed
+
     def _ask(self, request: InterruptRequest) -> StoredInterrupt:
-        passed = self._clock.monotonic() - self._begun
-        # by the database's clock: this machine's may be wrong by days
-        expires_at = self._writer.run.claimed_at.astimezone(UTC) + timedelta(seconds=passed + self._seconds)
         item = StoredInterrupt(
             id=new_id(),
             run_id=self._writer.run.id,
@@ -112,14 +114,14 @@ class Interrupts:
             call=request.call.model_dump() if request.call else None,
             state="open",
             createdAt=None,
-            expiresAt=expires_at,
+            expiresAt=self.now() + timedelta(seconds=self._seconds),
             code=request.code,
         )
         self._known[request.key] = item
         if not self._unwritten:
             self._writer.add(self._taken)
         self._unwritten.append(item)
-        asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": expires_at}
+        asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": item.expiresAt}
         call = {"call": request.call} if request.call else {}
         call |= {"code": request.code} if request.code else {}
         event = {**asked, "responseSchema": item.responseSchema, **call}

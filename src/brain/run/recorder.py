@@ -21,7 +21,7 @@ class RunRecorder:
 
     sink: RunSink
     path: str = ""
-    _warned: set[str] = field(default_factory=set[str])
+    _warned: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def inside(self, path: str) -> Self:
         """Return what records the work of a team: its plans have its path, and its text isn't for the user."""
@@ -50,10 +50,10 @@ class RunRecorder:
             )
         )
 
-    def warn_once(self, code: str, message: str) -> None:
-        """Report a problem of the whole run when it is first met."""
-        if code not in self._warned:
-            self._warned.add(code)
+    def warn_once(self, code: str, message: str, about: str = "") -> None:
+        """Report a problem of the whole run, or of what it is `about`, when it is first met."""
+        if (code, about) not in self._warned:
+            self._warned.add((code, about))
             self.warn(code, message)
 
     async def flush(self) -> None:

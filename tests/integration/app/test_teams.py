@@ -25,7 +25,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
 from starling.core.principal import SHARED, Grant, Principal, Scope
 from starling.core.settings.schema import Settings
-from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamLimits, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine
@@ -379,7 +379,10 @@ async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason
     assert refused.value.message == "outer@1 can't be activated now."
     assert refused.value.remedy.startswith("members[0].team: The team 'crew' is archived.")
     like_it = spec(name="cr3w"), spec(name="crevv")  # "vv" looks like "w"
-    assert [[one.rule for one in await admin.teams.check(OWNER, made)] for made in like_it] == [[], ["look_alike_name"]]
+    assert [[one.rule for one in (await admin.teams.check(OWNER, made))[0]] for made in like_it] == [
+        [],
+        ["look_alike_name"],
+    ]
 
 
 async def test_only_the_spec_that_is_needed_is_read(admin: Services, engine: Engine) -> None:
@@ -477,3 +480,17 @@ async def test_kill_switch_can_name_a_team_of_its_tenant(admin: Services) -> Non
     assert missing == [None, None]
     await admin.teams.archive(OWNER, "crew", ACTOR)
     assert await admin.switch_targets.missing(Target("agent", "crew", "default"))
+
+
+async def test_limit_that_the_platform_overrides_is_a_note_at_check_import_and_activation(admin: Services) -> None:
+    made = spec().model_copy(update={"limits": TeamLimits(seconds=600, tokens=1_000)})  # a run has 300 s
+
+    findings, checked_notes = await admin.teams.check(OWNER, made)
+    imported = await admin.teams.add(OWNER, made.name, made, ACTOR)
+    again = await admin.teams.add(OWNER, made.name, made, ACTOR)
+    activated = await activate(admin)
+
+    assert findings == []
+    assert [note.path for note in checked_notes] == ["limits.seconds"]
+    assert "300" in str(checked_notes[0])
+    assert (imported.notes, again.notes, activated.notes) == (checked_notes, checked_notes, checked_notes)

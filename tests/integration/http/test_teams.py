@@ -162,7 +162,7 @@ async def test_spec_with_a_fault_is_refused_with_its_place_reason_and_remedy(
     assert found[path, rule]["reason"]
     assert found[path, rule]["remedy"]
     assert found[path, rule]["reason"] in refused["remedy"]
-    assert checked == {"valid": False, "findings": refused["errors"]}
+    assert checked == {"valid": False, "findings": refused["errors"], "notes": []}
 
 
 async def test_all_faults_of_a_spec_are_told_at_once(api: LiveApi) -> None:
@@ -174,7 +174,7 @@ async def test_all_faults_of_a_spec_are_told_at_once(api: LiveApi) -> None:
 
 
 async def test_spec_in_order_is_valid_and_not_stored(api: LiveApi) -> None:
-    assert await send(api, "POST", "/check", {"spec": spec("unstored")}) == {"valid": True, "findings": []}
+    assert await send(api, "POST", "/check", {"spec": spec("unstored")}) == {"valid": True, "findings": [], "notes": []}
 
     await send(api, "GET", "/unstored", status=404)
 

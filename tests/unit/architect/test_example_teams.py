@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from architect.checks import checked
+from architect.checks import NOTES, checked
 from architect.compiler import compile_team
 from architect.proof import case_findings
 from architect.spec_format import read_team
 from architect.team_world import TeamWorld
 from mcp_gateway.configuration.servers import ServerConfig, read_config
 from starling.core.teams.spec import TeamSpec, team_schema
+from starling.core.teams.stars import StarLimits
 from starling.core.tool_calls import Effect
 
 ROOT = Path(__file__).parents[3]
@@ -93,3 +95,14 @@ def test_published_schema_takes_the_example_and_refuses_an_unknown_field(name: s
 
     assert validator.is_valid(document)
     assert not validator.is_valid({**document, "code": "import os"})
+
+
+def test_limits_of_the_example_that_the_platform_overrides_are_notes_and_no_faults(world: TeamWorld) -> None:
+    limited = replace(world, limits=StarLimits(seconds=300, iterations=6, tokens=200_000))
+
+    notes = {note.path: str(note) for note in checked(spec("coding"), limited, NOTES)}
+
+    assert checked(spec("coding"), limited) == []
+    assert set(notes) == {"limits.seconds", "limits.iterations", "limits.tokens"}
+    assert "600" in notes["limits.seconds"]
+    assert "300" in notes["limits.seconds"]

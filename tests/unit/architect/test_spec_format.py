@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from architect.spec_format import MAX_CHARS, dump_yaml, read_team, spec_diff, team_of
+from architect.spec_format import MAX_CHARS, dump_yaml, load_yaml, read_team, spec_diff, team_of
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from tests.support.team_specs import member, spec_document, team_spec
 
@@ -275,3 +275,11 @@ def test_text_is_a_unified_diff_of_yaml() -> None:
 
     assert text.splitlines()[:2] == ["--- news@1", "+++ news@2"]
     assert "+- name: writer\n+  role: historian\n+  goal: Tells what changed.\n" in text
+
+
+@pytest.mark.parametrize("sign", ["\x85", "\x9b", "\u200f", "\u2028", "\u202e", "\u2066", "\U000e0041"])
+def test_written_spec_escapes_what_controls_or_reorders_a_terminal(sign: str) -> None:
+    written = dump_yaml({"purpose": f"a{sign}b"})
+
+    assert sign not in written
+    assert load_yaml(written) == {"purpose": f"a{sign}b"}

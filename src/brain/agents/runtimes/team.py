@@ -37,10 +37,8 @@ def team_context(outer: RunContext, card: AgentCard, path: str, clock: Clock) ->
     """Return the context of a team's star: the run's, narrowed to the team's members, limits and path."""
     star, whole = card.star or MAIN_STAR, outer.budget
     recorder, roster = outer.recorder.inside(path), Roster(card.members)
-    seconds = star.limits.seconds
-    deadline = whole.deadline if seconds is None else Deadline(clock, whole.deadline.cap(seconds))
     meter = Meter(tokens=outer.journal.tokens_inside(path), whole=whole.meter)
-    budget = RunBudget(deadline, meter, whole.interrupts, star.limits.tokens, whole)
+    budget = RunBudget(_deadline(outer, star, path, clock), meter, whole.interrupts, star.limits.tokens, whole)
     decisions = min(outer.allowance.supervisor_calls, star.limits.iterations or outer.allowance.supervisor_calls)
     return replace(
         outer,
@@ -54,6 +52,32 @@ def team_context(outer: RunContext, card: AgentCard, path: str, clock: Clock) ->
         path=path,
         teams=(*outer.teams, star.name),
     )
+
+
+def _deadline(outer: RunContext, star: StarSpec, path: str, clock: Clock) -> Deadline:
+    """Return by when a star has to end: its seconds go on where earlier lives of the run left them."""
+    whole, seconds = outer.budget.deadline, star.limits.seconds
+    if seconds is None:
+        return whole
+    used = outer.journal.seconds_inside(path)
+    begun = {"begun": outer.interrupts.now().isoformat(), "used": used}
+    outer.journal.record(f"{path}.star", "context", begun, outer.run.fence)
+    return Deadline(clock, whole.cap(max(0.0, seconds - used)))
+
+
+def _warn_of_limits(outer: RunContext, star: StarSpec) -> None:
+    """Report the limits of a team that are above those of the run, which hold instead."""
+    limits, allowed = star.limits, outer.allowance.supervisor_calls
+    own, most = (
+        (limits.seconds, limits.iterations, limits.tokens),
+        (outer.run.remaining_seconds, allowed, outer.budget.tokens),
+    )
+    both = zip(("seconds", "iterations", "tokens"), own, most, strict=True)
+    if over := [f"{name} {one:,.12g} (the run: {top:,.12g})" for name, one, top in both if one and top and one > top]:
+        message = (
+            f"By its spec the team {star.name} has the limits {', '.join(over)}. The lower limits of the run hold."
+        )
+        outer.recorder.warn_once("limits_overridden", message, star.name)
 
 
 async def star_report(
@@ -114,6 +138,8 @@ class TeamRuntime:
                 )
                 request += "".join(f"\nDone: {line}" for line in done_lines(execution.done))
             initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
+            if not journal.knows(f"{path}/supervisor/1", "context"):  # no earlier life has begun it
+                _warn_of_limits(execution.context, card.star or MAIN_STAR)
             context = team_context(execution.context, card, path, self.clock)
             context = replace(context, after_failure=execution.go.after_failure)
             recorded = await star_report(self.stars, card, context, initial)

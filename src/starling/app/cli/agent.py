@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.completion import AGENTS
 from starling.app.cli.options import Best, Json, Tenant
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
@@ -23,7 +24,7 @@ _PATH: Final = "/v1/agents"
 _DESCRIPTION_CHARS = 100
 _HASH_CHARS = 12
 
-_Name = Annotated[str, typer.Argument(help="The agent.")]
+_Name = Annotated[str, typer.Argument(help="The agent.", autocompletion=AGENTS)]
 
 
 @app.callback()

@@ -1,11 +1,13 @@
 """What commands take for an id: the whole id, or the end of it; for runs also `last`."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 
+from starling.app.cli.completion import RUNS
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.terminal.formats import moment
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -14,7 +16,8 @@ LISTED: Final = 10  # of those whose ids end alike
 SHORTEST: Final = 4
 HEX: Final = frozenset("0123456789abcdef")
 RUN_HELP: Final = "The run: its id, at least 4 characters of the end of its id, or last."
-Run = Annotated[str, typer.Argument(help=RUN_HELP)]
+RunArgument: Final = partial(typer.Argument, autocompletion=RUNS)
+Run = Annotated[str, RunArgument(help=RUN_HELP)]
 _INPUT_CHARS: Final = 50
 _REMEDY: Final = "`starling run list` shows the ids; `last` means the latest run."
 

@@ -26,6 +26,7 @@ _COMMANDS = {
     "init": Lazy("starling.app.cli.init", "Write commented mcp.json and starling.yaml to begin with."),
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
+    "chat": Lazy("starling.app.cli.ask", "Hold a conversation: each line is a request on one thread."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
     "run": Lazy(
         "starling.app.cli.run", "Manage runs: list, show, explain, compare, tail, approve, cancel, feedback, export."
@@ -83,12 +84,14 @@ def run() -> None:
         app()
     except StarlingError as error:
         _log.debug("the command failed", exc_info=error)
-        typer.echo(f"Error: {error.message}", err=True)
-        if error.remedy:
-            typer.echo(indent(error.remedy, "  "), err=True)
+        _report(error.message, error.remedy)
         sys.exit(_EXIT_CODES.get(error.code, FAILED))
     except Exception as error:  # noqa: BLE001 - the edge: one line for the user, the traceback for the log
         _log.debug("the command failed", exc_info=error)
-        typer.echo(f"Error: {type(error).__name__} inside Starling: {error}", err=True)
-        typer.echo("  LOG_LEVEL=DEBUG shows where; please report it.", err=True)
+        _report(f"{type(error).__name__} inside Starling: {error}", "LOG_LEVEL=DEBUG shows where; please report it.")
         sys.exit(FAILED)
+
+
+def _report(message: str, remedy: str) -> None:
+    text = f"Error: {message}\n{indent(remedy, '  ')}".rstrip()
+    import_quietly("starling.app.cli.terminal.output").print_note(text)

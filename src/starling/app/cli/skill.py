@@ -9,12 +9,14 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.completion import SKILLS
 from starling.app.cli.id_name import LISTED, find_id
 from starling.app.cli.options import Best, Full, Json, Latest, Reason, Tenant, Utc
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment, one_line, short_ids
 from starling.app.cli.terminal.output import (
+    escaped,
     print_fields,
     print_json,
     print_line,
@@ -45,7 +47,7 @@ class State(StrEnum):
     QUARANTINED = "quarantined"
 
 
-_Skill = Annotated[str, typer.Argument(help="The skill: its id, or at least 4 characters of the end of its id.")]
+_Skill = Annotated[str, typer.Argument(help="Its id, or at least 4 characters of its end.", autocompletion=SKILLS)]
 _State = Annotated[State | None, typer.Option(help="Only skills in this state.")]
 _Agent = Annotated[str | None, typer.Option(help="Only skills of this agent's tasks.")]
 
@@ -178,15 +180,15 @@ def export(
     """Write skills as JSON lines: active and suspended ones, or those of the chosen state."""
     query = {"state": state and state.value, "agent": agent}
     api = connection_of(context).api(tenant)
-    content = api.send("GET", f"{_PATH}/export", query=query, seconds=_IMPORT_SECONDS).content
+    content = escaped(api.send("GET", f"{_PATH}/export", query=query, seconds=_IMPORT_SECONDS).text)
     if file is None:
-        sys.stdout.write(content.decode())
+        sys.stdout.write(content)
         return
     try:
-        file.write_bytes(content)
+        file.write_text(content, "utf-8")
     except OSError as error:
         raise InvalidRequestError(f"{file} can't be written: {error}.", "Name another file.") from None
-    print_line(f"Skills written to {file}: {content.count(b'\n')}.")
+    print_line(f"Skills written to {file}: {content.count('\n')}.")
 
 
 @app.command("import")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from architect.checks import NOTES, checked
 from architect.compiler import TeamCompiler
 from architect.repository import TeamKey, TeamRepository, TeamVersion, VersionState
 from architect.team_world import TeamWorld, nested
@@ -19,7 +20,7 @@ from starling.core.errors import ConflictError, NotFoundError, QuotaExceededErro
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
 from starling.core.teams.proofs import outdated
-from starling.core.teams.spec import TeamInvalidError
+from starling.core.teams.spec import Finding, TeamInvalidError
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
@@ -33,7 +34,7 @@ class ActivatedTeam:
 
     `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
     active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
-    `outdated_tools` are those of its proof that changed since, or are gone.
+    `outdated_tools` are those of its proof that changed since, or are gone. `notes` are as in a check.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ActivatedTeam:
     left_out: tuple[str, ...]
     used_in: tuple[str, ...]
     outdated_tools: tuple[str, ...] = ()
+    notes: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class TeamActivation:
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
             used_in=await self.users(connection, key, registry.world),
             outdated_tools=outdated_tools(chosen, registry.manifest),
+            notes=checked(chosen.spec, registry.world, NOTES),
         )
 
     async def compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:

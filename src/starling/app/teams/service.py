@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from architect.checks import checked
+from architect.checks import NOTES, checked
 from architect.repository import Creator, TeamKey, TeamRepository, TeamState, TeamSummary, TeamVersion
 from architect.spec_format import spec_diff
 from brain.registry.cards import AgentCard, Roster, degraded_members
@@ -68,13 +68,14 @@ class TeamDetails(TeamSummary):
 
 @dataclass(frozen=True, slots=True)
 class ImportedTeam:
-    """A stored version of a team. Not `created`: the same spec is its newest version already."""
+    """A stored version of a team. Not `created`: the same spec is its newest version already. `notes` as in a check."""
 
     name: str
     version: int
     state: TeamState
     hash: str
     created: bool
+    notes: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,10 @@ class TeamService:
     roster: Callable[[Principal], Awaitable[tuple[int, Roster]]]
     activation: TeamActivation
 
-    async def check(self, caller: Principal, spec: TeamSpec) -> Sequence[Finding]:
-        """Return what is wrong with a spec for the caller; nothing if it could be imported."""
-        return await asyncio.to_thread(checked, spec, await self.activation.world_now(caller))
+    async def check(self, caller: Principal, spec: TeamSpec) -> tuple[Sequence[Finding], Sequence[Finding]]:
+        """Return what is wrong with a spec for the caller, and the limits in it that the platform's own override."""
+        world = await self.activation.world_now(caller)
+        return await asyncio.to_thread(lambda: (checked(spec, world), checked(spec, world, NOTES)))
 
     async def add(self, caller: Principal, name: str, spec: TeamSpec, actor: Actor) -> ImportedTeam:
         """Store a spec as a draft version of the team `name`.
@@ -140,7 +142,8 @@ class TeamService:
         if spec.name != name:
             reason = f"The spec is of {spec.name!r} and was sent for {name!r}."
             raise TeamInvalidError([Finding("name", "other_name", reason, "Send it to the team of its name.")])
-        if findings := await self.check(caller, spec):
+        findings, notes = await self.check(caller, spec)
+        if findings:
             raise TeamInvalidError(findings)
         key, spec_hash = TeamKey(caller.tenant, name), await asyncio.to_thread(lambda: spec.hash)
         async with self.teams.changing() as connection:
@@ -149,13 +152,13 @@ class TeamService:
             if states and states[-1].state != "archived" and states[-1].hash == spec_hash:
                 newest = await self.teams.version(connection, key, states[-1].version)
                 if newest.creator.grant == caller.grant:
-                    return ImportedTeam(name, newest.version, newest.state, newest.hash, created=False)
+                    return ImportedTeam(name, newest.version, newest.state, newest.hash, False, notes)
             await check_not_being_built(connection, caller.tenant, name)
             await self.activation.check_quota(connection, key)
             stored = await self.teams.add(connection, caller.tenant, spec, Creator(actor.name, caller.grant))
             detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
             await record(connection, actor, AuditedChange("team.import", name, detail))
-            return ImportedTeam(name, stored.version, stored.state, stored.hash, created=True)
+            return ImportedTeam(name, stored.version, stored.state, stored.hash, True, notes)
 
     async def activate(self, caller: Principal, name: str, version: int | None, actor: Actor) -> ActivatedTeam:
         """Compile a version, default the newest, for runs accepted from now on; the active one is superseded.

@@ -132,7 +132,7 @@ class RunDocumentBuilder:
             interrupts=self._all_interrupts(),
             feedback=tuple(self._feedback),
             pruned=tuple(self._pruned(run, tasks)),
-            plans=tuple(self._plans),
+            plans=tuple(self._plans_now()),
             tasks=tuple(tasks),
             decisions=tuple(steps.decisions),
             left_out=tuple(steps.left_out),
@@ -272,6 +272,15 @@ class RunDocumentBuilder:
             result = {name: value for name, value in data.items() if name != "type"}
             self._run = replace(run, result=result, ended_at=run.ended_at or at)
         self._status = RunStatus(data["status"])
+
+    def _plans_now(self) -> Iterator[PlanVersion]:
+        """Yield the plans; the last one of each star has the states of its tasks now, earlier ones those of then."""
+        last = {plan.star: plan for plan in self._plans}
+        now = {(task.star, task.id): task.status for task in self._tasks.values()}
+        for plan in self._plans:
+            states = now if plan is last[plan.star] else {}
+            tasks = ({**task, "status": states.get((plan.star, task["id"]), task["status"])} for task in plan.tasks)
+            yield replace(plan, tasks=tuple(tasks))
 
     def _in_order(self) -> Iterator[TaskRecord]:
         """Yield the tries of tasks in the order in which they began, then the tasks that never did."""

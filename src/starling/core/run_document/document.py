@@ -149,7 +149,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlanVersion:
-    """A version of the plan of a star. `tasks` are as the event has them: `id, agent, task, depends_on, status`."""
+    """A version of a star's plan. `tasks` have `id, agent, task, depends_on, status`; in the last one that of now."""
 
     seq: int
     at: datetime

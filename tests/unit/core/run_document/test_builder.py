@@ -112,3 +112,11 @@ def test_task_that_could_not_be_planned_is_known_from_the_step_of_its_plan() -> 
     builder.take(StepRow(1, "plan", {"version": 1, "left_out": [left_out]}), _BEGIN)
 
     assert builder.document().left_out == (LeftOutTask("t2", "packer", "Pack it", "unknown_agent", 1),)
+
+
+def test_last_plan_of_a_run_has_the_states_of_its_tasks_now_and_earlier_ones_those_of_then() -> None:
+    again = ("plan", {**STORY[1][1], "version": 2})
+
+    document = builder_of([*STORY[:2], again, *STORY[2:]]).document()
+
+    assert [plan.tasks[0]["status"] for plan in document.plans] == ["pending", "approved"]

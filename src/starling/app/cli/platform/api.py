@@ -116,7 +116,7 @@ class Api:
         if isinstance(body, bytes):
             request = {"content": body, "headers": _JSON_LINES}
         request["params"] = {name: value for name, value in (query or {}).items() if value is not None}
-        request["timeout"] = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+        request["timeout"] = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
         outage = Outage(self._times)
         while True:
             self._find_again()

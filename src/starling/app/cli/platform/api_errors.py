@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-import typer
-
+from starling.app.cli.terminal.output import print_note
 from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -107,5 +106,5 @@ class Outage:
             raise error
         if reached and passed >= self.times.notice and not self._notified:
             self._notified = True
-            typer.echo(f"{error.message} Trying again for up to {limit - passed:.0f} s.", err=True)
+            print_note(f"{error.message} Trying again for up to {limit - passed:.0f} s.")
         time.sleep(self.times.pause)

@@ -14,6 +14,7 @@ from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Api, same_address
 from starling.app.cli.platform.api_errors import DEFAULT_TIMES, ONCE, ApiUnavailableError
 from starling.app.cli.platform.settings_file import read_settings_file
+from starling.app.cli.terminal.output import print_note
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
@@ -45,7 +46,7 @@ class Connection:
             return self._named(url or self.settings.url, lasting=True)
         if (found := self._here()) is not None:
             return self._of(found)
-        _note(f"{self._nowhere()} Asking {self.settings.default_url}.")
+        print_note(f"{self._nowhere()} Asking {self.settings.default_url}.")
         later = partial(self._address, None)
         return Api(self.settings.default_url, self.settings.api_key, relocate=later, times=DEFAULT_TIMES)
 
@@ -64,8 +65,14 @@ class Connection:
             if not self.settings.api_key:
                 remedy = "Set STARLING_API_KEY to a key; `starling key create` makes one."
                 raise ConfigurationError(f"The platform at {found.address} needs a key.", remedy)
-            _note(f"Asking {found.address} with STARLING_API_KEY: the tenant is that of the key.")
+            print_note(f"Asking {found.address} with STARLING_API_KEY: the tenant is that of the key.")
         return self._of(found)
+
+    def named(self) -> Api | None:
+        """Return the API of this data folder, else that of STARLING_URL, without a look whether it answers."""
+        if (found := self._here()) is not None:
+            return self._of(found, lasting=False)
+        return self._named(self.settings.url, lasting=False) if self.settings.url else None
 
     def _running(self, tenant: str, *, lasting: bool) -> Api | None:
         """Return the API of this data folder, if it answers this tenant without a key, else that of STARLING_URL."""
@@ -83,7 +90,7 @@ class Connection:
         if not api.answers():
             return None
         if self.settings.url.rstrip("/") not in ("", found.address):
-            _note(f"Asking {found.address}, which runs on {self.settings.data_dir}, not STARLING_URL.")
+            print_note(f"Asking {found.address}, which runs on {self.settings.data_dir}, not STARLING_URL.")
         return api
 
     def _here(self) -> RunningPlatform | None:
@@ -119,11 +126,6 @@ class Connection:
     def _address(self, database: str | None) -> str:
         found = find_platform(self.settings.data_dir, database)
         return found.address if found else ""
-
-
-def _note(text: str) -> None:
-    """Say which platform is asked, beside the output."""
-    typer.echo(text, err=True)
 
 
 def connection_of(context: typer.Context) -> Connection:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from starling.app.cli.id_name import HEX, RUN_HELP, SHORTEST, find_run
+from starling.app.cli.completion import INTERRUPTS
+from starling.app.cli.id_name import HEX, RUN_HELP, SHORTEST, RunArgument, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
@@ -23,9 +24,9 @@ _PAGE = 500
 @app.command()
 def approve(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=f"{RUN_HELP} Default: list the interrupts of all runs.")] = "",
+    run: Annotated[str, RunArgument(help=f"{RUN_HELP} Default: list the interrupts of all runs.")] = "",
     interrupt: Annotated[
-        str, typer.Option("--id", help="The id of the interrupt; default: all, if they are of one kind.")
+        str, typer.Option("--id", help="Id of the interrupt; default: all, if of one kind.", autocompletion=INTERRUPTS)
     ] = "",
     reject: Annotated[bool, typer.Option("--reject", help="Refuse the call, or withdraw the question.")] = False,
     payload: Annotated[str, typer.Option(help="The answer as JSON that fits the schema of the question.")] = "",

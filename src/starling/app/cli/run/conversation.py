@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from signal import SIGINT
 from typing import Any
 
-import typer
-
 from starling.app.cli.platform.api import Api, StreamedEvent
 from starling.app.cli.run.approve import open_interrupts
 from starling.app.cli.run.changes import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EVENTS, answer_line, run_reference
-from starling.app.cli.terminal.output import print_json, print_line, results
+from starling.app.cli.terminal.output import print_json, print_line, print_note, results
 from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person, read_line
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
@@ -73,11 +71,11 @@ class Conversation:
             except ForbiddenError as error:
                 if not self.patient:
                     raise self._unanswered(event, error.message) from None
-                typer.echo(f"{error}", err=True)  # somebody else has to answer
+                print_note(f"{error}")  # somebody else has to answer
             except ConflictError as error:
-                typer.echo(f"{error}", err=True)  # it was answered meanwhile
+                print_note(f"{error}")  # it was answered meanwhile
             except InvalidRequestError as error:
-                typer.echo(f"{error}", err=True)
+                print_note(f"{error}")
                 if isinstance(answers, Prompts):
                     continue
             else:
@@ -136,7 +134,7 @@ def follow(talk: Conversation, read: Callable[[], None]) -> None:
                 _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
             else:
                 sent = "`starling run list` shows whether it took the request."
-                typer.echo(f"\nNo answer of the API yet: {sent}", err=True)
+                print_note(f"\nNo answer of the API yet: {sent}")
             raise
 
 
@@ -150,4 +148,4 @@ def _leave(talk: Conversation, *, ask: bool) -> None:
     if choice in ("c", "cancel"):
         print_line(cancellation_text(talk.run_id, RunStatus(talk.api.post(f"/v1/runs/{talk.run_id}/cancel")["status"])))
     else:
-        typer.echo(f"\nThe run continues: `starling run tail {run}` follows it.", err=True)
+        print_note(f"\nThe run continues: `starling run tail {run}` follows it.")

@@ -1,16 +1,15 @@
 """`starling run export`: runs as lines of JSON, for programs that judge them."""
 
-import json
 from datetime import UTC
 from typing import Annotated
 
 import typer
 
-from starling.app.cli.id_name import RUN_HELP, find_run
+from starling.app.cli.id_name import RUN_HELP, RunArgument, find_run
 from starling.app.cli.options import Tenant
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import parse_duration
-from starling.app.cli.terminal.output import results
+from starling.app.cli.terminal.output import json_text, results
 from starling.core.clock import SystemClock
 from starling.core.errors import NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -24,7 +23,7 @@ _PAGE = 10
 @app.command()
 def export(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help=f"{RUN_HELP} Without it: all that the options select.")] = "",
+    run: Annotated[str, RunArgument(help=f"{RUN_HELP} Without it: all that the options select.")] = "",
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one line of JSON for each run; there is no other form.")
     ] = True,
@@ -47,7 +46,7 @@ def export(  # noqa: PLR0913, PLR0917 - its options
     found = False
     for record in api.pages("/v1/records", "records", query, most=_PAGE, limit=limit):
         found = True
-        results().file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        results().file.write(f"{json_text(record)}\n")
     if run and not found:
         raise NotFoundError("run", run)
     results().file.flush()

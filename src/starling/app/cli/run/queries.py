@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.id_name import RUN_HELP, Run, find_run
+from starling.app.cli.id_name import RUN_HELP, Run, RunArgument, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
@@ -44,8 +44,8 @@ def show(
 @app.command()
 def compare(
     context: typer.Context,
-    first: Annotated[str, typer.Argument(metavar="A", help=RUN_HELP)],
-    second: Annotated[str, typer.Argument(metavar="B", help=RUN_HELP)],
+    first: Annotated[str, RunArgument(metavar="A", help=RUN_HELP)],
+    second: Annotated[str, RunArgument(metavar="B", help=RUN_HELP)],
     tenant: Tenant = DEFAULT_TENANT,
     every: Annotated[bool, typer.Option("--all", help="Show what is the same, too.")] = False,
     as_json: Json = False,

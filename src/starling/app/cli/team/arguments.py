@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import typer
 
+from starling.app.cli.completion import TEAMS
 from starling.app.cli.platform.api import Document
 from starling.core.errors import InvalidRequestError
 
@@ -15,8 +16,8 @@ PATH: Final = "/v1/teams"
 HASH_CHARS: Final = 12  # of a hash that is shown
 
 File = Annotated[Path, typer.Argument(help="A YAML or JSON file with the team's spec.")]
-Name = Annotated[str, typer.Argument(help="The team.")]
-Versioned = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The team, and one of its versions.")]
+Name = Annotated[str, typer.Argument(help="The team.", autocompletion=TEAMS)]
+Versioned = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The team and version.", autocompletion=TEAMS)]
 
 
 def team_path(name: str, *parts: str) -> str:

@@ -56,7 +56,9 @@ def import_team(
     print_line(f"{done['name']}@{done['version']} {stored}: {done['state']}, {done['hash'][:HASH_CHARS]}.")
     if activate:
         _print_activated(done, tenant)
-    elif done["state"] != "active":
+        return
+    _print_notes(done)
+    if done["state"] != "active":
         print_line(f"`{_activation(f'{done["name"]}@{done["version"]}', tenant)}` lets runs use it.")
 
 
@@ -71,6 +73,7 @@ def check(context: typer.Context, file: File, tenant: Tenant = DEFAULT_TENANT, a
         print_json(found)
     elif found["valid"]:
         print_line(f"{file} is in order.")
+        _print_notes(found)
     for finding in () if as_json else found["findings"]:
         print_line(finding_line(finding))
     if not found["valid"]:
@@ -131,8 +134,14 @@ def _print_activated(done: Document, tenant: str) -> None:
     if changed := done.get("outdated_tools"):
         again = f"`starling team prove {done['name']}@{done['version']}`"
         print_line(f"  ! changed since it was proved: {', '.join(changed)}; {again} proves it again.", "yellow")
+    _print_notes(done)
     for user in done["used_in"]:
         print_line(f"  ! {user} has it inside as it was: `{_activation(user, tenant)}` compiles it anew.", "yellow")
+
+
+def _print_notes(done: Document) -> None:
+    for note in done.get("notes", ()):
+        print_line(f"  ! {finding_line(note)}", "yellow")
 
 
 def _activation(version: str, tenant: str) -> str:

@@ -1,11 +1,11 @@
 """How ids, moments, durations and counts are written, and text that lines of events and trees of runs share."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from starling.app.cli.terminal.output import json_text
 from starling.core.errors import InvalidRequestError
 
 _SHORTEST: Final = 8
@@ -59,7 +59,7 @@ def counted(number: int, what: str) -> str:
 
 def arguments_text(arguments: Data) -> str:
     """Return the arguments of a call in one line."""
-    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    shown = ", ".join(f"{name}={json_text(value)}" for name, value in arguments.items())
     return one_line(shown, ARGUMENTS_CHARS)
 
 

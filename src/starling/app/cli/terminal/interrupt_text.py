@@ -1,11 +1,11 @@
 """Interrupts as text, with the commands that answer them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from starling.app.cli.terminal.build_text import activation_lines
 from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.output import escaped, json_text
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 
@@ -36,12 +36,12 @@ def interrupt_lines(kind: str, data: Mapping[str, Any], run: str, *, commands: b
         if call["name"] == ACTIVATE_TEAM:
             yield from activation_lines(call["args"])
         else:
-            shown = canonical(call["args"])
+            shown = escaped(canonical(call["args"]))
             cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
             yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
     options = data["responseSchema"].get("properties", {}).get("answer", {}).get("examples", [])
     if options and commands:
-        yield f"  Maybe: {' | '.join(json.dumps(option, ensure_ascii=False) for option in options)}"
+        yield f"  Maybe: {' | '.join(json_text(option) for option in options)}"
     yield f"  {data['reason']}"
     if commands:
         yield f"  {answer_line(kind, data, run)}"

@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import textwrap
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from datetime import datetime
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,18 +18,19 @@ _GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one 
 _DECEIVING = (*range(0x2028, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080))
 _REPLACED = dict.fromkeys([*range(32), *range(127, 160), *_DECEIVING], "\N{REPLACEMENT CHARACTER}")
 _CONTROLS = _REPLACED | {9: "\t", 10: "\n", 13: ""}
+_ESCAPED = {code: json.dumps(chr(code))[1:-1] for code in (*range(128, 160), 0x61C, 0x200E, 0x200F, *_DECEIVING)}
 
 
 @cache
 def results() -> Console:
     """Return the console for results; without a terminal it prints plain lines of any length."""
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 @cache
 def diagnostics() -> Console:
     """Return the console for progress, logs and hints."""
-    return Console(highlight=False, soft_wrap=True, stderr=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=True)
 
 
 def printable(text: str) -> str:
@@ -38,42 +38,56 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def escaped(text: str) -> str:
+    """Return JSON text with escapes in place of characters that could control a terminal or reorder what it shows."""
+    return text.translate(_ESCAPED)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON that shows on a terminal as it is; moments and other values are texts."""
+    text = json.dumps(
+        value, ensure_ascii=False, indent=indent, default=lambda at: getattr(at, "isoformat", at.__str__)()
+    )
+    return escaped(text)
+
+
 def print_line(text: str = "", style: str | None = None) -> None:
     """Print one line as it is, with no markup read into it."""
     write(results(), f"{text}\n", style)
 
 
+def print_note(text: str) -> None:
+    """Print a line on stderr, beside the output."""
+    write(diagnostics(), f"{text}\n")
+
+
 def print_paragraph(text: str, indent: int = 2) -> None:
     """Print indented text: wrapped between words on a terminal, one line in a pipe."""
-    line = " ".join(text.split())
-    console, blank = results(), " " * indent
-    if console.is_terminal:
-        width = max(_LEAST_WIDTH, min(console.width, _MOST_WIDTH))
-        line = textwrap.fill(printable(line), width, initial_indent=blank, subsequent_indent=blank)
-        write(console, f"{line}\n")
-    else:
-        write(console, f"{blank}{line}\n")
+    write(results(), f"{' ' * indent}{' '.join(text.split())}\n", width=_MOST_WIDTH)
 
 
-def write(console: Console, text: str, style: str | None = None) -> None:
-    """Print text at once. Into a pipe it goes unchanged but for control characters, tabs included."""
+def write(console: Console, text: str, style: str | None = None, width: int = sys.maxsize) -> None:
+    """Print text at once: on a terminal in lines that end between words, in a pipe as it is, without control codes."""
     if console.is_terminal:
-        console.print(printable(text), style=style, markup=False, end="")
+        lines = (part for line in printable(text).split("\n") for part in _fitting(line, console, width))
+        console.print(Text("\n".join(lines), style or ""), end="")
     else:
         console.file.write(printable(text))
         console.file.flush()
 
 
+def _fitting(line: str, console: Console, width: int) -> Iterator[str]:
+    """Yield a line in parts that fit the terminal, each with its indentation; words that are longer are broken."""
+    line = line.expandtabs()
+    body = line.lstrip(" ")
+    indent = line[: len(line) - len(body)]
+    room = max(_LEAST_WIDTH, min(console.width, width) - len(indent))
+    yield from (f"{indent}{part.plain}" for part in Text(body).wrap(console, room))
+
+
 def print_json(value: Any) -> None:
     """Print a JSON document on one line, whatever stdout is."""
-    results().file.write(
-        json.dumps(
-            value,
-            ensure_ascii=False,
-            default=lambda each: each.isoformat() if isinstance(each, datetime) else str(each),
-        )
-        + "\n"
-    )
+    results().file.write(f"{json_text(value)}\n")
     results().file.flush()
 
 
@@ -169,5 +183,5 @@ def progress(text: str) -> Generator[Callable[[str], None]]:
     if not diagnostics().is_terminal:
         yield lambda _: None
         return
-    with diagnostics().status(text) as status:
-        yield status.update
+    with diagnostics().status(Text(text)) as status:
+        yield lambda changed: status.update(Text(changed))

@@ -1,6 +1,5 @@
 """What a person types at a terminal: lines, confirmations, and answers to what a run waits for."""
 
-import json
 import os
 import select
 import signal
@@ -11,7 +10,7 @@ from typing import Any, Final, TextIO
 
 import typer
 
-from starling.app.cli.terminal.output import diagnostics, print_line, results, write
+from starling.app.cli.terminal.output import diagnostics, json_text, print_line, results, write
 
 _READ_BYTES = 64
 RESOLUTIONS: Final = ("done", "not_done", "give_up")
@@ -107,7 +106,7 @@ class Prompts:
                 case "" | "n" | "no":
                     return _resolved(approved=False)
                 case "s" | "show":
-                    print_line(json.dumps(data["call"], indent=2, ensure_ascii=False))
+                    print_line(json_text(data["call"], 2))
                 case _:
                     print_line("Type y to make the call, n to refuse it, or show to see it whole.")
 

@@ -50,10 +50,11 @@ class TeamVersions:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSpec:
-    """What is wrong with a spec; nothing if it can be imported."""
+    """What is wrong with a spec; nothing if it can be imported. `notes`: limits above those of the platform."""
 
     valid: bool
     findings: Sequence[Finding]
+    notes: Sequence[Finding] = ()
 
 
 @router.get("", summary="List teams")
@@ -66,10 +67,10 @@ async def list_teams(services: FromServices, caller: TeamReader) -> TeamList:
 async def check(document: TeamDocument, services: FromServices, caller: TeamCaller) -> CheckedSpec:
     """Check a spec as an import does, against the servers, agents and teams of now, and store nothing."""
     try:
-        findings = await services.teams.check(caller, await _spec(document.spec))
+        findings, notes = await services.teams.check(caller, await _spec(document.spec))
     except TeamInvalidError as error:
-        findings = error.findings
-    return CheckedSpec(not findings, findings)
+        findings, notes = error.findings, ()
+    return CheckedSpec(not findings, findings, notes)
 
 
 @router.get("/{name}", summary="Show a team", responses=refusals(404))

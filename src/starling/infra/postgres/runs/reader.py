@@ -186,11 +186,10 @@ class RunReader:
 
     async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
         """Return the journal entries of the run."""
-        query = select(*(journal.c[name] for name in JournalEntry.__match_args__)).where(
-            journal.c.tenant == key.tenant, journal.c.run_id == key.id
-        )
+        columns = [journal.c[name] for name in (*JournalEntry.__match_args__, "created_at")]
+        query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
         async with reading(self._engine) as connection:
-            return [JournalEntry(*row) for row in await connection.execute(query)]
+            return [JournalEntry(*row, at=at) for *row, at in await connection.execute(query)]
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
         """Return whether the run has ended and `after` is at or beyond its last event."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -99,7 +100,7 @@ _OUTBOX_EVENT = f"written AS (SELECT * FROM fenced),\nreported AS ({INSERT_RUN_A
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A recorded answer or effect that a resumed run must not repeat."""
+    """A recorded answer or effect that a resumed run must not repeat. `at` is when it was stored, None before."""
 
     path: str
     kind: str
@@ -107,6 +108,7 @@ class JournalEntry:
     index: int
     request_hash: str
     data: Mapping[str, Any]
+    at: datetime | None = field(default=None, kw_only=True, compare=False)
 
     def row(self) -> dict[str, Any]:
         """Return the entry as JSON."""

@@ -43,3 +43,11 @@ def test_activation_of_a_team_is_shown_with_a_line_for_each_fact() -> None:
 
 def test_activation_is_known_by_the_name_that_builds_give_it() -> None:
     assert interrupt_text.ACTIVATE_TEAM == building.ACTIVATE_TEAM
+
+
+def test_exact_arguments_of_an_approval_show_what_would_be_invisible_or_reordered() -> None:
+    call = {"name": "shop.order", "args": {"item": "tea\u202e :100: \x9b[bold]"}}
+
+    lines = list(interrupt_lines("approval_required", _ASKED | {"call": call}, "r1", commands=False))
+
+    assert '  shop.order {"item":"tea\\u202e :100: \\u009b[bold]"}' in lines

@@ -1,6 +1,7 @@
 """Output: for a person on a terminal, for a program in a pipe."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -92,3 +93,53 @@ def test_json_is_one_line_with_the_characters_as_they_are(capsys: pytest.Capture
     output.print_json({"text": "é\n"})
 
     assert capsys.readouterr().out == '{"text": "é\\n"}\n'
+
+
+@pytest.mark.parametrize("sign", ["\x80", "\x9b", "\u061c", "\u200e", "\u200f", "\u202e", "\u2066", "\U000e0041"])
+def test_json_escapes_what_controls_or_reorders_a_terminal(capsys: pytest.CaptureFixture[str], sign: str) -> None:
+    output.print_json({"te" + sign: ["a" + sign]})
+
+    shown = capsys.readouterr().out
+    assert sign not in shown
+    assert json.loads(shown) == {"te" + sign: ["a" + sign]}
+
+
+@pytest.mark.parametrize("text", ["at :100: and :x: :smile:", "[bold]rm[/bold] [/]", "C:\\[a]  two  spaces"])
+def test_terminal_shows_exactly_what_is_there(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    screen = on_terminal(monkeypatch, 60)
+
+    output.print_line(text)
+    output.print_note(text)
+
+    assert screen.getvalue() == f"{text}\n{text}\n"
+
+
+def test_lines_on_a_terminal_end_between_words_and_keep_their_indentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch, 40)
+    text = "  [1] " + " ".join(f"word{number}" for number in range(30)) + "\n\n" + "x" * 60
+
+    output.print_line(text)
+
+    first, _, second = screen.getvalue().partition("\n\n")
+    assert first.split() == text.partition("\n")[0].split()
+    assert all(line.startswith("  ") for line in first.splitlines())
+    assert second.split() == ["x" * 40, "x" * 20]
+    assert max(len(line.rstrip()) for line in screen.getvalue().splitlines()) <= 40
+
+
+def test_lines_in_a_pipe_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_line("word " * 100)
+
+    assert capsys.readouterr().out == "word " * 100 + "\n"
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
+    """Make stdout and stderr a terminal of this width, with the settings of the real consoles."""
+    screen = io.StringIO()
+    for console in (output.results(), output.diagnostics()):
+        monkeypatch.setattr(console, "_file", screen)
+        monkeypatch.setattr(console, "_force_terminal", True)
+        monkeypatch.setattr(console, "_color_system", None)
+        monkeypatch.setattr(console, "_width", width)
+        monkeypatch.setattr(console, "_height", 40)
+    return screen
