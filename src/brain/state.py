@@ -69,13 +69,22 @@ class SkillRecord(TypedDict):
     followed: bool
 
 
+class DegradedPart(TypedDict):
+    """A part of the request that was not answered; `task_id` if a task was meant to serve it, `code` why not."""
+
+    part: str
+    reason: str
+    task_id: NotRequired[str]
+    code: NotRequired[str]
+
+
 class TaskOutcome(TypedDict):
     """The outcome of a task. `output` is empty if `status` is `failed`; `reason` gives the reason then.
 
     `code` names that reason. `unknown` means that a call with an effect was cut off: the task may be done
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
     the calls that may have been done and have no usable result; `done` those that succeeded, of a failed task.
-    `artifacts` hold results of which `output` has only
+    `degraded` are the parts that a team did not answer. `artifacts` hold results of which `output` has only
     the beginning. `skills` were in the agent's prompt. In a trial, `calls` are those of all
     attempts, also inside a team; `tools` are only those that a result was made of.
     """
@@ -92,6 +101,7 @@ class TaskOutcome(TypedDict):
     refused: NotRequired[list[str]]
     uncertain: NotRequired[list[UncertainCall]]
     done: NotRequired[list[str]]
+    degraded: NotRequired[list[DegradedPart]]
     artifacts: NotRequired[list[ArtifactRecord]]
     skills: NotRequired[list[SkillRecord]]
     calls: NotRequired[list[TrialUse]]
@@ -104,14 +114,6 @@ class CitationRecord(TypedDict):
     task_id: str
     agent: str
     tools: list[str]
-
-
-class DegradedPart(TypedDict):
-    """A part of the request that was not answered; `task_id` if a task was meant to serve it."""
-
-    part: str
-    reason: str
-    task_id: NotRequired[str]
 
 
 class ClarificationRecord(TypedDict):

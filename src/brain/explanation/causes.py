@@ -137,17 +137,19 @@ def _is_cut_off(facts: RunFacts, task: TaskRecord) -> bool:
 
 
 def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]:
+    answered = [task for task in facts.tasks.values() if task.status == "approved"]
     for task in facts.failed():
-        if not task.star and not _is_cut_off(facts, task):
+        is_left_out = task.text in facts.degraded and any(is_star_of(task.star, one) for one in answered)  # of a team
+        if (not task.star or is_left_out) and not _is_cut_off(facts, task):
             yield from task_causes(facts, task)
     if not facts.ended:
         return
-    tried = {task.text for task in facts.main_tasks if task.status != "approved"}
+    tried = {task.text for task in facts.tasks.values() if task.status != "approved"}
     parts = {text: reason for text, reason in facts.degraded.items() if text not in tried}
-    left_out = {item.task: item for item in facts.document.left_out if not item.star and item.task in parts}
+    left_out = {item.task: item for item in facts.document.left_out if item.task in parts}
     yield from _left_out(facts, list(left_out.values()))
     doubtful: list[Incident] = []
-    for task in (task for task in facts.tasks.values() if task.status == "approved"):
+    for task in answered:
         done = [(call.name, call.args) for call in task.calls if call.status == "succeeded"]
         uncertain = (call for call in task.calls if call.state in UNCERTAIN and (call.name, call.args) not in done)
         doubtful += [_of_call(task, call, _DOUBT) for call in uncertain]

@@ -66,6 +66,15 @@ def without_citations(text: str, sources: int, quoted: Sequence[str] = ()) -> st
     return "".join(part if is_code else _CITATION.sub(checked, part) for part, is_code in _parts(text)).strip()
 
 
+def with_only_source(text: str) -> str:
+    """Return a text that cites nothing, and is no code or JSON, with the citation of its only source at the end."""
+    said = "".join(part for part, is_code in _parts(text) if not is_code)
+    is_kept = re.match(r"\s*(?:[{\[]|\Z)", said) or any(
+        "1" in re.findall(r"\d+", match[1]) for match in _CITATION.finditer(said)
+    )
+    return text if is_kept else f"{text}\n\n[1]" if text.endswith(("```", "|")) else f"{text} [1]"
+
+
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a text in order, and whether each is code."""
     end = 0

@@ -1,6 +1,6 @@
 """Answers without a model: the results as they are, the parts that are missing, and why there is no result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -19,8 +19,10 @@ _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have change
 
 def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
     """Return the approved results one after another, then the parts that were not answered."""
-    parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
-    parts += degraded_lines(degraded)
+    parts = [
+        f"{one['output'].strip() or 'Nothing was found.'} [{number}]" for number, one in enumerate(outcomes, start=1)
+    ]
+    parts += [line for line in degraded_lines(degraded) if not any(line in part for part in parts)]  # a team names some
     return "\n\n".join(parts) or "There is no result, and no model is available to explain why."
 
 
@@ -78,8 +80,13 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "": _OTHER_SERVER,
         "unable": _OTHER_SERVER,
+        "unknown_agent": _OTHER_SERVER,
+        "able": "other words for it, or a stronger model: an agent may have a tool for it",
+        "not_granted": "a key and a mode that allow the agent",
+        "bad_dependency": "a stronger model",
+        "dependency": "what helps the part that it depends on, or a smaller request",
         "not_allowed": f"{_OTHER_SERVER}, or a key that may call the tool",
-        "invalid_arguments": "a request that names every value that the tool needs",
+        "invalid_arguments": "a request that names every value that the tool needs, or a stronger model",
         "tool_error": "a request with other values, if the tool's message says what is wrong with them",
         "timeout": "more time for the tool (`timeout` under `x-starling`), or a smaller request",
         "server_unavailable": _SERVER,
@@ -97,7 +104,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "over_limit": _SMALLER,
         "deadline_exceeded": _SMALLER,
         "budget_exhausted": _SMALLER,
-        "rejected": "a request that says more exactly what is wanted, or a stronger model",
+        "rejected": "a request that settles what the reviewer says, or a stronger model",
         "empty_plan": "a request that says in a whole sentence what is wanted, or a stronger model",
         "llm_invalid_response": f"a stronger model, or {_MODEL}",
         "llm_timeout": _MODEL,
@@ -119,11 +126,12 @@ _REPORTED: Final = frozenset(
     }
 )
 """Why a team was not built: the reason is a report for whoever asked, with what to do."""
+_WITHOUT_TOOL: Final = frozenset({"", "unable", "unknown_agent", "not_allowed"})  # perhaps there is none
 _UNKNOWN_CODE = "the log of the worker, which has the details"
 
 
-def reply_without_results(state: GraphState) -> str:
-    """Return the reply of a run that found nothing, composed of its failed tasks and unserved parts."""
+def reply_without_results(state: GraphState, known: Callable[[str], str] = lambda _: "") -> str:
+    """Return the reply of a run without results. `known` says what keeps agents with tools for a text from use."""
     parts = degraded_parts(state)
     results = state["results"]
     if len(state["tasks"]) == 1 and results and results[-1]["reason"] and results[-1].get("code") in _REPORTED:
@@ -132,13 +140,16 @@ def reply_without_results(state: GraphState) -> str:
     if state["failure"]:
         code = state.get("failure_code")
         opening = f"{state['failure']}\nWhat would help: {_remedy(code)}." if code else state["failure"]
-    return "\n\n".join([opening, *(_row(state, part) for part in parts)])
+    return "\n\n".join([opening, *(_row(state, part, known) for part in parts)])
 
 
-def _row(state: GraphState, part: DegradedPart) -> str:
+def _row(state: GraphState, part: DegradedPart, known: Callable[[str], str]) -> str:
     """Return why a part was not answered, who tried it and what would help."""
     tries = [result for result in state["results"] if result["task_id"] == part.get("task_id")]
-    code = tries[-1].get("code", "rejected") if tries else ""
+    code = tries[-1].get("code", "rejected") if tries else part.get("code", "dependency" if "task_id" in part else "")
+    wanted = tries[-1]["tools"][-1]["tool"] if code == "not_allowed" and tries[-1]["tools"] else part["part"]
+    code = (known(wanted) or code) if code in _WITHOUT_TOOL else code
+    said = f": “{part['reason'][:_ARGUMENT_CHARS]}”" if code in ("rejected", "switched_off") else ""
     rows = [degraded_line(part)]
     if tries:
         agents = ", ".join(dict.fromkeys(result["agent"] for result in tries))
@@ -148,7 +159,7 @@ def _row(state: GraphState, part: DegradedPart) -> str:
         shown = ", ".join([*names[:_SHOWN_TOOLS], *(["…"] if len(names) > _SHOWN_TOOLS else [])])
         calls = f"{_counted(len(used), 'tool call')} ({shown})" if used else "no tool call"
         rows.append(f"  Tried: {agents}, {_counted(attempts, 'attempt')}, {calls}.")
-    return "\n".join([*rows, f"  What would help: {_remedy(code)}."])
+    return "\n".join([*rows, f"  What would help: {_remedy(code)}{said}."])
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,6 +1,6 @@
 """The QA node: the final answer, with sources, assumptions and the parts that could not be answered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 
 from brain.conversation.states import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
-from brain.lifecycle.citations import citations_of, without_unsourced
+from brain.lifecycle.citations import citations_of, with_only_source, without_unsourced
 from brain.lifecycle.fallback_answer import (
     degraded_lines,
     plain_answer,
@@ -16,6 +16,8 @@ from brain.lifecycle.fallback_answer import (
     unapproved,
     with_changes,
 )
+from brain.lifecycle.final_text import asked_again, fault_of, unwrapped
+from brain.planning.shortlist import named_agents
 from brain.prompts import element, lines
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
@@ -39,17 +41,17 @@ class Qa:
         context = runtime.context
         outcomes = list(approved(state).values())
         if not outcomes:
-            reply = reply_without_results(state)
+            reply = reply_without_results(state, partial(_known, context))
             if state["reply"] and is_answered_directly(state):
                 said = [state["input_request"], *(message["content"] for message in state["messages"])]
-                text = _without_unsourced(context, state["reply"], 0, said)
+                text = _without_unsourced(context, unwrapped(state["reply"], state["input_request"]), 0, said)
                 reply = "\n\n".join([text, *degraded_lines(state["degraded"])])
             reply = with_changes(reply, _unapproved(context))
             emit_text(context.recorder, _message_id(context), reply)
         elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
             text = outcomes[0]["output"]  # was streamed as it was written; brackets in code are not citations
             is_code = outcomes[0]["agent"] == _CODER
-            reply = text if is_code else _without_unsourced(context, text, 1, ())
+            reply = text if is_code else _without_unsourced(context, unwrapped(text, state["input_request"]), 1, ())
             reply = with_changes(reply, _unapproved(context))
             if reply != text:
                 emit_text(context.recorder, f"{_message_id(context)}.checked", reply)
@@ -59,7 +61,7 @@ class Qa:
         return {"reply": reply, "citations": citations_of(outcomes)}
 
     async def _write(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
-        """Return the model's answer, or the results as they are where it gives none."""
+        """Return the model's answer, asked for again where its form is wrong; else the results as they are."""
         prompt = context.prompts["qa"]
         messages = prompt.fill(
             user_request=state["input_request"],
@@ -74,10 +76,14 @@ class Qa:
         role, most = context.allowance.role(ModelRole.REASONING), context.allowance.max_tokens
         request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=prompt.used)
         try:
-            reply = await _stream(context, request, partial(_completed, context, state, outcomes))
-            if reply:
-                return reply
-            context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
+            fault = ""
+            for position in range(2):
+                reply, fault = await _stream(context, state, outcomes, request, position)
+                if not fault:
+                    return reply
+                request = asked_again(request, reply, fault)
+            text = f"The final answer {fault}, also when it was asked for again: these are the results as they are."
+            context.recorder.warn("llm_invalid_response", text)
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             then = " The results are shown as they are." if isinstance(error, JournalDivergedError) else ""
             context.recorder.warn(error.code, f"{error}{then}")
@@ -88,11 +94,20 @@ class Qa:
 
 
 def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], text: str) -> str:
-    """Return a model's answer without citations of no source, and with each missing part that it does not name."""
+    """Return a model's answer with the citations that it has to have, and with each part that it leaves out."""
     checked = _without_unsourced(context, text, len(outcomes), [outcome["output"] for outcome in outcomes])
+    checked = with_only_source(checked) if len(outcomes) == 1 else checked
     said = " ".join(checked.casefold().split())
     missing = [part for part in state["degraded"] if " ".join(part["part"].casefold().split()) not in said]
     return with_changes("\n\n".join([checked, *degraded_lines(missing)]), _unapproved(context))
+
+
+def _known(context: RunContext, text: str) -> str:
+    """Return the code of what keeps agents from use whose tools a text names, `able` if nothing, empty without any."""
+    able, known = (named_agents(roster.cards.values(), text) for roster in (context.roster, context.search.roster))
+    if not able or any(not card.degraded for card in able):
+        return "able" if able else "not_granted" if known else ""
+    return "switched_off" if any(card.name in context.switched_off for card in able) else "agent_unavailable"
 
 
 def _unapproved(context: RunContext) -> list[Change]:
@@ -114,22 +129,27 @@ def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Seq
     return checked.text
 
 
-async def _stream(context: RunContext, request: ModelRequest, complete: Callable[[str], str]) -> str:
-    """Return the answer as `complete` makes it of the model's; what was streamed is continued, or replaced by it."""
+async def _stream(
+    context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], request: ModelRequest, position: int
+) -> tuple[str, str]:
+    """Return the completed answer, which continues what was streamed or replaces it; else the model's and its fault."""
     streamed = ""
-    with StreamBuffer(context.recorder, _message_id(context)) as buffer:
-        async for item in context.model.ask_streaming(context.at(_NAME), 0, request):
+    with StreamBuffer(context.recorder, f"{_message_id(context)}{'.again' * position}") as buffer:
+        async for item in context.model.ask_streaming(context.at(_NAME), position, request):
             if not isinstance(item, ModelAnswer):
                 buffer.write(item.text, restart=item.restart)
                 streamed = item.text if item.restart else streamed + item.text
                 continue
             written = item.reply.content.strip()
-            reply = complete(written) if written else ""
+            text = unwrapped(written, state["input_request"])
+            if fault := fault_of(item.reply, text, [outcome["output"] for outcome in outcomes]):
+                return written, fault
+            reply = _completed(context, state, outcomes, text)
             if reply != written:
                 goes_on = bool(streamed) and reply.startswith(streamed)
                 buffer.write(reply.removeprefix(streamed) if goes_on else reply, restart=not goes_on)
-            return reply
-    return ""
+            return reply, ""
+    raise AssertionError("a stream always ends with its answer")
 
 
 def _message_id(context: RunContext) -> str:

@@ -1,6 +1,7 @@
 """The supervisor node: plans, dispatches ready tasks, and asks a model only where there is something to decide."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -18,7 +19,7 @@ from brain.interrupts.clarification import (
 )
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.planning.decision import Assignment, Decision, DecisionInputs, OpenDecision, decision_request
-from brain.planning.decision_update import adopt, count_selection, is_final, is_open
+from brain.planning.decision_update import adopt, count_selection, is_direct_reply, is_final, is_open
 from brain.planning.plan_validation import (
     UNREACHED,
     PlanningContext,
@@ -50,6 +51,7 @@ from starling.core.errors import (
     ModelError,
 )
 from starling.core.events.run_events import Plan, PlannedTask, Route, SelectedAgent
+from starling.core.llm import Message
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.teams.stars import MAIN_STAR, StarSpec
@@ -61,7 +63,9 @@ _NOTHING_PLANNED = (
     "that it can't be served."
 )
 _ANSWERS = " Nothing more is planned: the run answers with the results so far."
-_FIRST, _AFTER_LOOKING = 0, 2  # positions in the journal; the next one of each is for a repaired answer
+_SEND_BACK = Message("user", "An agent has a tool for this: give it the task. Repeat `reply` only if none is needed.")
+_NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
+_FIRST, _AFTER_LOOKING, _SENT_BACK = 0, 2, 4  # positions in the journal; the next one of each is for a repaired answer
 _TEXTS_LOOKED_FOR = 8
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
 _PLANNED = tuple(PlannedTask.model_fields)
@@ -150,11 +154,28 @@ class SupervisorNode:
         """Return the model's decision; where it looks for other agents, the one that it makes once it sees them."""
         inputs = await self._inputs(context, state, path, _FIRST, [state["input_request"]])
         decision = await self._asked(context, state, path, _FIRST, inputs)
-        if not (inputs.may_look and decision.look_for):
-            return decision
-        texts = [*decision.look_for, *decision.plan, state["input_request"]][:_TEXTS_LOOKED_FOR]
-        inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
-        return await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+        if inputs.may_look and decision.look_for:
+            texts = [*decision.look_for, *decision.plan, state["input_request"]][:_TEXTS_LOOKED_FOR]
+            inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
+            decision = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+        asks = isinstance(decision, OpenDecision) and question_in(decision)
+        is_last = self.star.name or state["tasks"] or asks or not is_direct_reply(decision)
+        return decision if is_last else await self._sent_back(context, state, path, inputs, decision)
+
+    async def _sent_back(
+        self, context: RunContext, state: GraphState, path: str, inputs: DecisionInputs, reply: Decision
+    ) -> Decision:
+        """Return a direct reply; where an agent certainly has a tool for it, the next decision, or the reply marked."""
+        knows, text = context.journal.knows, state["input_request"]
+        asked = knows(path, "answer", _SENT_BACK)
+        if not asked and (knows(path, "result") or not await self.shortlister.is_certain(context.search, text)):
+            return reply
+        noted, second = (Message("assistant", reply.model_dump_json(include={"reply"})), _SEND_BACK), reply
+        with suppress(ModelError, DeadlineExceededError, BudgetExhaustedError):  # which the record has
+            second = await self._asked(context, state, path, _SENT_BACK, replace(inputs, noted=noted))
+        second = reply if is_empty(second) else second
+        marked = {"reply": f"{second.reply.strip()}\n\n{_NOT_LOOKED_UP}"}
+        return second.model_copy(update=marked) if is_direct_reply(second) else second
 
     async def _asked(
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs

@@ -1,7 +1,7 @@
 """The documents that models answer with, a decision or a verdict, and the request for the supervisor's decision."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
@@ -141,12 +141,13 @@ class DecisionInputs:
     """What a resumed run must show the model again, whatever has changed since: it is journalled.
 
     `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
-    name what to look for among the agents that aren't shown.
+    name what to look for among the agents that aren't shown. `noted` is what was said about a former decision.
     """
 
     agents: Xml
     may_ask: bool
     may_look: bool = False
+    noted: Sequence[Message] = ()
 
 
 def decision_request(
@@ -179,7 +180,7 @@ def decision_request(
     )
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
-        messages=_told_about_team(messages, star),
+        messages=(*_told_about_team(messages, star), *inputs.noted),
         response=decision_schema(may_ask=inputs.may_ask, may_look=inputs.may_look),
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,

@@ -27,7 +27,7 @@ def adopt(
     decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
     known = [part for part in state["degraded"] if part.get("task_id") not in decided]
     added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
-    added += [DegradedPart(part=item.part, reason=item.reason, task_id=item.task_id) for item in rejected]
+    added += [DegradedPart(part=it.part, reason=it.reason, task_id=it.task_id, code=it.code) for it in rejected]
     return {
         "tasks": list(tasks),
         "plan": decision.plan,

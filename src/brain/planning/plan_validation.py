@@ -160,7 +160,7 @@ def is_empty(decision: Decision) -> bool:
 def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:
     """Return the degraded parts, with each task added once that failed, or that never ran for the reason `unreached`.
 
-    With an empty `unreached`, tasks that never ran are not degraded parts.
+    With an empty `unreached`, tasks that never ran are not degraded parts. What a team did not answer is one here, too.
     """
     failed: dict[str, str] = {}
     refused: dict[str, list[str]] = {}
@@ -176,6 +176,8 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
         reason = failed.get(task["id"], unreached)
         if task["status"] != "approved" and task["id"] not in named and reason:
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason, "task_id": task["id"]})
+    for part in (part for result in state["results"] for part in result.get("degraded", ())):
+        parts.setdefault(part["part"], {"part": part["part"], "reason": part["reason"]})
     for call in (call for result in state["results"] for call in result.get("uncertain", ())):
         if not any(call["call"] in part["reason"] for part in parts.values()):
             part = f"whether {call['call']} was done"

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import islice, zip_longest
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
-from brain.retrieval.text_similarity import content_words
+from brain.retrieval.text_similarity import content_words, sentences, stem
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
 
@@ -70,6 +71,32 @@ class Shortlister:
         for agent in (agent for ranking in rankings for agent in ranking.agents):
             tools.setdefault(agent.name, set()).add(agent.tool)
         return Shortlist(chosen, len(cards), warning, _content(texts), tools)
+
+    async def is_certain(self, search: AgentSearch, text: str) -> bool:
+        """Whether an agent certainly has a tool for a sentence of a text: it is ranked first, and its best tool fits.
+
+        That tool has half of the words of the sentence, one in its name. z-scores can't say so: one is always ahead.
+        """
+        cards = search.candidates.cards
+        for sentence in sentences(text) if named_agents(cards.values(), text) else ():
+            wanted = _stems(sentence)
+            for best in (await self.ranker.rank(search, sentence, 1)).agents:
+                for tool in () if cards[best.name].degraded else cards[best.name].tools:
+                    known, named = _stems(f"{tool.name} {tool.description}"), _stems(tool.full_name)
+                    if tool.name == best.tool and wanted & named and 2 * len(wanted & (known | named)) >= len(wanted):
+                        return True
+        return False
+
+
+def named_agents(cards: Iterable[AgentCard], text: str) -> list[AgentCard]:
+    """Return the agents with a tool whose name, or that of its server, has a word of a text or is nearly the text."""
+    wanted = _stems(text)
+    named = [(card, [name for tool in card.tools for name in (tool.name, tool.full_name)]) for card in cards]
+    return [card for card, names in named if wanted & _stems(" ".join(names)) or get_close_matches(text, names)]
+
+
+def _stems(text: str) -> set[str]:
+    return set(map(stem, content_words(text)))
 
 
 def _content(texts: Iterable[str]) -> str:

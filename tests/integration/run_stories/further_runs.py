@@ -1,4 +1,4 @@
-"""Twenty more runs: eight that answered everything, and twelve that did not, each with what a witness would name.
+"""Twenty-one more runs: nine that answered everything, and twelve that did not, each with what a witness would name.
 
 They were written from the sentences of the guide, all but one before any of them was played.
 """
@@ -32,6 +32,13 @@ FURTHER = (
         agents={"t1": (use("find", "Rossi"),)},
         servers={"desk.find": (says("[]"),)},
         answers=(Answer("Nein, sie hat keine offenen Tickets [1]."),),
+    ),
+    Story(
+        "result-without-content",
+        "Which comments did the draft get?",
+        servers={"desk.look": (Step({"content": []}),)},
+        answers=(Answer("None [1]."),),
+        made={"desk.look": 1},
     ),
     Story(
         "payment-answered-without-content",

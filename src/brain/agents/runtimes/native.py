@@ -9,6 +9,7 @@ from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import model_request
+from brain.lifecycle.final_text import CUT_OFF, asked_again
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer
 from starling.core.errors import LLMInvalidResponse
@@ -75,19 +76,26 @@ class TextRuntime:
     """One answer in words, streamed to the user where the task is the whole plan."""
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
-        """Make one attempt: ask the model once."""
-        request, stream = model_request(execution), execution.dispatch["whole_plan"]
-        model, place = execution.context.model, (execution.path, execution.position)
-        answer = await (_stream(execution, request) if stream else model.ask(*place, request))
+        """Make one attempt: ask the model once, and once more where its text is cut off."""
+        request, again = model_request(execution), execution.place("again")  # the next position is the next attempt's
+        answer = await _asked(execution, execution.path, request)
+        was_asked = execution.context.journal.knows(again, "answer", execution.position)
+        if answer.reply.finish_reason == "length" and (was_asked or not answer.replayed):
+            answer = await _asked(execution, again, asked_again(request, answer.reply.content, CUT_OFF))
+            if answer.reply.finish_reason == "length":
+                text = f"The text of {execution.card.name} {CUT_OFF}, also when it was asked for again."
+                execution.context.recorder.warn("llm_invalid_response", text, execution.task_id)
         execution.position += 1
         execution.messages.append(Message("assistant", answer.reply.content))
         return AttemptOutput(answer.reply.content.strip())
 
 
-async def _stream(execution: TaskExecution, request: ModelRequest) -> ModelAnswer:
+async def _asked(execution: TaskExecution, path: str, request: ModelRequest) -> ModelAnswer:
     context = execution.context
-    with StreamBuffer(context.recorder, execution.message_id) as buffer:
-        async for item in context.model.ask_streaming(execution.path, execution.position, request):
+    if not execution.dispatch["whole_plan"]:
+        return await context.model.ask(path, execution.position, request)
+    with StreamBuffer(context.recorder, f"{path}.{execution.position}.{context.run.fence}") as buffer:
+        async for item in context.model.ask_streaming(path, execution.position, request):
             if isinstance(item, ModelAnswer):
                 return item
             buffer.write(item.text, restart=item.restart)

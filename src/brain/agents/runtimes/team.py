@@ -83,7 +83,7 @@ def _warn_of_limits(outer: RunContext, star: StarSpec) -> None:
 async def star_report(
     stars: StarExecution, card: AgentCard, context: RunContext, initial: GraphState
 ) -> Mapping[str, Any]:
-    """Execute a team's star; return as JSON its answer, whether it failed, and the outcomes of its tasks.
+    """Execute a team's star; return as JSON its answer, whether it failed, what it leaves out, and its tasks' outcomes.
 
     Raises SuspendedError while a member waits for an answer, or while this process drains.
     """
@@ -95,7 +95,8 @@ async def star_report(
     tasks = {task["id"]: task["task"] for task in state["tasks"]}
     codes = [outcome.get("code", "") for outcome in state["results"] if outcome["status"] == "failed"]
     code = state.get("failure_code", "") or (codes[-1] if codes else "")
-    return {"reply": state["reply"], "failed": failed, "code": code, "outcomes": state["results"], "tasks": tasks}
+    said = {name: state[name] for name in ("reply", "degraded")}
+    return {**said, "failed": failed, "code": code, "outcomes": state["results"], "tasks": tasks}
 
 
 def why_failed(report: Mapping[str, Any]) -> str:
@@ -167,7 +168,7 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
     text = answer_text(report)
     if execution.dispatch["whole_plan"] and not any(outcome["tools"] for outcome in approved_ones):
         emit_text(execution.context.recorder, execution.message_id, text)
-    return AttemptOutput(text, inner=inner)
+    return AttemptOutput(text, inner=inner, degraded=tuple(report.get("degraded", ())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 from brain.registry.cards import AgentCard
 from brain.run.context import RunContext
 from brain.skills.skill import PromptSkill
-from brain.state import ArtifactRecord, TaskDispatch, TaskOutcome, TrialUse
+from brain.state import ArtifactRecord, DegradedPart, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
@@ -54,8 +54,8 @@ class MemberResult:
 class AttemptOutput:
     """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
 
-    `inner` are the results of a team's members, which it was made of; `code` says why a team is unable. `earlier` are
-    the calls of earlier attempts that an output in words is about.
+    `inner` are the results of a team's members, which it was made of; `degraded` what they did not answer; `code` says
+    why a team is unable. `earlier` are the calls of earlier attempts that an output in words is about.
     """
 
     output: str
@@ -64,6 +64,7 @@ class AttemptOutput:
     inner: tuple[MemberResult, ...] = ()
     code: str = ""
     earlier: tuple[FinishedCall, ...] = ()
+    degraded: tuple[DegradedPart, ...] = ()
 
 
 @dataclass(slots=True)

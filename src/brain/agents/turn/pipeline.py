@@ -254,6 +254,8 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         attempts=attempts,
         tools=_tools(produced.uses or produced.earlier) + _tools_inside([result.outcome for result in produced.inner]),
     )
+    if produced.degraded:
+        outcome["degraded"] = list(produced.degraded)
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 
 

@@ -52,7 +52,8 @@ class Reviewer:
         An attempt that the agent's policy leaves without a review is approved unless a rule rejects it.
         """
         if not _is_due(execution, produced):
-            return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
+            rejected = _rejected_by_rule(execution, produced)
+            return rejected or ReviewResult(approved=True, output=produced.output, reasons=())
         name = f"{execution.card.name}_reflection"
         with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
@@ -77,7 +78,7 @@ class Reviewer:
     async def _review(
         self, execution: TaskExecution, produced: AttemptOutput, position: int
     ) -> tuple[Status, ReviewResult]:
-        if rejected := _rejected_by_rule(produced):
+        if rejected := _rejected_by_rule(execution, produced):
             return "REJECTED", rejected
         verdict = await self._verdict(execution, produced, position)
         if verdict.status != "FIXED":
@@ -138,11 +139,14 @@ def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
     return execution.context.ledger.has_calls(execution.path) or has_simulated_effects(execution)
 
 
-def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
-    """Return the rejection of an output that is empty or comes from failed calls only."""
+def _rejected_by_rule(execution: TaskExecution, produced: AttemptOutput) -> ReviewResult | None:
+    """Return the rejection of an output that is empty or comes from failed calls only; a search may find nothing."""
     of_results = produced.uses and produced.output == joined_results(produced.uses)  # not in the agent's own words
-    without_text = of_results and not any(use.outcome.text.strip() for use in produced.uses)
-    if without_text or not produced.output.strip():
+    is_empty = not (any(use.outcome.text.strip() for use in produced.uses) if of_results else produced.output.strip())
+    if is_empty and any(use.outcome.status == "succeeded" for use in produced.uses):
+        # earlier versions rejected that, too, and began another attempt
+        is_empty = execution.context.journal.knows(execution.path, "context", execution.go.attempt)
+    if is_empty:
         return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
     kept = any(use.outcome.code == REPEAT_REFUSED for use in produced.uses)  # what was done before is the result
     if produced.uses and not kept and all(use.outcome.status == "failed" for use in produced.uses):

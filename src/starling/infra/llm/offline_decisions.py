@@ -27,6 +27,7 @@ _NOT_PART = re.compile(r"\([^)]*\)|(?<!\w)['\"`][^'\"`]*['\"`]")
 _AFTER_HEAD = re.compile(r"[:(,;]| (?:that|which|with|using|from|by|when|if) ")
 _JOINED = re.compile(r"[\s,]*(?:and|&)?\s*")
 _ASKED_FOR = re.compile(r"\b(?:which|what)\s+([^\W\d_]+)", re.IGNORECASE)
+_USES = re.compile(r"\b(?:do|does|did)\b[^.?!;]*?\ufffc\s+(use)\b|\b(used)\s+by\s+\ufffc", re.IGNORECASE)
 _ZONE = stems("timezone zone")
 _PATH = stems("path file filename dir directory folder repo repository source destination")
 _SIDES = {"from": stems("source old") | {"from"}, "to": stems("target destination new") | {"to"}}
@@ -249,6 +250,8 @@ class _Fit:
         spans = [(value.start, value.end) for value in (*self.used, *left)]
         asked = {match.start(1) for match in _ASKED_FOR.finditer(self.task)}
         found = [(value.start, value.text) for value in left]
+        # what a folder uses is not what the disk that holds it uses
+        found += [(match.start(), match[match.lastindex or 0]) for match in _USES.finditer(masked(self.task))]
         for word in texts.words_of(self.task):
             described = self.about.head if word.start in asked else self.about.about - texts.RESTRICTING
             known = word.stem in self.about.name | self.words | described

@@ -195,10 +195,8 @@ def _objections(task: str, calls: Sequence[Element], output: str) -> Iterator[st
 
 
 def _fault(text: str) -> str:
-    """Return why a text is not a result: it is empty or an error."""
+    """Return why a text is not a result: it is an error."""
     data, line = parse_json(text), text[:_SHOWN_CHARS].partition("\n")[0]
-    if text.casefold() in ("", "null", "none") or (data is not None and not any(leaves(data))):
-        return "The output is empty."
     failed = any(leaf and _ERROR_KEY.match(key) for key, leaf in leaves(data)) if data else _ERROR.match(line)
     return f"This is an error: {text[:_SHOWN_CHARS]}" if failed else ""
 
@@ -206,7 +204,7 @@ def _fault(text: str) -> str:
 def _answer(prompt: Element) -> str:
     """Return the answer with the results and missing parts."""
     results = [(item.text, item.get("citation")) for item in prompt.child("results").children("result")]
-    texts = [f"{_readable(text)} [{citation}]" for text, citation in results if text]
+    texts = [f"{_readable(text) or 'Nothing was found.'} [{citation}]" for text, citation in results]
     degraded = [f"- {item.text} ({item.get('reason')})" for item in prompt.child("degraded").children("part")]
     parts = [("\n".join(f"- {one}" for one in texts) if len(texts) > 1 else "".join(texts)) or "There is no result."]
     parts += ["\n".join(["Not answered:", *degraded])] * bool(degraded)

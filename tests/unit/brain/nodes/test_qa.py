@@ -1,14 +1,19 @@
 """The QA node: answers that need no model, streamed answers, and the text that replaces a failed one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from langgraph.runtime import Runtime
 
 from brain.nodes.qa import Qa
+from brain.registry.cards import AgentCard, Roster
 from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, Update, after, initial_state
 from starling.core.errors import LLMTimeout
-from tests.support.in_memory_run import Execution, make_execution, make_run
+from starling.core.llm import ModelReply
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
+from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run
 
 
 def answered(*outputs: str, tools: bool = True, **fields: Any) -> GraphState:
@@ -24,6 +29,11 @@ def outcome(task_id: str, output: str, *, tools: bool) -> TaskOutcome:
     return TaskOutcome(
         task_id=task_id, agent="bench", status="approved", output=output, reason="", attempts=1, tools=uses
     )
+
+
+def card(server: str, tool: str, **fields: Any) -> AgentCard:
+    listed = ToolDefinition(server, tool, "Does it.", {}, None, Effect.READ, "0")
+    return AgentCard(server, "specialist", "", server, (listed,), **fields)
 
 
 async def step(state: GraphState, execution: Execution) -> Update:
@@ -222,17 +232,104 @@ async def test_prompt_names_results_assumptions_and_degraded_parts() -> None:
     [
         (LLMTimeout("scripted:small", "no answer"), "llm_timeout"),
         ("  ", "llm_invalid_response"),
+        ("[1]", "llm_invalid_response"),
+        ("The disk is fine [1]. " * 9, "llm_invalid_response"),
+        (ModelReply("The disk is", finish_reason="length"), "llm_invalid_response"),
     ],
-    ids=["error", "empty"],
+    ids=["error", "empty", "only-cites", "repeats", "cut"],
 )
-async def test_results_as_they_are_replace_an_answer_that_fails(answer: str | Exception, code: str) -> None:
-    execution = make_execution(answer)
+async def test_results_as_they_are_replace_an_answer_that_fails_twice(answer: ScriptedAnswer, code: str) -> None:
+    execution = make_execution(answer, answer)
 
     update = await step(answered("the disk is fine", degraded=[FLIGHT]), execution)
 
     expected = "the disk is fine [1]\n\nNot answered: book a flight (no agent books flights)"
     assert update["reply"] == execution.text == expected
     assert execution.warnings == [code]
+
+
+async def test_answer_with_a_fault_is_asked_for_once_more() -> None:
+    execution = make_execution(ModelReply("The disk is", finish_reason="length"), "The disk is fine [1].")
+
+    update = await step(answered("the disk is fine"), execution)
+
+    assert update["reply"] == execution.text.strip() == "The disk is fine [1]."
+    assert execution.warnings == []
+    first, second = execution.model.requests
+    assert second.messages[: len(first.messages)] == first.messages
+    assert "This answer was cut off at the token limit." in second.messages[-1].content
+
+
+async def test_replayed_answer_with_a_fault_is_asked_for_again_at_a_position_of_its_own() -> None:
+    first = make_execution("  ", "The disk is fine [1].")
+    await step(answered("the disk is fine"), first)
+    second = make_execution(run=make_run(fence=2), after=first)
+
+    update = await step(answered("the disk is fine"), second)
+
+    assert [entry.position for entry in first.sink.entries if entry.kind == "answer"] == [0, 1]
+    assert (update["reply"], second.model.requests) == ("The disk is fine [1].", [])
+
+
+async def test_repetition_that_the_results_have_is_an_answer() -> None:
+    lines = "all is well here\n" * 20
+    execution = make_execution(f"{lines}[1]")
+
+    update = await step(answered(lines), execution)
+
+    assert (update["reply"], execution.warnings) == (f"{lines}[1]", [])
+
+
+async def test_answer_from_one_result_cites_it() -> None:
+    execution = make_execution("The disk is fine.")
+
+    update = await step(answered("the disk is fine", degraded=[FLIGHT]), execution)
+
+    expected = "The disk is fine. [1]\n\nNot answered: book a flight (no agent books flights)"
+    assert update["reply"] == execution.text == expected
+
+
+async def test_answer_from_two_results_gets_no_citation_by_code() -> None:
+    update = await step(answered("the disk is fine", "the door too"), make_execution("All is fine."))
+
+    assert update["reply"] == "All is fine."
+
+
+async def test_json_around_an_answer_is_removed() -> None:
+    execution = make_execution('{"answer": "The disk is fine [1]."}')
+
+    update = await step(answered("the disk is fine"), execution)
+
+    assert update["reply"] == execution.text == "The disk is fine [1]."
+
+
+@pytest.mark.parametrize(
+    ("part", "remedy"),
+    [
+        ("look at the moon", "other words for it, or a stronger model: an agent may have a tool for it."),
+        ("open the door", "an admin who switches it on again (`starling switch list`): “no agent can”."),
+        ("fetch the letter", "a look at the server: `starling server test NAME` starts it and lists its tools."),
+        ("sell the car", "a key and a mode that allow the agent."),
+        ("book a flight", f"{SERVER}."),
+    ],
+)
+async def test_remedy_names_another_server_only_where_none_has_a_tool(part: str, remedy: str) -> None:
+    cards = [card("bench", "look"), card("door", "open"), card("post", "fetch", degraded="It is away.")]
+    execution = make_execution(agents=[replace(cards[0]), replace(cards[1], degraded="Off."), cards[2]])
+    roster = Roster({one.name: one for one in [*cards, card("shop", "sell")]})
+    search = replace(execution.context.search, roster=roster)
+    context = replace(execution.context, search=search, switched_off=frozenset({"door"}))
+    state = after(initial_state("Hi."), {"degraded": [DegradedPart(part=part, reason="no agent can")]})
+
+    update = await Qa()(state, Runtime(context=context))
+
+    assert update["reply"].splitlines()[-1] == f"  What would help: {remedy}"
+
+
+async def test_remedy_of_a_rejected_task_names_what_the_reviewer_said() -> None:
+    update = await step(tried(failed("t1", "The date is missing.", "rejected")), make_execution())
+
+    assert update["reply"].endswith("or a stronger model: “The date is missing.”.")
 
 
 async def test_answer_after_the_deadline_is_the_results_as_they_are() -> None:

@@ -23,6 +23,9 @@ from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.runs import Run, RunConfig
 from starling.core.settings.schema import Limits
+from starling.core.teams.stars import StarSpec
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution, make_run, stored_interrupt
 from tests.support.model_documents import decision_json, task
@@ -109,6 +112,96 @@ def planned(*tasks: GraphTask, results: list[TaskOutcome] | None = None, **routi
 
 
 FAILED = planned(record("t1", "failed"), results=[outcome("t1", "failed")])
+
+
+def clock_agent(**fields: Any) -> AgentCard:
+    about = "Get the current time in a timezone."
+    listed = ToolDefinition("time", "get_current_time", about, {}, None, Effect.READ, "0")
+    return AgentCard("mcp_agent_time", "specialist", "Tells the time.", "time", (listed,), **fields)
+
+
+NOON = decision_json(reply="It is noon.")
+TO_CLOCK = decision_json(task("t1", "mcp_agent_time"))
+NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
+
+
+async def test_direct_reply_is_sent_back_where_an_agent_certainly_has_a_tool() -> None:
+    execution = make_execution(NOON, TO_CLOCK, agents=[clock_agent(), *AGENTS])
+
+    update = await step(supervisor(), initial_state("Hello. What time is it in Lima?"), execution)
+
+    assert (update["reply"], update["next_step"]) == ("", ["t1"])
+    first, second = execution.model.requests
+    assert second.messages[: len(first.messages)] == first.messages
+    assert [message.role for message in second.messages] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("again", "reply"),
+    [
+        (decision_json(reply="It is noon in Lima."), "It is noon in Lima."),
+        (decision_json(), "It is noon."),
+        (LLMConnectionError("scripted:small", "it is away."), "It is noon."),
+    ],
+    ids=["repeated", "empty", "error"],
+)
+async def test_direct_reply_that_was_sent_back_stands_and_is_marked(again: str | Exception, reply: str) -> None:
+    answers = [NOON, again, again] if reply == "It is noon." and isinstance(again, str) else [NOON, again]
+    execution = make_execution(*answers, agents=[clock_agent()])
+
+    update = await step(supervisor(), initial_state("What time is it in Lima?"), execution)
+
+    assert update["reply"] == f"{reply}\n\n{NOT_LOOKED_UP}"
+    assert (update["next_step"], update["routing"]["direct"]) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "agent"),
+    [
+        ("Hi.", clock_agent()),
+        ("Which poems did she write about the time after the war in Lima?", clock_agent()),
+        ("What time is it in Lima?", clock_agent(degraded="It is away.")),
+        ("What does a specialist of yours look at?", BENCH),
+    ],
+    ids=["small-talk", "few-words", "degraded", "no-tool"],
+)
+async def test_direct_reply_stands_where_no_agent_is_certain(text: str, agent: AgentCard) -> None:
+    execution = make_execution(NOON, agents=[agent])
+
+    update = await step(supervisor(), initial_state(text), execution)
+
+    assert (update["reply"], len(execution.model.requests)) == ("It is noon.", 1)
+
+
+async def test_direct_reply_of_a_team_is_not_sent_back() -> None:
+    execution = make_execution(NOON, agents=[clock_agent()])
+
+    update = await step(
+        replace(supervisor(), star=StarSpec(name="clocks")), initial_state("What time is it in Lima?"), execution
+    )
+
+    assert (update["reply"], len(execution.model.requests)) == ("It is noon.", 1)
+
+
+async def test_resumed_decision_that_was_sent_back_asks_nothing_again() -> None:
+    first = make_execution(NOON, TO_CLOCK, agents=[clock_agent()])
+    begun = await step(supervisor(), initial_state("What time is it in Lima?"), first)
+    second = make_execution(agents=[BENCH], run=make_run(fence=2), after=first)
+    second = replace(second, context=replace(second.context, roster=first.context.roster))
+
+    update = await step(supervisor(), initial_state("What time is it in Lima?"), second)
+
+    assert (update["next_step"], second.model.requests) == (begun["next_step"], [])
+
+
+async def test_direct_reply_that_was_adopted_by_an_earlier_version_stands() -> None:
+    first = make_execution(NOON, agents=[BENCH])
+    await step(supervisor(), initial_state("What time is it in Lima?"), first)
+    second = make_execution(agents=[clock_agent()], run=make_run(fence=2), after=first)
+
+    update = await step(supervisor(), initial_state("What time is it in Lima?"), second)
+
+    assert (update["reply"], second.model.requests) == ("It is noon.", [])
 
 
 async def test_direct_reply_finishes_after_one_call() -> None:
@@ -389,7 +482,9 @@ async def test_task_for_a_degraded_agent_is_named_with_its_reason() -> None:
 
     update = await step(supervisor(), initial_state("Look at both."), execution)
 
-    assert update["degraded"] == [{"part": "do t1", "reason": "The server is away.", "task_id": "t1"}]
+    assert update["degraded"] == [
+        {"part": "do t1", "reason": "The server is away.", "task_id": "t1", "code": "server_unavailable"}
+    ]
 
 
 async def test_part_that_is_served_later_is_not_degraded_any_more() -> None:

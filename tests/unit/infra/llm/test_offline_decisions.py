@@ -48,6 +48,8 @@ CALLS: list[tuple[str, str, str, Mapping[str, object]]] = [
 ]
 
 REFUSED = [
+    ("system_health", "How much disk does /var/log use?", "use"),
+    ("system_health", "How much of the disk is used by /var/log?", "used"),
     ("time", "what time is it in Springfield", "Springfield"),
     ("time", "what time was it in Lima", "was"),
     ("time", "what time will it be in Lima", "will"),

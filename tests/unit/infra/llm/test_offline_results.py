@@ -31,14 +31,14 @@ FITTING: list[tuple[str, list[Call]]] = [
         one("t.convert", '{"a": "UTC", "b": "America/Lima"}', source="UTC", time="09:15", target="America/Lima"),
     ),
     ("Please commit /r", one("g.git_commit", "Changes committed", repo_path="/r")),
+    ('Search the books for "dragons"', one("s.search", "", words="dragons")),
+    ('Search the books for "dragons"', one("s.search", "[]", words="dragons")),
     (TASK, [*one("time.get_current_time", "Error: no zone Lima", "failed", timezone="Lima"), *now(LIMA)]),
 ]
 WRONG: list[tuple[str, list[Call], str]] = [
     (TASK, now(LIMA.replace("America/Lima", "Europe/London"), "Europe/London"), "Lima"),
     (TASK, now("Error executing tool get_current_time: Invalid timezone"), "error"),
     (TASK, now('{"isError": true, "message": "x"}'), "error"),
-    (TASK, now(" \n"), "empty"),
-    (TASK, now('{"zones": []}'), "empty"),
     (f"{TASK} and Tokyo", now(LIMA), "Tokyo"),
     (f"{TASK} at 16:30", now(LIMA), "16:30"),
     (LOG_TASK, one("g.git_log", "Commit: 1", repo_path="/srv/app", max_count=5), "3"),

@@ -189,12 +189,10 @@ async def test_result_without_a_verdict_is_a_failure(wrong: ScriptedAnswer) -> N
             ModelReply("", tool_calls=(ModelToolCall("call", "look", None, '{"thing":' * 101 + "1" + "}" * 101),)),
             "The arguments are nested more than 100 levels deep.",
         ),
-        (tool_calls(("look", {"thing": "silence"})), "The output is empty."),
-        (tool_calls(*[("look", {"thing": "silence"})] * 2), "The output is empty."),
     ],
-    ids=["failing", "unknown", "cut", "nested", "empty", "all-empty"],
+    ids=["failing", "unknown", "cut", "nested"],
 )
-async def test_failed_or_empty_result_is_rejected_without_a_model(asked: ScriptedAnswer, reason: str) -> None:
+async def test_failed_result_is_rejected_without_a_model(asked: ScriptedAnswer, reason: str) -> None:
     begun = execution(asked, LOOK, APPROVED)
 
     outcome = await run(begun)
@@ -203,6 +201,15 @@ async def test_failed_or_empty_result_is_rejected_without_a_model(asked: Scripte
     assert (rejected["status"], approved["status"]) == ("REJECTED", "APPROVED")
     assert reason in rejected["reasons"][0]
     assert (outcome["status"], len(begun.model.requests)) == ("approved", 3)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_empty_result_of_a_call_that_succeeded_is_reviewed(count: int) -> None:
+    begun = execution(tool_calls(*[("look", {"thing": "silence"})] * count), APPROVED)
+
+    outcome = await run(begun)
+
+    assert (outcome["status"], outcome["attempts"], len(begun.model.requests)) == ("approved", 1, 2)
 
 
 async def test_agent_that_is_unable_fails_without_review_or_second_attempt() -> None:
@@ -245,7 +252,7 @@ async def test_rejection_names_the_call_that_failed_too() -> None:
 
 async def test_call_that_succeeded_later_is_no_reason() -> None:
     again = tool_calls(("look", {"thing": "silence"}))
-    begun = execution(again, LOOK, REJECTED, limits=Limits(max_attempts=2))
+    begun = execution(again, REJECTED, LOOK, REJECTED, limits=Limits(max_attempts=2))
 
     outcome = await run(begun)
 
