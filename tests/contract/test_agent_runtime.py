@@ -1,7 +1,7 @@
 """One suite for both agent runtimes: what they promise of models, tools, journal, ledger, interrupts and limits."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,11 +16,11 @@ from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRole, ModelToolCall
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation, ReviewPolicy
-from starling.core.tools import ToolCall, ToolOutcome, Trial
+from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome, Trial
 from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run, stored_interrupt, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.recording_tracer import RecordingTracer
-from tests.support.runtime_harness import END, RuntimeHarness, dispatch
+from tests.support.runtime_harness import END, TOOLS, RuntimeHarness, dispatch
 from tests.support.scripted_gateway import ScriptedGateway, TrialGateway
 
 APPROVED = verdict_json("APPROVED")
@@ -421,13 +421,50 @@ async def test_agent_with_tools_that_calls_none_is_unable_whatever_is_reviewed(
 ) -> None:
     agent = harness()
     card = replace(agent.card, kind=kind, reflect=policy)
-    begun = make_execution("I have no tool that reads the differences.", APPROVED, agents=[card])
+    begun = make_execution("I will read it.", "I have no tool that reads the differences.", agents=[card])
 
     outcome = await agent.run(begun)
 
     assert (outcome["status"], outcome.get("code"), outcome["attempts"]) == ("failed", "unable", 1)
     assert outcome["reason"] == "No tool was called; the agent wrote: “I have no tool that reads the differences.”"
-    assert len(begun.model.requests) == 1
+    assert len(begun.model.requests) == 2
+
+
+async def test_agent_that_is_told_to_call_is_resumed_with_what_it_was_told(harness: Harness) -> None:
+    agent = harness()
+    begun = agent.begin("I will look now.", *agent.answers(LOOK), APPROVED)
+    first = await agent.run(begun)
+    resumed = agent.begin(*agent.answers(LOOK), APPROVED, after=crashed(begun, answers=1, results=False))
+
+    outcome = await agent.run(resumed)
+
+    assert (first["status"], outcome["status"]) == ("approved", "approved")
+    assert places(agent) == [("look", 1, 0)] * 2
+    assert resumed.model.requests[0].messages == begun.model.requests[1].messages
+
+
+async def test_words_that_ended_an_attempt_of_an_earlier_version_end_it_again(harness: Harness) -> None:
+    agent = harness()
+    begun = agent.begin("I will look now.", "I can't.")
+    await agent.run(begun)
+    earlier = crashed(begun, answers=1)
+    earlier.sink.entries[:] = [entry for entry in earlier.sink.entries if "reminder" not in entry.data]
+    resumed = agent.begin(after=earlier)
+
+    outcome = await agent.run(resumed)
+
+    assert (outcome.get("code"), resumed.model.requests) == ("unable", [])
+
+
+@pytest.mark.parametrize("tools", [(), TOOLS], ids=["without tools", "with tools"])
+async def test_call_that_is_unread_twice_fails_the_task(harness: Harness, tools: Sequence[ToolDefinition]) -> None:
+    agent = harness(tools=tools)
+    begun = agent.begin(*['<tool_call>{"name": "peek", "arguments": {}}</tool_call>'] * 2)
+
+    outcome = await agent.run(begun)
+
+    assert (outcome["status"], outcome.get("code")) == ("failed", "llm_invalid_response")
+    assert "can't be read" in begun.model.requests[1].messages[-1].content
 
 
 async def test_text_that_is_the_whole_reply_is_shown(harness: Harness) -> None:

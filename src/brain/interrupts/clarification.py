@@ -33,6 +33,14 @@ def question_in(decision: Decision) -> str:
     return decision.question.strip()[:_QUESTION_CHARS]
 
 
+def misplaced_question(state: GraphState, decision: Decision, *, may_ask: bool) -> list[str]:
+    """Return what is wrong with a decision that asks the user although it may not, nothing if it doesn't."""
+    if may_ask or not (question := question_in(decision)):
+        return []
+    why = "right after the answer to another one" if state.get("clarifications") else "although none may be asked"
+    return [f"it asked the user a question {why}, in place of choosing the most likely reading: “{question}”."]
+
+
 def question_request(path: str, question: str, reason: str, response_schema: JsonObject) -> InterruptRequest:
     """Return the interrupt that asks the user a question at a path, once."""
     return InterruptRequest(

@@ -13,6 +13,7 @@ from brain.interrupts.clarification import (
     answer_schema,
     clarification_update,
     may_ask,
+    misplaced_question,
     question_in,
     question_request,
     state_with_answer,
@@ -48,6 +49,7 @@ from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
     JournalDivergedError,
+    LLMInvalidResponse,
     ModelError,
 )
 from starling.core.events.run_events import Plan, PlannedTask, Route, SelectedAgent
@@ -66,6 +68,7 @@ _ANSWERS = " Nothing more is planned: the run answers with the results so far."
 _SEND_BACK = Message("user", "An agent has a tool for this: give it the task. Repeat `reply` only if none is needed.")
 _NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
 _FIRST, _AFTER_LOOKING, _SENT_BACK = 0, 2, 4  # positions in the journal; the next one of each is for a repaired answer
+_ANSWER_IN_REQUEST = "Send the request again with the answer in it."
 _TEXTS_LOOKED_FOR = 8
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
 _PLANNED = tuple(PlannedTask.model_fields)
@@ -181,11 +184,14 @@ class SupervisorNode:
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
     ) -> Decision:
         request = decision_request(context.prompts["supervisor"], self.star, state, context.allowance, inputs)
-        document = OpenDecision if inputs.may_ask else Decision
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
-        return await ask_for_document(
-            context.model, path, position, request, document, lambda answer: decision_errors(answer, planning)
+        wrong = partial(misplaced_question, state, may_ask=inputs.may_ask)
+        decision = await ask_for_document(
+            context.model, path, position, request, OpenDecision, lambda it: wrong(it) or decision_errors(it, planning)
         )
+        if misplaced := wrong(decision):
+            raise LLMInvalidResponse(context.model.models.describe(request.role), misplaced[0], _ANSWER_IN_REQUEST)
+        return decision
 
     async def _inputs(
         self, context: RunContext, state: GraphState, path: str, position: int, texts: Sequence[str]
@@ -260,6 +266,7 @@ class SupervisorNode:
             context.roster,
             state["tasks"],
             state["results"],
+            state["input_request"],
             rounds=max(0, self._rounds_left(state)),
             at_once=self.parallel_tasks,
             most_tasks=self.limits.tasks_per_plan,

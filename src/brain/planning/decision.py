@@ -1,22 +1,34 @@
 """The documents that models answer with, a decision or a verdict, and the request for the supervisor's decision."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from brain.conversation.states import history_lines
 from brain.governance import Allowance
 from brain.prompts import Prompt, Xml, element, lines, response_schema
 from brain.state import GraphState
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
+from starling.core.model_output.reasoning import split_reasoning
 from starling.core.teams.stars import StarSpec
+
+_PAIR: Final = re.compile(r"(?is)<(\w+)>.*</\1>")
+_NO_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def _without_reasoning(value: object) -> object:
+    """Return a text, or each of a list, without reasoning that has a beginning and an end."""
+    if isinstance(value, list):
+        return [_without_reasoning(item) for item in cast("list[object]", value)]
+    return split_reasoning(value).text if isinstance(value, str) and _PAIR.search(value) else value
 
 
 class _Document(BaseModel):
-    """A document of a model: what can be left out has a default, and `null` is left out."""
+    """A document of a model: what can be left out has a default, `null` is left out, and so is reasoning in texts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,7 +40,7 @@ class _Document(BaseModel):
         if not isinstance(value, dict):
             return value
         given = cast("dict[str, object]", value)
-        return {name: item for name, item in given.items() if item is not None}
+        return {name: _without_reasoning(item) for name, item in given.items() if item is not None}
 
 
 class Assignment(_Document):
@@ -66,6 +78,20 @@ class Decision(_Document):
     is_in_loop: bool = False
     is_progress_being_made: bool = True
 
+    @field_validator("selected_agents", mode="before")
+    @classmethod
+    def _names(cls, value: object, info: ValidationInfo) -> object:
+        """Read names alone: each has its step of the plan, or where there aren't as many the request, a blank task."""
+        names = cast("list[object]", value) if isinstance(value, list) else [value]
+        if not all(isinstance(name, str) and name.strip() for name in names):
+            return cast("object", value)
+        plan: Sequence[str] = info.data.get("plan", ())
+        tasks = plan if len(plan) == len(names) else [" "] * len(names)
+        return [
+            {"task_id": f"{_NO_ID.sub('_', str(name))[:36]}_{number}", "agent": name, "task": task}
+            for number, (name, task) in enumerate(zip(names, tasks, strict=True), 1)
+        ]
+
     @field_validator("selected_agents")
     @classmethod
     def _own_ids(cls, value: list[Assignment]) -> list[Assignment]:
@@ -90,10 +116,11 @@ class Verdict(_Document):
     )
     NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("status", "refined_output")
     MUST_AGREE: ClassVar[tuple[str, ...]] = ("status",)
+    WHOLE_ANSWERS: ClassVar[Mapping[str, Mapping[str, str]]] = {"approved": {"status": "APPROVED"}}
 
     status: Annotated[
         Literal["APPROVED", "FIXED", "REJECTED"],
-        BeforeValidator(lambda status: status.strip().upper() if isinstance(status, str) else status),
+        BeforeValidator(lambda it: re.sub("^PASS$", "APPROVED", it.strip().upper()) if isinstance(it, str) else it),
     ]
     refined_output: str = ""
     reasons: list[str] = []

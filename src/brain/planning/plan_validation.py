@@ -26,14 +26,15 @@ _AGENTS_NAMED = 24  # in an error where none is near; of more agents none is nam
 class PlanningContext:
     """Inputs that a supervisor decision is validated against.
 
-    `rounds` is how many more rounds of tasks can run, each with at most `at_once` tasks in parallel; the whole plan may
-    have `most_tasks`. With `may_look` a decision may only name what to look for. `all_agents` has
-    also those that this run may not use; a kill switch stops those in `switched_off`.
+    `request` is what a task without a text is; `rounds` is how many more rounds of tasks can run, each with at most
+    `at_once` tasks in parallel; the whole plan may have `most_tasks`. With `may_look` a decision may only name what to
+    look for. `all_agents` has also those that this run may not use; a kill switch stops those in `switched_off`.
     """
 
     roster: Roster
     tasks: Sequence[GraphTask] = ()
     results: Sequence[TaskOutcome] = ()
+    request: str = ""
     rounds: int = 100
     at_once: int = 8
     most_tasks: int = 24
@@ -54,7 +55,12 @@ class PlanningContext:
     def wanted(self, decision: Decision) -> dict[str, Assignment]:
         """Return the new or renewed tasks of a decision by id, each with the name of the agent that is meant."""
         return {
-            item.task_id: item.model_copy(update={"agent": self.roster.resolve(item.agent)})
+            item.task_id: item.model_copy(
+                update={
+                    "agent": self.roster.resolve(item.agent),
+                    "task": item.task if item.task.strip() else self.request,
+                }
+            )
             for item in decision.selected_agents
             if item.task_id not in self.settled
         }

@@ -71,7 +71,7 @@ async def test_failed_task_is_decided_again_and_its_second_try_counts(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision(task("t1", SHOP)))
-    script.agent("t1", Answer("I can't."), LOOK)
+    script.agent("t1", Answer("I can't."), Answer("I can't."), LOOK)
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Fine [1]."))
 

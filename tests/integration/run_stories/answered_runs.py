@@ -147,7 +147,7 @@ ANSWERED = (
         "second-agent-and-stumbling-model",
         "Is the hall free on Friday?",
         plans=(SERVER_ERROR, GARBAGE, decision(task("t1", TILL, "hall")), decision(task("t1", DESK, "hall"))),
-        agents={"t1": (Answer("I can't look at calendars."), use("look"))},
+        agents={"t1": (*[Answer("I can't look at calendars.")] * 2, use("look"))},
         verdicts=(GARBAGE, verdict("APPROVED")),
         answers=(SERVER_ERROR,),
         servers={"desk.look": (says("The hall is free. Booking attempts denied: 1."),)},

@@ -7,13 +7,12 @@ from brain.agents.tools.reading_tools import reading_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
+from brain.agents.turn.agent_answer import ask_agent, ask_model
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import model_request
 from brain.lifecycle.final_text import CUT_OFF, asked_again
-from brain.run.journaled_model import ModelAnswer
-from brain.run.recorder import StreamBuffer
 from starling.core.errors import LLMInvalidResponse
-from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
+from starling.core.llm import Message, ModelRole, ModelToolCall
 from starling.core.tools import CONTINUE, FIND_TOOLS
 
 
@@ -35,11 +34,9 @@ class NativeRuntime:
         role = execution.card.role if execution.card.kind == "member" else ModelRole.ROUTER
         uses: list[FinishedCall] = []
         for _ in range(execution.context.allowance.tool_iterations):
-            position = execution.position
             tools = (*offered(toolbox, execution), *reading_tools(execution, toolbox))
             request = model_request(execution, tools, role=role, tool_names=toolbox.other_names)
-            answer = await execution.context.model.ask(execution.path, position, request)
-            execution.position += 1
+            answer = await ask_agent(execution, request)
             calls = answer.reply.tool_calls
             returned = answer.reply.returned_reasoning
             execution.messages.append(Message("assistant", answer.reply.content, calls, reasoning=returned))
@@ -53,7 +50,7 @@ class NativeRuntime:
                 earlier = tuple(use for use in execution.uses if use.outcome.status == "succeeded")
                 return AttemptOutput(text, unable=not earlier and not execution.done, earlier=earlier)
             batch = await ToolCallBatch.announced(
-                self.access, execution, toolbox, position, wanted, replayed=answer.replayed
+                self.access, execution, toolbox, execution.position - 1, wanted, replayed=answer.replayed
             )
             answered = await batch.use_all()
             made = batch.results(answered)
@@ -76,27 +73,16 @@ class TextRuntime:
     """One answer in words, streamed to the user where the task is the whole plan."""
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
-        """Make one attempt: ask the model once, and once more where its text is cut off."""
+        """Make one attempt: ask the model for its answer, and once more where its text is cut off."""
         request, again = model_request(execution), execution.place("again")  # the next position is the next attempt's
-        answer = await _asked(execution, execution.path, request)
-        was_asked = execution.context.journal.knows(again, "answer", execution.position)
+        stream, position = execution.dispatch["whole_plan"], execution.position
+        answer = await ask_agent(execution, request, stream=stream)
+        was_asked = execution.context.journal.knows(again, "answer", position)
         if answer.reply.finish_reason == "length" and (was_asked or not answer.replayed):
-            answer = await _asked(execution, again, asked_again(request, answer.reply.content, CUT_OFF))
+            request = asked_again(request, answer.reply.content, CUT_OFF)
+            answer = await ask_model(execution, (again, position), request, stream=stream)
             if answer.reply.finish_reason == "length":
                 text = f"The text of {execution.card.name} {CUT_OFF}, also when it was asked for again."
                 execution.context.recorder.warn("llm_invalid_response", text, execution.task_id)
-        execution.position += 1
         execution.messages.append(Message("assistant", answer.reply.content))
         return AttemptOutput(answer.reply.content.strip())
-
-
-async def _asked(execution: TaskExecution, path: str, request: ModelRequest) -> ModelAnswer:
-    context = execution.context
-    if not execution.dispatch["whole_plan"]:
-        return await context.model.ask(path, execution.position, request)
-    with StreamBuffer(context.recorder, f"{path}.{execution.position}.{context.run.fence}") as buffer:
-        async for item in context.model.ask_streaming(path, execution.position, request):
-            if isinstance(item, ModelAnswer):
-                return item
-            buffer.write(item.text, restart=item.restart)
-    raise AssertionError("a stream always ends with its answer")

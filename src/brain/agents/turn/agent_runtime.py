@@ -79,7 +79,7 @@ class TaskExecution:
     calls were finished when each attempt began; `shown` the names of the tools
     that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `done` what
     was done by then, in attempts and tries that were rejected or failed; `inner` the outcomes of a team's own tasks,
-    over all attempts; `runtime` what executes it.
+    over all attempts; `runtime` what executes it; `reminded` the last attempt whose model was told to call a tool.
     """
 
     context: RunContext
@@ -102,6 +102,7 @@ class TaskExecution:
     done: Sequence[DoneCall] = ()
     inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
     runtime: RuntimeName = "native"
+    reminded: int = 0
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:

@@ -12,10 +12,10 @@ from typing import Any, Final, cast
 
 import orjson
 
-from starling.core.model_output.json_document import loads_object, whole_object
+from starling.core.model_output.json_document import loads_object, whole_object, without_fence
 
-_NAMES: Final = ("name", "tool", "tool_name", "function", "function_name")
-_ARGUMENTS: Final = ("arguments", "parameters", "args", "input", "tool_input", "kwargs")
+_NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
+_ARGUMENTS: Final = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs")
 _BESIDES: Final = frozenset({"type", "id", "index", "tool_call_id", "thought", "reason", "explanation"})
 
 type Written = tuple[str, Mapping[str, Any] | None]
@@ -32,12 +32,14 @@ class RawText(str):
 class Form:
     """How a family of models marks its calls. `read` returns the calls within a block.
 
-    `fenced`: the marker is a code fence, which is the model's own only at the end of the answer.
+    `fenced`: the marker is a code fence, which is the model's own only at the end of the answer. `generic`: text that
+    is no call may have the marker, too.
     """
 
     block: re.Pattern[str]
     read: Callable[[str], Iterable[Written]]
     fenced: bool = False
+    generic: bool = False
 
 
 def json_calls(text: str) -> Iterator[Written]:
@@ -145,8 +147,7 @@ def _json_token(token: re.Match[str]) -> str:
 def _fenced(block: str) -> Iterator[Written]:
     """Yield the calls of one code fence or several."""
     for part in _CALL_FENCE.split(block):
-        if part.strip():
-            yield from _json_or_python(part)
+        yield from json_or_python(part)
 
 
 def python_calls(text: str) -> list[Written]:
@@ -166,10 +167,11 @@ def _python_call(value: ast.expr) -> Written:
     name, names = ast.unparse(value.func), [keyword.arg for keyword in value.keywords]
     if name == "print" and len(value.args) == 1 and not names:
         return _python_call(value.args[0])
+    name = name.removeprefix("default_api.")
     if value.args or None in names or len(set(names)) < len(names):
-        raise ValueError(name)
+        return name, None
     arguments = {keyword.arg: _literal(keyword.value) for keyword in value.keywords}
-    return name.removeprefix("default_api."), loads_object(orjson.dumps(arguments))
+    return name, loads_object(orjson.dumps(arguments))
 
 
 def _expression(statement: ast.stmt) -> ast.expr:
@@ -182,6 +184,26 @@ def _literal(value: ast.expr) -> Any:
     if isinstance(value, ast.Name) and value.id in _JSON_WORDS:
         return _JSON_WORDS[value.id]
     return ast.literal_eval(value)
+
+
+def bare_calls(text: str) -> list[Written]:
+    """Return the calls of a text that begins with a name and its arguments, in Python or JSON; none if it goes on."""
+    text = text.strip()
+    name, sign, _ = re.split(r"\s*([({])", text, maxsplit=1)
+    if sign == "{":
+        return [(name, whole_object(text.removeprefix(name)))]
+    calls = python_calls(text)
+    return calls if calls[0][0] else [(name, None)] if text.endswith(")") or ")" not in text else []
+
+
+def _react(block: str) -> Iterator[Written]:
+    """Yield the calls of ReAct, whose observations the model makes up."""
+    for part in _REACT_ACTION.split(_REACT_NEXT.split(block, maxsplit=1)[0]):
+        found = _REACT_CALL.fullmatch(part.strip())
+        if found:
+            yield found[1], whole_object(found[2]) if found[2] else {}
+        else:
+            yield from json_or_python(without_fence(part))
 
 
 def _mistral(block: str) -> Iterator[Written]:
@@ -197,19 +219,29 @@ def _named(name: str) -> re.Pattern[str]:
     return re.compile(rf"<{name}>({in_json}|.*?)(?:</{name}>|\Z)", re.DOTALL)
 
 
-def _json_or_python(block: str) -> Iterable[Written]:
-    return json_calls(block) if block.lstrip().startswith(("{", "[{")) else python_calls(block)
+def _between(begin: str, end: str) -> re.Pattern[str]:
+    """Return the pattern of a block between these patterns, the second of which a model may forget."""
+    return re.compile(rf"{begin}(.*?)(?:{end}|\Z)", re.DOTALL)
+
+
+def json_or_python(block: str) -> Iterable[Written]:
+    """Return the calls of JSON text or of Python code."""
+    return json_calls(block) if block.lstrip("[ \n").startswith("{") else python_calls(block)
 
 
 _OBJECT_BORDER: Final = re.compile(r"(?<=\})\s*+;?\s*+(?=\{)")
 _JSON_WORDS: Final = {"true": True, "false": False, "null": None}
+_REACT_ACTION: Final = re.compile(r"^[ \t]*\**Action:\**", re.MULTILINE)
+_REACT_NEXT: Final = re.compile(r"^[ \t]*\**(?:Observation|Thought|Final Answer):", re.MULTILINE)
+_REACT_CALL: Final = re.compile(r"[`*]*([\w.\-/]+)[`*]*\s*\n\s*\**Action Input:\**\s*(.*)", re.DOTALL)
 _GEMMA_CALL: Final = re.compile(r"call:\s*([\w.\-]+)\s*(\{.*\}|\(.*\))", re.DOTALL)
 _GEMMA_TOKEN: Final = re.compile(
-    r'(?P<quote><\|"\|>|<escape>)(?P<text>.*?)(?P=quote)|"(?:[^"\\]|\\.)*+(?:"|\Z)'
-    r"|(?P<before>[{,]\s*+)(?P<key>[A-Za-z_][\w.\-]*+)\s*+:",
-    re.DOTALL,
+    r'(?s)(?P<quote><\|"\|>|<escape>)(?P<text>.*?)(?P=quote)|"(?:[^"\\]|\\.)*+(?:"|\Z)'
+    r"|(?P<before>[{,]\s*+)(?P<key>[A-Za-z_][\w.\-]*+)\s*+:"
 )
 _CALL_FENCE: Final = re.compile(r"^[ \t]*```(?:tool_code|tool_call)?[ \t]*$", re.MULTILINE)
+_DSML_CALLS: Final = r"[｜|‖]+DSML[｜|‖]+(?:function_calls|tool_calls)"
+_FUNCTOOLS: Final = re.compile(r'(?ms)^[ \t]*functools\s*(\[(?:[^"]|"(?:[^"\\]|\\.)*+")*?\])[ \t]*$(?!\s*[,}\]])')
 _DSML: Final = re.compile(r"[｜|‖]+\s*DSML\s*[｜|‖]+")
 _FUNCTION: Final = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER_VALUE: Final = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
@@ -217,62 +249,48 @@ _INVOKE: Final = re.compile(r"<invoke name=\"([^\"]+)\">(.*?)(?:</invoke>|\Z)", 
 _INVOKE_VALUE: Final = re.compile(r"<parameter name=\"([^\"]+)\"[^>]*>(.*?)</parameter>", re.DOTALL)
 _ARG_VALUE: Final = re.compile(r"<arg_key>([^<]*+)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _MISTRAL_CALL: Final = re.compile(
-    r"(?:\[TOOL_CALLS\]\s*+)?(?<![\w.\-])([\w.\-]++)\s*+(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)",
-    re.DOTALL,
+    r"(?s)(?:\[TOOL_CALLS\]\s*+)?(?<![\w.\-])([\w.\-]++)\s*+(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)"
 )
 _DEEPSEEK_CALL: Final = re.compile(
-    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.\-/]+)(?:\s*```json\s*|<｜tool▁sep｜>)(.*?)(?:```\s*)?<｜tool▁call▁end｜>",
-    re.DOTALL,
+    r"(?s)<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.\-/]+)(?:\s*```json\s*|<｜tool▁sep｜>)(.*?)(?:```\s*)?<｜tool▁call▁end｜>"
 )
 _KIMI_CALL: Final = re.compile(
-    r"<\|tool_call_begin\|>\s*([\w.\-]+?)(?::\d+)?\s*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>", re.DOTALL
+    r"(?s)<\|tool_call_begin\|>\s*([\w.\-]+?)(?::\d+)?\s*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>"
 )
 _HARMONY_CALL: Final = re.compile(
-    r"(?:<\|start\|>assistant)?\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?to=([\w.\-]+)[^{]*?<\|message\|>(.*?)(?:<\|call\|>|\Z)",
-    re.DOTALL,
+    r"(?s)(?:<\|start\|>assistant)?\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?to=([\w.\-]+)[^{]*?<\|message\|>(.*?)(?:<\|call\|>|\Z)"
+)
+_HARMONY_BLOCK: Final = re.compile(
+    r"(?s)((?:<\|start\|>assistant\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?|<\|channel\|>(?:commentary|analysis)\s+)"
+    r"to=[\w.\-]+[^{]*<\|message\|>.*?(?:<\|call\|>|\Z))"
 )
 FORMS: Final = (
     Form(_named("tool_call"), _tagged),  # Qwen, Hermes, GLM
-    Form(
-        re.compile(r"(<function=.*?(?:</function>|\Z))(?:\s*</tool_call>)?", re.DOTALL), _tagged
-    ),  # Qwen3-Coder, Llama
-    Form(re.compile(r"<\|python_tag\|>(.*?)(?:<\|eom_id\|>|<\|eot_id\|>|\Z)", re.DOTALL), _json_or_python),  # Llama 3
-    Form(re.compile(r"<\|python_start\|>(.*?)(?:<\|python_end\|>|\Z)", re.DOTALL), _json_or_python),  # Llama 4
-    Form(re.compile(r"\[TOOL_CALLS\]\s*(.*?)(?:</s>|\Z)", re.DOTALL), _mistral),
-    Form(re.compile(r"<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|\Z)", re.DOTALL), _named_json(_DEEPSEEK_CALL)),
-    Form(
-        re.compile(
-            r"<[｜|‖]+DSML[｜|‖]+(?:function_calls|tool_calls)>(.*?)"
-            r"(?:</[｜|‖]+DSML[｜|‖]+(?:function_calls|tool_calls)>|\Z)",
-            re.DOTALL,
-        ),
-        _tagged,
-    ),  # DeepSeek V3.2
-    Form(
-        re.compile(r"<\|tool_calls_section_begin\|>(.*?)(?:<\|tool_calls_section_end\|>|\Z)", re.DOTALL),
-        _named_json(_KIMI_CALL),
-    ),
+    Form(re.compile(r"(?s)(<function=.*?(?:</function>|\Z))(?:\s*</tool_call>)?"), _tagged),  # Qwen3-Coder, Llama
+    Form(_between(r"<\|python_tag\|>", r"<\|eom_id\|>|<\|eot_id\|>"), json_or_python),  # Llama 3
+    Form(_between(r"<\|python_start\|>", r"<\|python_end\|>"), json_or_python),  # Llama 4
+    Form(_between(r"\[TOOL_CALLS\]\s*", "</s>"), _mistral),
+    Form(_between("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), _named_json(_DEEPSEEK_CALL)),
+    Form(_between(f"<{_DSML_CALLS}>", f"</{_DSML_CALLS}>"), _tagged),  # DeepSeek V3.2
+    Form(_between(r"<\|tool_calls_section_begin\|>", r"<\|tool_calls_section_end\|>"), _named_json(_KIMI_CALL)),
     Form(_named("minimax:tool_call"), _tagged),
-    Form(
-        re.compile(
-            r"((?:<\|start\|>assistant\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?|<\|channel\|>(?:commentary|analysis)\s+)"
-            r"to=[\w.\-]+[^{]*<\|message\|>.*?(?:<\|call\|>|\Z))",
-            re.DOTALL,
-        ),
-        _named_json(_HARMONY_CALL),
-    ),
+    Form(_named("function_calls"), _tagged),
+    Form(re.compile(r"(?s)(<invoke name=.*?(?:</invoke>|\Z))"), _tagged),
+    Form(_HARMONY_BLOCK, _named_json(_HARMONY_CALL)),
     Form(_named("function_call"), _tagged),
-    Form(_named("tools"), _tagged),  # Qwen2.5-Coder
-    Form(re.compile(r"<\|tool_call\|>\s*(.*?)(?:<\|/tool_call\|>|\Z)", re.DOTALL), json_calls),  # Granite, Phi
+    Form(_named("tools"), _tagged, generic=True),  # Qwen2.5-Coder
+    Form(_named("tool_calls"), json_calls),  # Jamba
+    Form(_named("TOOLCALL"), json_or_python),  # Nemotron
     Form(
-        re.compile(r"<\|START_ACTION\|>(.*?)(?:<\|END_ACTION\|>|\Z)(?:\s*<\|END_OF_TURN_TOKEN\|>)?", re.DOTALL),
-        json_calls,
-    ),  # Cohere
-    Form(re.compile(r"<\|tool_call>(.*?)(?:<tool_call\|>|\Z)", re.DOTALL), _gemma),  # Gemma 4
-    Form(re.compile(r"<start_function_call>(.*?)(?:<end_function_call>|\Z)", re.DOTALL), _gemma),  # FunctionGemma
-    Form(
-        re.compile(r"^```tool_(?:code|call)[ \t]*\n(.*)", re.DOTALL | re.MULTILINE),
-        _fenced,
-        fenced=True,
-    ),  # Gemma 3
+        _between(r"<\|action_start\|>\s*(?:<\|plugin\|>)?", r"<\|action_end\|>(?:\s*<\|im_end\|>)?"), json_calls
+    ),  # InternLM
+    Form(_FUNCTOOLS, json_calls),  # Phi-4, Firefunction
+    Form(_between(r"<\|tool_call\|>\s*", r"<\|/tool_call\|>"), json_calls),  # Granite, Phi
+    Form(_between(r"<\|START_ACTION\|>", r"<\|END_ACTION\|>(?:\s*<\|END_OF_TURN_TOKEN\|>)?"), json_calls),  # Cohere
+    Form(_between(r"<\|tool_call>", r"<tool_call\|>"), _gemma),  # Gemma 4
+    Form(_between("<start_function_call>", "<end_function_call>"), _gemma),  # FunctionGemma
+    Form(re.compile(r"(?ms)^```tool_(?:code|call)[ \t]*\n(.*)"), _fenced, fenced=True, generic=True),  # Gemma 3
+    Form(re.compile(r"(?ms)^[ \t]*\**Action:\**(.*)"), _react, generic=True),  # ReAct
 )
+# Without a marker, at the end of the answer; it counts for nothing but the tools on offer.
+BARE: Final = Form(re.compile(r"(?ms)^([A-Za-z_][\w.\-]*+(?:\(|\s*+\{).*)"), bare_calls, fenced=True, generic=True)

@@ -1,8 +1,8 @@
 """JSON documents that models write: between prose, in fences, in the syntax of other languages, or without their end.
 
 Nothing is made up: what was repaired counts only if it fits the schema, and of a document whose end is missing only
-the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them, and in
-`MUST_AGREE` those in which nothing else in the answer may contradict it.
+the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them, in
+`MUST_AGREE` those in which nothing else in the answer may contradict it, in `WHOLE_ANSWERS` what a word alone means.
 """
 
 import ast
@@ -22,10 +22,10 @@ _VALUE: Final = r"""[\s"'*_”]*+[:=][\s"'*_“]*+(\w++)"""  # of a member, afte
 _UNREAD = 8  # braces of an answer that begin no object, before the rest is not looked at
 _REPAIR_CHARS = 200_000
 _SHOWN_ERRORS = 8
-_QUOTES: Final = "\"'"
+_QUOTES: Final = {'"': '"', "'": "'", "“": "”“", "„": "“”", "‘": "’‘"}  # what ends a string that begins so
 _BEFORE_VALUE: Final = "{[,:("
 _AFTER_STRING: Final = re.compile(r"\s*(?:[,:}\])/#]|\Z)")
-_CLOSED_VALUE: Final = "\"'}]"
+_CLOSED_VALUE: Final = "\"'“„‘}]"
 _LITERALS: Final = {"None": "null", "True": "true", "False": "false", "undefined": "null"}
 _BARE: Final = re.compile(r'(?<!\\)"|[\n\r\t]')
 _ESCAPES: Final = {'"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -34,6 +34,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]+")
 _UNICODE_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _NO_LETTER: Final = re.compile(r'\\[bfnrt"/\\]|[\W_]+')
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/|#[^\n]*", re.DOTALL)
+_AROUND_WORD: Final = " \t\n*_.!\"'`“”"
 _WRAPPERS: Final = ("response", "result", "output", "answer", "json", "arguments", "parameters")
 
 
@@ -51,6 +52,8 @@ def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
     Without one, the errors are those of the first object that is JSON. Characters that Postgres can't store are
     replaced.
     """
+    if (value := getattr(kind, "WHOLE_ANSWERS", {}).get(text.strip(_AROUND_WORD).casefold())) is not None:
+        return DocumentReading(kind.model_validate(value))
     reading = _first_document(text, kind)
     if reading.document is not None and _agreed_members(kind) and _is_contradicted(reading.document, text):
         return DocumentReading(None, ["document: the answer has several that contradict each other"])
@@ -169,6 +172,12 @@ def whole_object(text: str) -> dict[str, Any] | None:
     return next(_readings(inner), None) if is_whole else None
 
 
+def last_object(text: str) -> str:
+    """Return the object that ends `text`, in a code fence or not, as it is written; empty if none does."""
+    inner = text.strip().removesuffix("```").rstrip()
+    return next((inner[found.start :] for found in _objects(inner) if found.end == len(inner)), "")
+
+
 def without_fence(text: str) -> str:
     """Return the text inside of the Markdown code fence that it is, or the text itself."""
     stripped = text.strip()
@@ -276,7 +285,7 @@ def _end_of_string(text: str, start: int) -> int:
         if text[at] == "\\":
             at += 2
             continue
-        if text[at] == quote and _AFTER_STRING.match(text, at + 1):
+        if text[at] in _QUOTES[quote] and _AFTER_STRING.match(text, at + 1):
             return at + 1
         at += 1
     return -1

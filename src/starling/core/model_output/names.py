@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 _SEPARATORS = str.maketrans("", "", "-_./: `'\"\t\n")
 _NAMESPACES = ("functions.", "function.", "tools.", "tool.", "default_api.")  # that models put before any name
+_METHOD = ".call"  # that Llama puts behind a name
 _NEAR = 3
 
 
@@ -33,7 +34,7 @@ def resolve(written: str, known: Mapping[str, str]) -> str | None:
     for namespace in ("", *_NAMESPACES):
         if written.startswith(namespace) and (name := known.get(plain_name(written[len(namespace) :]))):
             return name
-    return None
+    return resolve(written.removesuffix(_METHOD), known) if written.endswith(_METHOD) else None
 
 
 def near_matches(written: str, names: Iterable[str]) -> list[str]:

@@ -1,11 +1,11 @@
 """Reasoning that models write into their text, split from the answer, in whole texts and in streams.
 
-A marker is the model's own where it begins the answer, a line or a sentence. In code, in quotes, in JSON, within a
-sentence, or below a line that ends with a colon it is content.
+A marker is the model's own where it begins the answer, a line or a sentence. In code, in quotations, in JSON, within a
+sentence, or below a line that ends with a colon it is content; a pair of `<think>` is content in the first three only.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -15,6 +15,7 @@ from starling.core.model_output.reasoning_markers import (
     CANDIDATES,
     ENDS,
     MARKER_OF,
+    PAIRED,
     STOPS,
     Marker,
     beginning,
@@ -28,6 +29,10 @@ from starling.core.model_output.reasoning_markers import (
 
 _CLOSING: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "„": "“", "«": "»", "»": "«"}
 _QUOTES: Final = "`'\"“”‘’«»"
+_DOUBLE_QUOTES: Final = '"“”„«»'
+_QUOTE_SIGN: Final = re.compile(f"[`{_DOUBLE_QUOTES}]")
+_TICKS: Final = re.compile("`+")
+_NAMED_TAGS: Final = re.compile(r" \S+(?: \S+)? ")  # between two tags that a sentence names
 _BEFORE_QUOTATION: Final = "([{<=:|/-–—"
 _PUNCTUATION: Final = f"{_QUOTES},.;:!?)]…-–"
 _SENTENCE_STOPS: Final = ".!?…。！？"
@@ -54,7 +59,7 @@ class MarkerContext:
     adjacent: str  # the two characters right before it
     quoted: bool  # an odd number of quotes or backticks is before it in its line
     announced: bool  # the line before ends with a colon
-    in_fence: bool
+    in_fence: bool  # or in a block quotation
     is_json: bool
     names_marker: bool  # a beginning that was content
 
@@ -95,7 +100,7 @@ class GivenText:
     head: str = ""  # of the current line, as far as a fence is long
     tail: str = ""  # of the current line
     adjacent: str = ""  # the last two characters
-    ticks: int = 0  # in the current line
+    ticks: int = 0  # runs of backticks in the current line
     quotes: int = 0
     announced: bool = False  # the last line that is not empty ends with a colon
     fence: str = ""
@@ -118,17 +123,16 @@ class GivenText:
         ahead = replace(self)
         ahead.add(text)
         before = ahead.tail.rstrip()[-1:]
-        quoted = bool(ahead.ticks % 2 or ahead.quotes % 2)
-        return MarkerContext(
-            before, ahead.adjacent, quoted, ahead.announced, bool(ahead.fence), bool(ahead.is_json), ahead.names_marker
-        )
+        quoted, fenced = bool(ahead.ticks % 2 or ahead.quotes % 2), ahead.head.lstrip().startswith(">") or ahead.fence
+        is_json, names_marker = bool(ahead.is_json), ahead.names_marker
+        return MarkerContext(before, ahead.adjacent, quoted, ahead.announced, bool(fenced), is_json, names_marker)
 
     def _extend(self, part: str) -> None:
+        self.ticks += len(_TICKS.findall(part)) - (self.adjacent[-1:] == "`" == part[:1])
         self.adjacent = (self.adjacent + part)[-2:]
         self.head = (self.head + part)[:_HEAD_CHARS]
         self.tail = (self.tail.rstrip() + part)[-_TAIL_CHARS:] if part.strip() else self.tail
-        self.ticks += part.count("`")
-        self.quotes += part.count('"')
+        self.quotes += sum(part.count(sign) for sign in _DOUBLE_QUOTES)
 
     def _end_line(self) -> None:
         stripped = self.head.strip()
@@ -200,6 +204,7 @@ class ReasoningSplitter:
     _split: bool = False  # reasoning was found
     _stops: frozenset[str] = frozenset()  # of the family whose marker was found
     began_inside: bool = False
+    _nested: int = 0  # beginnings within the reasoning that have no end yet
     _given: GivenText = field(default_factory=GivenText)
 
     def feed(self, text: str) -> list[Piece]:
@@ -239,7 +244,7 @@ class ReasoningSplitter:
             self._buffer, self._split = rest[bare.end() :], True
             yield Piece("reasoning", bare.group(1))
         elif final or not may_begin(rest):
-            self._buffer = rest if self._split else self._buffer
+            self._buffer = rest if self._split and not self._given.adjacent[-1:].strip() else self._buffer
             self._at_start = False
 
     def _enter(self, marker: Marker, rest: str) -> None:
@@ -254,14 +259,22 @@ class ReasoningSplitter:
         at, end = _first_end(self._buffer, marker, final=final)
         found = bool(end)
         if not found:
-            unsure = unfinished(self._buffer, (*marker.ends, *marker.kept_ends)) + _AHEAD
+            unsure = unfinished(self._buffer, (marker.begin, *marker.ends, *marker.kept_ends)) + _AHEAD
             at = len(self._buffer) if final else max(0, len(self._buffer) - unsure)  # with a quote before the marker
+        is_end = plain(end) in marker.ends
+        nested = self._nested + sum(it.start() < at for it in _unquoted(self._buffer, (marker.begin,)))
+        rest = self._buffer[at + (len(end) if is_end else 0) :]
+        if is_end and nested:  # it is the inner one's if the outer reasoning has an end as well
+            if _is_closed(rest, marker, nested):
+                found, nested = False, nested - 1
+            elif not final:
+                return
         if at:
             yield Piece("reasoning", self._buffer[:at])
-        self._buffer = self._buffer[at + (len(end) if plain(end) in marker.ends else 0) :]
+        self._buffer, self._nested = rest, nested
         if found:
             yield Piece("reasoning", "\n\n")
-            self._marker, self._at_start = None, True
+            self._marker, self._at_start, self._nested = None, True, 0
 
     def _text(self, *, final: bool) -> Iterable[Piece]:
         """Give out text up to a marker at the beginning of a line, a stop of Harmony, or an end without beginning."""
@@ -280,9 +293,14 @@ class ReasoningSplitter:
                 yield from self._give(at)
                 self._buffer, self._at_start = self._buffer[len(found) :], True
                 return
-            if not self.held and found in MARKER_OF and context.allows_marker(after):
+            marker = None if self.held else MARKER_OF.get(found)
+            begins = marker and (
+                context.allows_marker(after) or self._is_pair(match.end(), marker, context, final=final)
+            )
+            if marker and begins is not False:
                 yield from self._give(at)
-                self._enter(MARKER_OF[found], self._buffer)
+                if begins:
+                    self._enter(marker, self._buffer)
                 return
             ahead.add(self._buffer[seen : match.end()])
             seen = match.end()
@@ -290,6 +308,20 @@ class ReasoningSplitter:
             yield from self._give(len(self._buffer))
         elif not self.held:
             yield from self._give(len(self._buffer) - self._kept())
+
+    def _is_pair(self, begin: int, marker: Marker, context: MarkerContext, *, final: bool) -> bool | None:
+        """Whether this is reasoning with an end, outside of quotations; None where the end may still come."""
+        rest = self._buffer[begin:]
+        at, end = _first_end(rest, marker, final=final)
+        after = rest[at + len(end) :]
+        if marker.begin not in PAIRED or context.is_json or context.in_fence:
+            return False
+        if (at < 0 or len(after) < _AHEAD or (context.quoted and "\n" not in after)) and not final:
+            return None
+        are_named = _NAMED_TAGS.fullmatch(rest[:at]) and after[:1] == " " and after[1:2].islower()
+        if plain(end) not in marker.ends or are_named or is_in_quotes(context.adjacent, after[:1]):
+            return False
+        return not (context.quoted and _QUOTE_SIGN.search(after.partition("\n")[0]))
 
     def _retract(self, at: int, end: str) -> Iterable[Piece]:
         """Turn the text up to an end marker into reasoning."""
@@ -316,12 +348,25 @@ class ReasoningSplitter:
             self._buffer = self._buffer[count:]
 
 
+def _unquoted(text: str, markers: tuple[str, ...]) -> Iterator[re.Match[str]]:
+    """Yield the markers in reasoning that aren't in quotes."""
+    for found in pattern_of(markers).finditer(text):
+        before, after = text[max(0, found.start() - _AHEAD) : found.start()], text[found.end() : found.end() + 1]
+        if not is_in_quotes(before, after):
+            yield found
+
+
+def _is_closed(text: str, marker: Marker, depth: int) -> bool:
+    """Whether all reasoning of this marker has an end in `text`, where it is `depth` levels deep."""
+    for found in _unquoted(text, (marker.begin, *marker.ends, *marker.kept_ends)):
+        depth += 1 if plain(found.group()) == marker.begin else -1
+        if not depth or plain(found.group()) in marker.kept_ends:
+            return plain(found.group()) in marker.ends
+    return False
+
+
 def _first_end(text: str, marker: Marker, *, final: bool) -> tuple[int, str]:
     """Return where reasoning ends and by what, (-1, "") where it does not. An end in quotes is part of it."""
-    for match in pattern_of((*marker.ends, *marker.kept_ends)).finditer(text):
-        before, after = text[max(0, match.start() - _AHEAD) : match.start()], text[match.end() : match.end() + 1]
-        if not (after or final):
-            return -1, ""
-        if not is_in_quotes(before, after):
-            return match.start(), match.group()
-    return -1, ""
+    found = next(_unquoted(text, (*marker.ends, *marker.kept_ends)), None)
+    is_sure = found is not None and (final or found.end() < len(text))
+    return (found.start(), found.group()) if found and is_sure else (-1, "")

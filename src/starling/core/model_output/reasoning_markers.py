@@ -13,6 +13,8 @@ from typing import Final
 _TAGS: Final = ("think", "thinking", "reasoning", "thought", "seed:think", "mm:think")
 # Kimi and DeepSeek sometimes call tools without ending their reasoning.
 _CALLS: Final = ("<|tool_calls_section_begin|>", "<｜tool▁calls▁begin｜>")
+_LEADING_TAGS: Final = ("analysis", "reflection", "scratchpad")  # at the start of an answer only
+PAIRED: Final = frozenset({"<think>", "<thinking>"})  # with an end they are reasoning wherever they aren't quoted
 _CHANNELS_SHOWN: Final = ("final", "commentary", "final<|constrain|>json", "final <|constrain|>json")
 
 
@@ -60,7 +62,9 @@ MARKERS: Final = (
     Marker("<|begin_of_solution|>", stops=("<|end_of_solution|>",), dropped=True),
     *_harmony(),
 )
+_LEADING: Final = tuple(Marker(f"<{tag}>", (f"</{tag}>",), _CALLS, lone_end=False) for tag in _LEADING_TAGS)
 MARKER_OF: Final = {marker.begin: marker for marker in MARKERS}
+_ALL_BEGINNINGS: Final = {marker.begin: marker for marker in (*MARKERS, *_LEADING)}
 ENDS: Final = tuple(end for marker in MARKERS if marker.lone_end for end in marker.ends)
 STOPS: Final = tuple({stop: None for marker in MARKERS for stop in marker.stops})
 _BEGINS_INSIDE: Final = re.compile(
@@ -88,6 +92,7 @@ def pattern_of(markers: Sequence[str]) -> re.Pattern[str]:
 
 CANDIDATES: Final = pattern_of((*MARKER_OF, *ENDS, *STOPS))
 BEGINNINGS: Final = pattern_of(tuple(MARKER_OF))
+_LEADING_BEGINNINGS: Final = pattern_of(tuple(_ALL_BEGINNINGS))
 
 
 def begins_inside_reasoning(model: str) -> bool:
@@ -107,18 +112,19 @@ def with_markers(reasoning: str, text: str) -> str:
 
 def may_hold_reasoning(text: str) -> bool:
     """Whether a marker is anywhere in a text."""
-    return bool(CANDIDATES.search(text)) or text.lstrip().startswith("analysis")
+    start = text.lstrip()
+    return bool(CANDIDATES.search(text)) or start.startswith("analysis") or beginning(start) is not None
 
 
 def beginning(text: str) -> Marker | None:
     """Return the marker that the text begins with."""
-    found = BEGINNINGS.match(text)
-    return MARKER_OF[plain(found.group())] if found else None
+    found = _LEADING_BEGINNINGS.match(text)
+    return _ALL_BEGINNINGS[plain(found.group())] if found else None
 
 
 def may_begin(text: str) -> bool:
     """Whether more text could make a marker of this."""
-    known = (*MARKER_OF, *ENDS)
+    known = (*_ALL_BEGINNINGS, *ENDS)
     return not text or bool(_BARE_BEGINNING.match(text)) or any(marker.startswith(plain(text)) for marker in known)
 
 

@@ -9,14 +9,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import orjson
 
 from starling.core.json import JsonObject, canonical, unsendable
 from starling.core.json_schemas.compiled import UncheckableError, compiled
-from starling.core.llm import ModelToolCall, ToolSpec
-from starling.core.model_output.call_forms import FORMS, Form, RawText, Written, json_calls, python_calls
+from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, ToolSpec
+from starling.core.model_output.call_forms import BARE, FORMS, Form, RawText, Written, json_or_python
 from starling.core.model_output.json_document import whole_object, without_fence
 from starling.core.model_output.names import aliases, resolve
 from starling.core.model_output.tool_arguments import is_too_deep, loads_arguments, sending_fault
@@ -31,6 +31,17 @@ class OfferedTools:
     tools: Sequence[ToolSpec]
     other_names: Mapping[str, str] = field(default_factory=dict[str, str])  # plain forms, as `aliases` returns them
     read: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> Self:
+        """Return the tools of a request; their descriptions, which servers wrote, were read as well."""
+        read = [message.content for message in request.messages if message.role != "assistant"]
+        return cls(request.tools, request.tool_names, [*read, *(tool.description for tool in request.tools)])
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The tool of each name that means one, in plain form."""
+        return {**self.other_names, **aliases({tool.name: () for tool in self.tools})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +67,32 @@ def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToo
     """
     if not offered.tools:
         return text, ()
-    read = _ReadTexts(offered.read, _squeezed("\n".join(offered.read)))
-    rest, written = _marked(text, read)
-    if not written and not read.have(text):
-        stripped = without_fence(text)
-        if _PYTHON_LIST.match(stripped):
-            rest, written = "", python_calls(stripped)
-        elif stripped.startswith(("{", "[")):
-            rest, written = "", [*json_calls(stripped)]
-    names = {**offered.other_names, **aliases({tool.name: () for tool in offered.tools})}
-    calls = [_valid(call, index, offered.tools, names) for index, call in enumerate(written)]
+    rest, written, _ = _written(text, offered)
+    calls = [_valid(call, index, offered.tools, offered.names) for index, call in enumerate(written)]
     found = tuple(call for call in calls if call is not None)
     if not found or len(found) < len(calls):
         return text, ()
     return _INVENTED_RESULT.split(rest, maxsplit=1)[0].strip(), found
+
+
+def has_unread_call(reply: ModelReply, request: ModelRequest) -> bool:
+    """Whether the text of an answer without calls has one: in a marker with no other use, or of a tool on offer."""
+    offered = OfferedTools.of(request)
+    _, written, is_marked = _written(reply.content, offered)
+    return not reply.tool_calls and any(is_marked or resolve(name, offered.names) for name, _ in written)
+
+
+def _written(text: str, offered: OfferedTools) -> tuple[str, list[Written], bool]:
+    """Return the text around the calls, these, and whether their marker has no other use."""
+    read = _ReadTexts(offered.read, _squeezed("\n".join(offered.read)))
+    rest, written, is_marked = _marked(text, read)
+    if written or read.have(text):
+        return rest, written, is_marked
+    stripped = without_fence(text)
+    if stripped.startswith(("{", "[")):
+        return "", [*json_or_python(stripped)], False
+    rest, written, _ = _marked(stripped, read, (BARE,))
+    return (rest, written, False) if written and resolve(written[0][0], offered.names) else (text, [], False)
 
 
 def readable_calls(calls: Sequence[ModelToolCall], tools: Sequence[ToolSpec]) -> tuple[ModelToolCall, ...]:
@@ -96,22 +119,17 @@ def _decoded(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def may_begin_call(text: str) -> int:
-    """Return where in a streamed text a tool call could begin, its length if nowhere."""
-    return min((at for at in (text.find(sign) for sign in "<[{`") if at >= 0), default=len(text))
-
-
-def _marked(text: str, read: _ReadTexts) -> tuple[str, list[Written]]:
-    """Return the calls in the markers of one form, and the text around them."""
-    for form in FORMS:
+def _marked(text: str, read: _ReadTexts, forms: Sequence[Form] = FORMS) -> tuple[str, list[Written], bool]:
+    """Return the text around the calls in the markers of one form, these, and whether the form isn't generic."""
+    for form in forms:
         blocks = [match for match in form.block.finditer(text) if not _is_quotation(form, match, read)]
         if blocks and _is_announced_example(text, blocks):
-            return text, []
+            return text, [], False
         if calls := [call for match in blocks for call in form.read(match.group(1))]:
             for match in reversed(blocks):
                 text = text[: match.start()] + text[match.end() :]
-            return text, calls
-    return text, []
+            return text, calls, not form.generic
+    return text, [], False
 
 
 def _is_quotation(form: Form, block: re.Match[str], read: _ReadTexts) -> bool:
@@ -201,4 +219,3 @@ _ESCAPES: Final = re.compile(r"\\[nrt\"\\/]")
 _FENCES: Final = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _ENDS_BEFORE_CALL: Final = ".!?…。！？>:]"
 _ANNOUNCEMENTS: Final = (":", ":**", "：")
-_PYTHON_LIST: Final = re.compile(r"\[\s*[\w.]+\(")

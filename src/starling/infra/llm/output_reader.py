@@ -4,16 +4,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.core.model_output.json_document import last_object
 from starling.core.model_output.reasoning import Piece, ReasoningSplitter, SplitAnswer, split_reasoning
 from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
-from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call, readable_calls
+from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, readable_calls
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply, with_usage
 from starling.infra.llm.endpoint_capabilities import Dialect
 
 
 @dataclass(slots=True)
 class _StreamedText:
-    """Gives out the text of a stream, up to where a tool call could begin if tools are offered."""
+    """Gives out the text of a stream; if tools are offered, it holds it, for a call may begin anywhere."""
 
     offers_tools: bool
     held: str = ""
@@ -25,17 +26,11 @@ class _StreamedText:
             if piece.kind == "retraction":
                 self.held = ""
                 found.append(TextDelta("", restart=True))
-            elif piece.kind == "text" and (text := self._passed(piece.text)):
-                found.append(TextDelta(text))
+            elif piece.kind == "text" and self.offers_tools:
+                self.held += piece.text
+            elif piece.kind == "text":
+                found.append(TextDelta(piece.text))
         return found
-
-    def _passed(self, text: str) -> str:
-        if not self.offers_tools:
-            return text
-        self.held += text
-        at = may_begin_call(self.held)
-        passed, self.held = self.held[:at], self.held[at:]
-        return passed
 
 
 class OutputReader:
@@ -78,8 +73,8 @@ class OutputReader:
                 reply = self._read(item, request, begins_inside)
                 for delta in text.deltas(splitter.finish(cut=_is_cut(item))):
                     yield delta
-                if text.held and not reply.tool_calls:
-                    yield TextDelta(text.held)
+                if text.held and (held := reply.content if reply.tool_calls else text.held):
+                    yield TextDelta(held)
                 yield reply
                 return
 
@@ -112,12 +107,14 @@ class OutputReader:
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
         if request.response is not None and not content and reasoning.startswith("{") and reasoning.endswith("}"):
             content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
+        elif request.response is not None and not content and (content := last_object(reply.content)):
+            reasoning = reasoning.partition(content)[0].strip()  # it was not closed before the answer
         field = reply.reasoning_field or ("content" if split.reasoning and keeps_markers(self.name) else "")
         read = replace(reply, content=content, reasoning=reasoning, reasoning_field=field if reasoning else "")
         if reply.tool_calls:
             read = replace(read, tool_calls=readable_calls(reply.tool_calls, request.tools))
         elif request.tools:
-            content, calls = calls_in_text(content, _offered(request))
+            content, calls = calls_in_text(content, OfferedTools.of(request))
             if calls:
                 read = replace(read, content=content, tool_calls=calls, finish_reason="tool_calls")
         if request.response is not None and not (content.strip() or read.tool_calls):
@@ -128,9 +125,3 @@ class OutputReader:
 def _is_cut(reply: ModelReply) -> bool:
     """Whether the token limit may have cut off reasoning in the text: what a server splits off is not in it."""
     return reply.finish_reason == "length" and not reply.reasoning
-
-
-def _offered(request: ModelRequest) -> OfferedTools:
-    read = [message.content for message in request.messages if message.role != "assistant"]
-    described = [tool.description for tool in request.tools]  # by servers: an example call in it is none of the model's
-    return OfferedTools(request.tools, request.tool_names, [*read, *described])

@@ -10,6 +10,7 @@ from brain.agents.tools.reading_tools import reading_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
+from brain.agents.turn.agent_answer import ask_agent
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution, joined_results
 from brain.agents.turn.prompt_building import model_request
 from starling.core.errors import LLMInvalidResponse
@@ -102,11 +103,9 @@ class CrewConversation:
             self._take_first_messages(shown)
         elif self.toolbox.specs and not with_tools:
             execution.messages.append(_LAST_REQUEST)
-        position = execution.position
         tools = self._offered() if with_tools else ()
         request = model_request(execution, tools, tool_names=self.toolbox.other_names if tools else {})
-        answer = await execution.context.model.ask(execution.path, position, request)
-        execution.position += 1
+        answer = await ask_agent(execution, request)
         reply = answer.reply
         calls = reply.tool_calls if with_tools else ()
         execution.messages.append(Message("assistant", reply.content, calls, reasoning=reply.returned_reasoning))
@@ -116,7 +115,7 @@ class CrewConversation:
                 raise LLMInvalidResponse(reply.model, "it answered with neither a tool call nor a word")
             return None
         batch = await ToolCallBatch.announced(
-            self.access, execution, self.toolbox, position, calls, replayed=answer.replayed
+            self.access, execution, self.toolbox, execution.position - 1, calls, replayed=answer.replayed
         )
         return CallRequest(batch, reply)
 

@@ -75,7 +75,7 @@ async def test_first_messages_are_recorded_and_a_resumed_agent_begins_with_them(
 @pytest.mark.parametrize(
     "text",
     [
-        "Thought: I need tea.\nAction: look\nAction Input: {}",
+        "Thought: I need tea.\nAction: sip\nAction Input: {}",
         "Thought: done\nFinal Answer: tea",
         '{"tool_calls": []}',
         "Observation: nothing ```",

@@ -213,14 +213,14 @@ async def test_empty_result_of_a_call_that_succeeded_is_reviewed(count: int) -> 
 
 
 async def test_agent_that_is_unable_fails_without_review_or_second_attempt() -> None:
-    begun = execution("No tool tells the weather.")
+    begun = execution("I would need a tool.", "No tool tells the weather.")
 
     outcome = await run(begun)
 
     said = "No tool was called; the agent wrote: “No tool tells the weather.”"
     assert (outcome["status"], outcome["reason"], outcome["attempts"]) == ("failed", said, 1)
     assert outcome.get("code") == "unable"
-    assert len(begun.model.requests) == 1
+    assert len(begun.model.requests) == 2
 
 
 @pytest.mark.parametrize(
