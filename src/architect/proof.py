@@ -17,6 +17,7 @@ from architect.team_world import TeamWorld
 from architect.wording import folded
 from starling.core.errors import LLMInvalidResponse
 from starling.core.events.build_events import MetCriterion, Proof
+from starling.core.fit import JUDGE, shown
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
 from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord, share_met
@@ -88,9 +89,7 @@ def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> s
     return name
 
 
-_ANSWER_CHARS: Final = 12_000
-_FIXTURE_CHARS: Final = 2_000
-_FIXTURES: Final = 8
+_FIXTURES: Final = 8  # shown where a run has no `fits`
 _CALLS: Final = 50
 _VALUE_CHARS: Final = 80  # of a criterion's value in a reason
 _FAULT_CHARS: Final = 300
@@ -175,7 +174,8 @@ async def _verdicts(
 ) -> Mapping[str, CriterionReport]:
     """Return what the judge says of each criterion; one that isn't named as met, or is named as both, is not met."""
     try:
-        judgement = await run.ask(step, "judge", list(_sections(example, criteria, trial)), Judgement)
+        sections = await _sections(example, criteria, trial, fits=run.origin.fits)
+        judgement = await run.ask(step, "judge", sections, Judgement)
     except LLMInvalidResponse as error:
         return {one.id: _report(one.id, f"It could not be judged: {error}") for one in criteria}
     known = aliases({one.id: () for one in criteria})
@@ -184,28 +184,34 @@ async def _verdicts(
     return {one.id: _report(one.id, "" if one.id in met - unmet else reason) for one in criteria}
 
 
-def _sections(example: Example, criteria: Sequence[Criterion], trial: TrialRecord) -> Iterator[Section]:
-    """Return what the judge is shown, cut to a fixed length."""
-    yield Section("request", example.input)
+async def _sections(
+    example: Example, criteria: Sequence[Criterion], trial: TrialRecord, *, fits: bool
+) -> list[Section]:
+    """Return what the judge is shown, within a fixed length; `fits` as in `BuildOrigin`."""
+    fixtures = example.fixtures if fits else example.fixtures[:_FIXTURES]
+    whole = [trial.reply, *(json.dumps(one.result, ensure_ascii=False) for one in fixtures)]
+    wanted = "\n".join([example.input, *(one.text for one in criteria)])
+    texts = await shown(whole, JUDGE, wanted, fits=fits)
+    part = "parts" if fits else "the beginning"
+    notes = [
+        {} if text == full else {"shown": f"{part} of {len(full):,} characters"}
+        for text, full in zip(texts, whole, strict=True)
+    ]
+    results = [
+        Section("result", text, {"tool": one.tool, **note})
+        for one, text, note in zip(fixtures, texts[1:], notes[1:], strict=True)
+    ]
     calls = [
         Section("call", attributes={"tool": call.tool, "status": call.status, "result_from": call.source})
         for call in trial.calls[:_CALLS]
     ]
-    results = [
-        _cut_section("result", json.dumps(one.result, ensure_ascii=False), _FIXTURE_CHARS, {"tool": one.tool})
-        for one in example.fixtures[:_FIXTURES]
+    return [
+        Section("request", example.input),
+        *([Section("calls", parts=calls)] if calls else []),
+        *([Section("known_results", parts=results)] if results else []),
+        Section("answer", texts[0], notes[0]),
+        Section("criteria", parts=[Section("criterion", one.text, {"id": one.id}) for one in criteria]),
     ]
-    if calls:
-        yield Section("calls", parts=calls)
-    if results:
-        yield Section("known_results", parts=results)
-    yield _cut_section("answer", trial.reply, _ANSWER_CHARS, {})
-    yield Section("criteria", parts=[Section("criterion", one.text, {"id": one.id}) for one in criteria])
-
-
-def _cut_section(name: str, text: str, most: int, attributes: Mapping[str, str]) -> Section:
-    note = {} if len(text) <= most else {"shown": f"the beginning of {len(text):,} characters"}
-    return Section(name, text[:most], {**attributes, **note})
 
 
 def _shown(value: str) -> str:

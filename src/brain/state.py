@@ -233,6 +233,11 @@ def is_answered_directly(state: GraphState) -> bool:
     return bool(state["routing"].get("direct")) and not state["tasks"]
 
 
+def wanted(state: GraphState) -> str:
+    """Return what results are read for: the request and all tasks."""
+    return "\n".join([state["input_request"], *(task["task"] for task in state["tasks"])])
+
+
 def failures(state: GraphState) -> int:
     """Return how many outcomes so far were failures."""
     return sum(result["status"] == "failed" for result in state["results"])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -45,6 +45,7 @@ class InMemoryBuild(BuildRun):
     may_be_asked: bool = True
     reply: str = ""
     exhausted: Exception | None = None
+    fits: bool = True
     journal: dict[str, Any] = field(default_factory=dict[str, Any])
     stars: Mapping[str, StarSpec] = field(default_factory=dict[str, StarSpec])
     events: list[AnyEvent] = field(default_factory=list[AnyEvent])
@@ -54,7 +55,7 @@ class InMemoryBuild(BuildRun):
 
     @property
     def origin(self) -> BuildOrigin:
-        return ORIGIN
+        return replace(ORIGIN, fits=self.fits)
 
     @property
     def may_ask(self) -> bool:

@@ -205,6 +205,9 @@ class Brain:
         usable, switched_off = self._usable(run, roster, allowance.effects)
         shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
+        if not entries:
+            journal.record("", "context", {"fit": 1})  # the run's own context: no task and no node has this path
+        fits = not entries or (journal.find("", "context") or {}).get("fit") == 1
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         budget = RunBudget(deadline, meter, interrupts, tokens)
         return RunContext(
@@ -227,6 +230,7 @@ class Brain:
             prompts=await self._parts.registry.prompts(run.epoch),
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
             switched_off=switched_off,
+            fits=fits,
         )
 
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> tuple[Roster, frozenset[str]]:

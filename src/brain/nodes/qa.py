@@ -22,14 +22,15 @@ from brain.prompts import element, lines
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer, emit_text
-from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
+from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly, wanted
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events.run_events import Change
+from starling.core.fit import LACKS_PARTS, QA, READ_IN_PART, shown
 from starling.core.llm import ModelRequest, ModelRole
 
 _NAME = "qa/1"
-_RESULT_CHARS = 8_000
 _CODER = "coder"
+_TASK_CHARS = 200  # of one whose result was read in part
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,12 @@ class Qa:
     async def _write(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
         """Return the model's answer, asked for again where its form is wrong; else the results as they are."""
         prompt = context.prompts["qa"]
+        texts = await shown([outcome["output"] for outcome in outcomes], QA, wanted(state), fits=context.fits)
+        in_part = [one for one, text in zip(outcomes, texts, strict=True) if context.fits and LACKS_PARTS.search(text)]
         messages = prompt.fill(
             user_request=state["input_request"],
             session_history=history_lines(state["messages"]) or None,
-            results=lines(
-                element("result", outcome["output"][:_RESULT_CHARS], citation=str(number))
-                for number, outcome in enumerate(outcomes, start=1)
-            ),
+            results=lines(element("result", text, citation=str(number)) for number, text in enumerate(texts, start=1)),
             degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
             assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
@@ -78,7 +78,7 @@ class Qa:
         try:
             fault = ""
             for position in range(2):
-                reply, fault = await _stream(context, state, outcomes, request, position)
+                reply, fault = await _stream(context, state, outcomes, in_part, request, position)
                 if not fault:
                     return reply
                 request = asked_again(request, reply, fault)
@@ -93,13 +93,18 @@ class Qa:
         return reply
 
 
-def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], text: str) -> str:
-    """Return a model's answer with the citations that it has to have, and with each part that it leaves out."""
+def _completed(
+    context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], in_part: Sequence[TaskOutcome], text: str
+) -> str:
+    """Return a model's answer with the citations that it has to have; it names what it leaves out or read in part."""
     checked = _without_unsourced(context, text, len(outcomes), [outcome["output"] for outcome in outcomes])
     checked = with_only_source(checked) if len(outcomes) == 1 else checked
     said = " ".join(checked.casefold().split())
     missing = [part for part in state["degraded"] if " ".join(part["part"].casefold().split()) not in said]
-    return with_changes("\n\n".join([checked, *degraded_lines(missing)]), _unapproved(context))
+    tasks = {task["id"]: task["task"][:_TASK_CHARS] for task in state["tasks"]}
+    read = "; ".join(f"{tasks.get(one['task_id'], one['task_id'])} ({one['agent']})" for one in in_part)
+    note = [f"{READ_IN_PART} {read}"] if read else []
+    return with_changes("\n\n".join([checked, *degraded_lines(missing), *note]), _unapproved(context))
 
 
 def _known(context: RunContext, text: str) -> str:
@@ -130,7 +135,12 @@ def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Seq
 
 
 async def _stream(
-    context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], request: ModelRequest, position: int
+    context: RunContext,
+    state: GraphState,
+    outcomes: Sequence[TaskOutcome],
+    in_part: Sequence[TaskOutcome],
+    request: ModelRequest,
+    position: int,
 ) -> tuple[str, str]:
     """Return the completed answer, which continues what was streamed or replaces it; else the model's and its fault."""
     streamed = ""
@@ -144,7 +154,7 @@ async def _stream(
             text = unwrapped(written, state["input_request"])
             if fault := fault_of(item.reply, text, [outcome["output"] for outcome in outcomes]):
                 return written, fault
-            reply = _completed(context, state, outcomes, text)
+            reply = _completed(context, state, outcomes, in_part, text)
             if reply != written:
                 goes_on = bool(streamed) and reply.startswith(streamed)
                 buffer.write(reply.removeprefix(streamed) if goes_on else reply, restart=not goes_on)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from brain.conversation.states import history_lines
 from brain.governance import Allowance
 from brain.prompts import Prompt, Xml, element, lines, response_schema
-from brain.state import GraphState
+from brain.state import GraphState, TaskOutcome, wanted
+from starling.core.fit import SUPERVISOR, shown
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
 from starling.core.model_output.reasoning import split_reasoning
 from starling.core.teams.stars import StarSpec
@@ -144,7 +145,6 @@ _OPEN_LOOKING_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION
 VERDICT = response_schema("verdict", Verdict)
 
 
-_RESULT_CHARS = 1_500
 MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading.")
 MAY_ASK: Final = Xml(
     "Choose the most likely reading.\n"
@@ -177,10 +177,12 @@ class DecisionInputs:
     noted: Sequence[Message] = ()
 
 
-def decision_request(
-    prompt: Prompt, star: StarSpec, state: GraphState, allowance: Allowance, inputs: DecisionInputs
+async def decision_request(
+    prompt: Prompt, star: StarSpec, state: GraphState, allowance: Allowance, inputs: DecisionInputs, *, fits: bool
 ) -> ModelRequest:
-    """Return the request for the next decision of a star's supervisor."""
+    """Return the request for the next decision of a star's supervisor; `fits` as in `RunContext`."""
+    results = [*state.get("given", []), *state["results"]]
+    outputs = await shown([result["output"] for result in results], SUPERVISOR, wanted(state), fits=fits)
     messages = prompt.fill(
         user_request=state["input_request"],
         session_history=history_lines(state["messages"]),
@@ -203,7 +205,7 @@ def decision_request(
             )
             for task in state["tasks"]
         ),
-        state_context=_state_context(state, allowance.hint),
+        state_context=_state_context(state, zip(results, outputs, strict=True), allowance.hint),
     )
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
@@ -224,19 +226,19 @@ def _told_about_team(messages: tuple[Message, ...], star: StarSpec) -> tuple[Mes
     return (Message("system", f"{system.content}\n\n{_TEAM_NOTE}\n{team}"), *rest)
 
 
-def _state_context(state: GraphState, hint: str) -> str:
-    """Return the results so far, the blackboard and the hint of governance as JSON, without empty parts."""
+def _state_context(state: GraphState, results: Iterable[tuple[TaskOutcome, str]], hint: str) -> str:
+    """Return the results with their outputs as shown, the blackboard and the hint as JSON, without empty parts."""
     content: Mapping[str, Any] = {
         "results": [
             {
                 "task_id": result["task_id"],
                 "status": result["status"],
-                "output": result["output"][:_RESULT_CHARS],
+                "output": output,
                 "reason": result["reason"],
             }
             | ({"outcome_unknown": True} if result.get("unknown") else {})
             | ({"done": result["done"]} if "done" in result else {})
-            for result in (*state.get("given", []), *state["results"])
+            for result, output in results
         ],
         "global_state": state["global_state"],
         "hint": hint,

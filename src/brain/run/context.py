@@ -39,6 +39,7 @@ class RunContext:
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
     `switched_off` are the agents that kill switches stop.
     `after_failure`: the team works on a task that was planned after another one had failed.
+    `fits`: results that are too long for a model are fitted (`starling.core.fit`), not cut as earlier versions did.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
@@ -63,6 +64,7 @@ class RunContext:
     close_inside: Callable[[str], Awaitable[None]] | None = None
     switched_off: frozenset[str] = frozenset()
     after_failure: bool = False
+    fits: bool = True
 
     @property
     def assigned_agent(self) -> str:

@@ -9,6 +9,7 @@ from mcp_gateway.path.stage import Stage
 from mcp_gateway.sessions.large_message_parser import repeats
 from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, MediaType, NotStored
 from starling.core.clock import Deadline
+from starling.core.fit import fit_in_thread
 from starling.core.json import JsonObject, canonical
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
@@ -31,7 +32,8 @@ class _Whole:
 class SizeLimit:
     """Bounds text and structured content to `characters` each, and keeps the whole of what was longer as an artifact.
 
-    Structured content isn't cut but left out. If the whole can't be stored, the result notes that it is lost.
+    What is shown is fitted to the text that the call is `wanted` for. Without one, text is cut and structured content
+    left out. If the whole can't be stored, the result notes that it is lost.
     """
 
     characters: int
@@ -50,7 +52,8 @@ class SizeLimit:
         kept = NotStored("no run would read it") if record is None else await self._kept(call, whole, deadline)
         if isinstance(kept, NotStored):
             _log.warning("of the result of call %s only the beginning is kept: %s", call.id, kept.reason)
-        text, artifact = self._shortened(outcome.text, whole, kept), kept if isinstance(kept, str) else ""
+        text = await self._shortened(outcome.text, whole, kept, call.wanted)
+        artifact = kept if isinstance(kept, str) else ""
         return replace(bounded, text=text, truncated=True, artifact=artifact, characters=len(whole.text))
 
     def _whole(self, text: str, data: JsonObject | None, left_out: str) -> _Whole | None:
@@ -73,16 +76,20 @@ class SizeLimit:
         except TimeoutError:
             return NotStored("there was no time for it")
 
-    def _shortened(self, text: str, whole: _Whole, kept: str | NotStored) -> str:
+    async def _shortened(self, text: str, whole: _Whole, kept: str | NotStored, wanted: str) -> str:
         size = f"{len(whole.text):,} characters"
+        if wanted:  # the text is a part of the whole, or stands above it
+            above = f"{text}\n\n".lstrip() if whole.only_data else ""
+            note = f"\n[parts are left out: the whole result has {size}{_where(kept, 'the offset of a gap')}]"
+            return above + await fit_in_thread(whole.text, self.characters - len(above + note), wanted) + note
         if whole.only_data:
-            return f"{text}\n[left out: structured content of {size}{_where(kept, 0)}]".lstrip()
-        longest = f"\n[cut off: the whole result has {size}{_where(kept, len(whole.text))}]"
+            return f"{text}\n[left out: structured content of {size}{_where(kept, 'offset 0')}]".lstrip()
+        longest = f"\n[cut off: the whole result has {size}{_where(kept, f'offset {len(whole.text)}')}]"
         end = max(0, self.characters - len(longest))
-        return f"{text[:end]}\n[cut off: the whole result has {size}{_where(kept, end)}]"
+        return f"{text[:end]}\n[cut off: the whole result has {size}{_where(kept, f'offset {end}')}]"
 
 
-def _where(kept: str | NotStored, offset: int) -> str:
+def _where(kept: str | NotStored, begin: str) -> str:
     if isinstance(kept, NotStored):
         return f"; the rest wasn't kept: {kept.reason}"
-    return f"; it is artifact {kept}, and {READ_ARTIFACT} reads on from offset {offset}"
+    return f"; it is artifact {kept}, and {READ_ARTIFACT} reads on from {begin}"

@@ -172,7 +172,8 @@ class ToolCall:
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
     `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
     then. `meta` is sent beside the arguments. With a `resource`, that resource, to which a result of `tool` linked, is
-    read instead: the tool isn't called. `go` is the attempt that makes it.
+    read instead: the tool isn't called. `go` is the attempt that makes it. `wanted` is the text of request and task, by
+    which a result that is too long is fitted; without it, the beginning is shown.
     """
 
     id: str
@@ -196,6 +197,7 @@ class ToolCall:
     on_notice: Callable[[ToolNotice], None] | None = field(default=None, compare=False, repr=False)
     resource: str = ""
     go: Go = FIRST_GO
+    wanted: str = field(default="", compare=False, repr=False)
 
     @property
     def shown_name(self) -> str:

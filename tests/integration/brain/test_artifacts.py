@@ -286,7 +286,7 @@ async def test_review_prompt_marks_a_cut_result_with_its_length(platform: Platfo
     await platform.ask("Recite.")
 
     (review,) = platform.requests_containing("<tool_calls>")
-    assert review["messages"][-1]["content"].count(f'shown="the beginning of {len(poem(LINES)):,} characters"') == 1
+    assert review["messages"][-1]["content"].count(f'shown="parts of {len(poem(LINES)):,} characters"') == 1
 
 
 async def kept(platform: Platform, key: RunKey) -> list[Any]:

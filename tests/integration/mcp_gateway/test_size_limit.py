@@ -1,6 +1,7 @@
 """What is too long for a model is cut, and the whole of it is kept for its run."""
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import cast
@@ -36,10 +37,10 @@ class Talk:
     artifacts: ArtifactStore
     run: str
 
-    async def __call__(self, tool: str, lines: int, *, seconds: float = 20) -> ToolOutcome:
+    async def __call__(self, tool: str, lines: int, *, seconds: float = 20, wanted: str = "") -> ToolOutcome:
         definition = next(found for found in self.listing.tools if found.name == tool)
         record = cast("CallRecord", object())  # that of a run; calls that only read don't ask it
-        call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines})
+        call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines}, wanted=wanted)
         return await self.gateway.call(call, Deadline(SystemClock(), seconds), record)
 
     async def whole(self, outcome: ToolOutcome) -> tuple[str, str]:
@@ -76,6 +77,33 @@ async def test_long_text_is_cut_at_the_offset_where_its_artifact_continues(talk:
     )
     (listed,) = await talk.artifacts.of_run("default", talk.run)
     assert (listed.id, listed.name, listed.call_id) == (outcome.artifact, "a.recite", "t1.0.500")
+
+
+@pytest.mark.parametrize(
+    ("tool", "wanted", "item"),
+    [
+        ("recite", "What is on line 00321?", "\nline 00321: and so on\n"),
+        ("tabulate", "Which number has row 321?", '{"name":"row 321","number":321}'),
+        ("render", "Which number has row 321?", '{\n      "number": 321,\n      "name": "row 321"\n    }'),
+        ("mix", "Which number has row 321?", '{"name":"row 321","number":321}'),
+    ],
+)
+async def test_long_result_is_fitted_to_what_the_call_is_made_for(
+    talk: Talk, tool: str, wanted: str, item: str
+) -> None:
+    outcome = await talk(tool, 500, wanted=wanted)
+
+    _, whole = await talk.whole(outcome)
+    assert len(outcome.text) <= LIMIT
+    assert item in outcome.text
+    assert outcome.text.endswith(
+        f"\n[parts are left out: the whole result has {len(whole):,} characters; it is artifact {outcome.artifact},"
+        " and read_artifact reads on from the offset of a gap]"
+    )
+    count, offset = re.findall(r"\[left out: [\d,]+ items?, ([\d,]+) characters from ([\d,]+) on\]", outcome.text)[0]
+    begin, end = int(offset.replace(",", "")), int(offset.replace(",", "")) + int(count.replace(",", ""))
+    assert f"{whole[:begin]}\n[left out" in outcome.text or f"{whole[:begin]}[left out" in outcome.text
+    assert f"on]\n{whole[end : end + 10]}" in outcome.text
 
 
 async def test_result_within_the_limit_is_unchanged_and_has_no_artifact(talk: Talk) -> None:

@@ -67,9 +67,9 @@ class TaskBuildRun:
     @property
     def origin(self) -> BuildOrigin:
         """Where the build runs, and for whom."""
-        run = self.execution.context.run
+        run, fits = self.execution.context.run, self.execution.context.fits
         caller = Principal(run.tenant, run.caller, run.scopes, run.grant)
-        return BuildOrigin(caller, run.id, run.fence, self.execution.path, run.trace_id, run.epoch)
+        return BuildOrigin(caller, run.id, run.fence, self.execution.path, run.trace_id, run.epoch, fits)
 
     @property
     def may_ask(self) -> bool:

@@ -63,7 +63,7 @@ class ArtifactTool:
             return ToolOutcome(Observation.NOT_SENT, "The arguments weren't a JSON object.", code="invalid_arguments")
         run, budget = execution.context.run, execution.context.budget
         room = max(_FRAME_CHARS, self.limits.tool_result_chars - _FRAME_CHARS)
-        reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, room)
+        reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, execution.cut_results, room)
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": READ_ARTIFACT, "input": arguments}
         with self.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: attributes) as span:
             try:
@@ -77,12 +77,13 @@ class ArtifactTool:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads in the artifacts that one task may see; an answer has at most `room` characters."""
+    """Reads in the artifacts that one task may see, and in `results`; an answer has at most `room` characters."""
 
     artifacts: ArtifactStore
     tenant: str
     run_id: str
     visible: Mapping[str, ArtifactRecord]
+    results: Mapping[str, str]
     room: int
 
     async def read(self, arguments: JsonObject) -> ToolOutcome:
@@ -111,7 +112,10 @@ class _Reader:
 
     async def _part(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         length, total = min(request.length or self.room, self.room), record["characters"]
-        part = await self.artifacts.part(self.tenant, self.run_id, record["id"], request.offset, length)
+        if (result := self.results.get(record["id"])) is not None:
+            part = result[request.offset : request.offset + length]
+        else:
+            part = await self.artifacts.part(self.tenant, self.run_id, record["id"], request.offset, length)
         if not part:
             return f"[artifact {record['id']} has only {total:,} characters: nothing begins at {request.offset}]"
         end = request.offset + len(part)
@@ -119,12 +123,13 @@ class _Reader:
         return f"{part}\n[characters {request.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
 
     async def _matches(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
-        content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
+        if (text := self.results.get(record["id"])) is None:
+            text = (await self.artifacts.read(self.tenant, self.run_id, record["id"])).text
         lines, used = list[str](), 0
         wanted = re.compile(re.escape(request.find), re.IGNORECASE)
-        for match in wanted.finditer(content.text, request.offset):
+        for match in wanted.finditer(text, request.offset):
             start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
-            line = f"{match.start()}: {json.dumps(content.text[start:end], ensure_ascii=False)}"
+            line = f"{match.start()}: {json.dumps(text[start:end], ensure_ascii=False)}"
             used += len(line) + 1
             if lines and used > self.room:
                 return "\n".join([*lines, f"[more from offset {match.start()} on]"])

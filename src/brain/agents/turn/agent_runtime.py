@@ -9,6 +9,7 @@ from brain.run.context import RunContext
 from brain.skills.skill import PromptSkill
 from brain.state import ArtifactRecord, DegradedPart, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
+from starling.core.fit import DEPENDENT_TASK, share
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
 from starling.core.task_paths import is_repeated
@@ -106,9 +107,22 @@ class TaskExecution:
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:
-        """The artifacts that the task may read: of results that it depends on, and its own."""
-        needed = (record for result in self.dispatch["needed"] for record in result.get("artifacts", ()))
+        """What the task may read on in: results that it depends on and their artifacts, and artifacts of its own."""
+        needed = [record for result in self.dispatch["needed"] for record in self.readable(result)]
         return {record["id"]: record for record in needed} | self.kept
+
+    def readable(self, result: TaskOutcome) -> Sequence[ArtifactRecord]:
+        """Return the artifacts of a result, with the result itself where the task is shown only a part of it."""
+        key, kept = result["task_id"], result.get("artifacts", [])
+        whole = ArtifactRecord(id=key, name=result["agent"], characters=len(result["output"]))
+        return [*kept, whole] if key in self.cut_results else kept
+
+    @property
+    def cut_results(self) -> Mapping[str, str]:
+        """The results that the task depends on and is shown in part, by the ids of their tasks."""
+        needed = {one["task_id"]: one["output"] for one in self.dispatch["needed"]} if self.context.fits else {}
+        shares = zip(needed, share(DEPENDENT_TASK.together, list(map(len, needed.values()))), strict=True)
+        return {task_id: needed[task_id] for task_id, most in shares if len(needed[task_id]) > most}
 
     @property
     def uses_by_attempt(self) -> list[Sequence[FinishedCall]]:
@@ -162,8 +176,14 @@ class TaskExecution:
             trial=self.context.trial,
             thread_id=run.thread_id,
             go=self.go,
+            wanted=self.wanted if self.context.fits else "",
         )
         return self.context.ledger.with_keys(call)
+
+    @property
+    def wanted(self) -> str:
+        """What results are read for."""
+        return f"{self.dispatch['input_request']}\n{self.task}"
 
     def place(self, name: str) -> str:
         """Return the path of something of the task itself; below a team's task are the tasks of its members."""

@@ -12,10 +12,10 @@ from brain.prompts import Prompt, Xml, element, lines
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
+from starling.core.fit import DEPENDENT_TASK, shown
 from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 from starling.core.tools import DoneCall
 
-_RESULT_CHARS = 6_000
 _SKILLS_NOTE = (
     "Similar tasks were solved by the calls in <skill>. Where one fits, make its calls, with the values of its slots "
     "taken from your own task; else leave it."
@@ -36,7 +36,10 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         execution.skills = found.skills
         if found.warning:
             execution.context.recorder.warn_once("embeddings_unavailable", found.warning)
-    execution.messages = list(_messages(execution, history_messages)) if execution.card.is_prompted else []
+    if execution.card.is_prompted:
+        outputs = [result["output"] for result in execution.dispatch["needed"]]
+        results = await shown(outputs, DEPENDENT_TASK, execution.wanted, fits=execution.context.fits)
+        execution.messages = list(_messages(execution, history_messages, results))
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
@@ -90,12 +93,12 @@ def feedback(reasons: Sequence[str], done: Sequence[DoneCall]) -> str:
     return f"{text} What is in <done> was done and stays done: don't do it again, go on from it.\n{made}"
 
 
-def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message, Message]:
+def _messages(execution: TaskExecution, history_messages: int, results: Sequence[str]) -> tuple[Message, Message]:
     sections: dict[str, str | None] = {
         "user_request": execution.dispatch["input_request"],
         "task_id": execution.task_id,
         "task": execution.task,
-        "state_context": _state_context(execution, history_messages),
+        "state_context": _state_context(execution, history_messages, results),
     }
     system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
     if not execution.skills:
@@ -124,24 +127,22 @@ def _agent_sections(execution: TaskExecution) -> dict[str, str]:
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
-def _state_context(execution: TaskExecution, history_messages: int) -> str | None:
+def _state_context(execution: TaskExecution, history_messages: int, results: Sequence[str]) -> str | None:
     """Return artifact keys, the last messages and the results that the task depends on as JSON, without empty parts.
 
-    None where all are empty.
+    `results` are those as they are shown. None where all are empty.
     """
     dispatch, config = execution.dispatch, execution.card.config
-    shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
+    policy = POLICIES[config.render_policy] if config and config.render_policy else last_messages
     readable = [
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
         for result in (dispatch["needed"] if execution.card.tools else ())
-        for record in result.get("artifacts", ())
+        for record in execution.readable(result)
     ]
     content: Mapping[str, Any] = {
         "artifacts": [*sorted(dispatch["global_state"]), *readable],
-        "messages": shown(dispatch["messages"], history_messages),
-        "results": {
-            result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"] if result["output"]
-        },
+        "messages": policy(dispatch["messages"], history_messages),
+        "results": {result["task_id"]: text for result, text in zip(dispatch["needed"], results, strict=True) if text},
     }
     given = {key: value for key, value in content.items() if value}
     return json.dumps(given, ensure_ascii=False) if given else None

@@ -18,14 +18,13 @@ from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Xml, element, lines
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import Reflection
+from starling.core.fit import REVIEWER, shown
 from starling.core.json import canonical
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Tracer
 
-_RESULT_CHARS = 8_000
-_OUTPUT_CHARS = 12_000
 _POSITIONS_PER_REVIEW = 4  # in the journal: a verdict and its repair, and the same again for a fixed output
 
 type Status = Literal["APPROVED", "FIXED", "REJECTED"]
@@ -96,19 +95,14 @@ class Reviewer:
     async def _verdict(self, execution: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
         reviewer, allowance = execution.card.reviewer, execution.context.allowance
         prompt = execution.context.prompts["reflection"]
+        output, tool_calls = await _reviewed_texts(execution, produced)
         messages = prompt.fill(
             user_request=execution.dispatch["input_request"],
             task_id=execution.task_id,
             agent=execution.card.name,
             task=execution.task,
-            tool_calls=lines(
-                [
-                    *_earlier_elements(execution, produced),
-                    *map(_call_element, produced.uses),
-                    *map(_member_element, produced.inner),
-                ]
-            ),
-            output=produced.output[:_OUTPUT_CHARS],
+            tool_calls=tool_calls,
+            output=output,
         )
         if reviewer:  # its own instruction is below the system text
             system, user = messages
@@ -155,27 +149,36 @@ def _rejected_by_rule(execution: TaskExecution, produced: AttemptOutput) -> Revi
     return None
 
 
-def _call_element(use: FinishedCall) -> Xml:
-    """Return a call with the beginning of its result, and an attribute that says so where it was cut before."""
+async def _reviewed_texts(execution: TaskExecution, produced: AttemptOutput) -> tuple[str, Xml]:
+    """Return the output and the calls behind it as the reviewer is shown them, within one budget."""
+    fits, earlier = execution.context.fits, _earlier_calls(execution, produced)
+    calls = [*earlier, *produced.uses]
+    results = [*(use.outcome.text for use in calls), *(result.outcome["output"] for result in produced.inner)]
+    output, *texts = await shown([produced.output, *results], REVIEWER, execution.wanted, fits=fits)
+    elements = [_call_element(use, text, fits=fits) for use, text in zip(calls, texts, strict=False)]
+    members = map(_member_element, produced.inner, texts[len(calls) :])
+    before, own = elements[: len(earlier)], elements[len(earlier) :]
+    return output, lines([*([element("earlier_attempt", Xml("".join(before)))] if before else []), *own, *members])
+
+
+def _call_element(use: FinishedCall, text: str, *, fits: bool) -> Xml:
+    """Return a call with its result as it is shown, and an attribute where that was cut before."""
     arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
-    content = Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
-    note = {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
+    content = Xml(arguments + element("result", text))
+    part = "parts" if fits else "the beginning"
+    note = {"shown": f"{part} of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
     return element("call", content, name=use.name, status=use.outcome.status, **note)
 
 
-def _earlier_elements(execution: TaskExecution, produced: AttemptOutput) -> list[Xml]:
+def _earlier_calls(execution: TaskExecution, produced: AttemptOutput) -> list[FinishedCall]:
     """Return the calls of earlier attempts that an output is about, and those that changed something in them."""
-    shown = [_call_element(use) for use in produced.earlier]
     known = {(use.name, canonical(use.arguments)) for use in produced.earlier}
-    for done in execution.done:
-        if (done.name, canonical(done.arguments)) not in known:
-            outcome = ToolOutcome(Observation.COMPLETED, done.result)
-            shown.append(_call_element(FinishedCall(done.name, done.arguments, outcome)))
-    return [element("earlier_attempt", Xml("".join(shown)))] if shown else []
+    others = (done for done in execution.done if (done.name, canonical(done.arguments)) not in known)
+    outcomes = ((done, ToolOutcome(Observation.COMPLETED, done.result)) for done in others)
+    return [*produced.earlier, *(FinishedCall(done.name, done.arguments, outcome) for done, outcome in outcomes)]
 
 
-def _member_element(result: MemberResult) -> Xml:
+def _member_element(result: MemberResult, text: str) -> Xml:
     """Return what a member of a team was asked and answered, which was reviewed by itself."""
     asked = element("arguments", json.dumps({"task": result.task}, ensure_ascii=False))
-    answered = element("result", result.outcome["output"][:_RESULT_CHARS])
-    return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
+    return element("call", Xml(asked + element("result", text)), name=result.outcome["agent"], status="succeeded")

@@ -24,6 +24,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from starling.core.fit import TOOL_RESULT
 from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.client import default_data_dir
 from starling.core.settings.sources import EnvironmentSource
@@ -93,7 +94,7 @@ class Limits(BaseModel):
         default=12, description="Agents that a decision is shown, besides built-in and named ones.", ge=1, le=500
     )
     tool_result_chars: int = Field(
-        default=20_000, description="A longer result is cut and stored as an artifact.", ge=200
+        default=TOOL_RESULT, description="A longer result is cut and stored as an artifact.", ge=200
     )
     artifact_bytes: int = Field(default=2**24, description="Size of one artifact; 0 stores none.", ge=0)
     tenant_artifact_bytes: int = Field(default=10**9, description="Size of all artifacts of a tenant.", ge=0)

@@ -36,6 +36,7 @@ class BuildOrigin:
     path: str
     trace_id: str
     epoch: int
+    fits: bool = True  # whether the run shows results as `starling.core.fit` fits them
 
 
 @dataclass(frozen=True, slots=True)

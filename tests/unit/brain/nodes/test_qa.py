@@ -348,3 +348,33 @@ async def test_replayed_answer_asks_no_model() -> None:
     update = await step(answered("the disk is fine"), second)
 
     assert (update["reply"], second.model.requests) == ("The disk is fine [1].", [])
+
+
+LONG = "\n".join(f"disk {number} is fine, as it was on the day before" for number in range(1_000))
+GAP = "[left out: 12 items, 4,096 characters from 2,048 on]"
+
+
+async def test_answer_names_the_results_that_were_read_in_part() -> None:
+    execution = make_execution("Fine [1][2].")
+
+    update = await step(answered("the short one", LONG), execution)
+
+    assert update["reply"] == "Fine [1][2].\n\nRead in part: do t2 (bench)"
+    assert execution.text == update["reply"]
+
+
+@pytest.mark.parametrize("output", [f"disk 0\n{GAP}\ndisk 9", "Fine.\n\nRead in part: look (member)"])
+async def test_result_that_lacked_parts_before_is_read_in_part(output: str) -> None:
+    update = await step(answered("the short one", output), make_execution("Fine [1][2]."))
+
+    assert update["reply"].endswith("\n\nRead in part: do t2 (bench)")
+
+
+async def test_run_of_an_earlier_version_is_answered_from_the_beginning_of_each_result() -> None:
+    execution = make_execution("Fine [1][2].")
+    execution = replace(execution, context=replace(execution.context, fits=False))
+
+    update = await step(answered("the short one", LONG), execution)
+
+    assert f'<result citation="2">{LONG[:8_000]}</result>' in execution.model.prompts[0]
+    assert update["reply"] == "Fine [1][2]."

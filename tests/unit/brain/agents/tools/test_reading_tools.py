@@ -1,0 +1,53 @@
+"""What a task depends on and is shown in part can be read on in, though it is no artifact."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from brain.agents.tools.reading_tools import ArtifactTool
+from brain.agents.turn.agent_runtime import TaskExecution
+from brain.agents.turn.prompt_building import begin
+from brain.registry.cards import AgentCard
+from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE
+from starling.core.settings.schema import Limits
+from starling.core.tool_calls import Effect
+from starling.core.tracing import NOOP_TRACER
+from tests.support.in_memory_run import make_execution
+from tests.support.scripted_gateway import tool
+
+LONG = "\n".join(f"disk {number:04} is fine, as it was on the day before" for number in range(400))
+BENCH = AgentCard("bench", "specialist", "Looks.", (tool("look", Effect.READ),), server="bench")
+
+
+def dependent(*outputs: str, fits: bool = True) -> TaskExecution:
+    task = GraphTask(id="t9", agent="bench", task="find disk 0123", depends_on=["t0"], status="running")
+    needed = [
+        TaskOutcome(task_id=f"t{n}", agent="bench", status="approved", output=one, reason="", attempts=1, tools=[])
+        for n, one in enumerate(outputs)
+    ]
+    values: Any = {"input_request": "How is it?", "path": "t9", "messages": [], "whole_plan": False, "global_state": {}}
+    context = replace(make_execution().context, fits=fits)
+    return TaskExecution(context, BENCH, TaskDispatch(**values, task=task, needed=needed), "t9")
+
+
+async def read(execution: TaskExecution, **arguments: Any) -> str:
+    return (await ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER).call(execution, arguments)).text
+
+
+async def test_cut_result_is_listed_and_read_on_under_the_id_of_its_task() -> None:
+    execution, at = dependent(LONG, "short"), LONG.index("disk 0200")
+
+    await begin(execution, 0, None)
+
+    prompt = execution.messages[-1].content
+    assert json.dumps({"id": "t0", "characters": len(LONG), "from": "bench", "task_id": "t0"}) in prompt
+    assert "disk 0123" in prompt
+    assert "disk 0200" not in prompt
+    assert (await read(execution, offset=at, length=9)).startswith("disk 0200\n[characters ")
+    assert (await read(execution, artifact="t0", find="DISK 0200")).startswith(f"{at}: ")
+
+
+async def test_whole_results_and_those_of_earlier_versions_are_not_listed() -> None:
+    assert dependent(LONG[:6_001], "short").artifacts == {}
+    assert dependent(LONG, fits=False).artifacts == {}
