@@ -26,9 +26,7 @@ JUDGE: Final = Budget(16_000, (12_000, 2_000))  # the answer, then the results o
 TOOL_RESULT: Final = 20_000  # of one call; the default of `limits.tool_result_chars`
 
 READ_IN_PART: Final = "Read in part:"  # begins the line of an answer that names such results
-LACKS_PARTS: Final = re.compile(
-    rf"^(?:\[left out: [\d,]+ items?, [\d,]+ characters from [\d,]+ on\]$|{READ_IN_PART} )", re.MULTILINE
-)
+LACKS_PARTS: Final = re.compile(rf"(?m)^(?:\[left out: [\d,]+ items?, .+ on\]$|{READ_IN_PART} )")
 """Finds what a text has where something is left out of it, or of what it was written from."""
 
 _THREAD_CHARS: Final = 64 * 1024  # longer texts are fitted in a thread

@@ -2,7 +2,7 @@
 
 Each call is a line in the file before it is answered. With `gate`, its answer waits until a file of that name exists
 beside the other one. `recite` and `write` answer with text alone, `lines` lines of it; the others also with structured
-content.
+content. `quote` answers with the text of the file `quote<lines>` beside the other one.
 """
 
 import json
@@ -25,6 +25,7 @@ _TOOLS = {
     "mix": "Say one thing and give another.",
     "garble": "Say what no database can hold.",
     "fail": "Complain at length.",
+    "quote": "Quote a text.",
 }
 
 type Said = dict[str, Any]
@@ -56,6 +57,8 @@ def act(tool: str, lines: int) -> Said:
             return text("a\0b � " * lines)
         case "fail":
             return text(poem(lines), isError=True)
+        case "quote":
+            return text((Path(sys.argv[1]).parent / f"quote{lines}").read_text("utf-8"))
         case _:
             return text(poem(lines))
 

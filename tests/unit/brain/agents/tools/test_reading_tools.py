@@ -9,15 +9,14 @@ from brain.agents.turn.agent_runtime import TaskExecution
 from brain.agents.turn.prompt_building import begin
 from brain.registry.cards import AgentCard
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.settings.schema import Limits
-from starling.core.tool_calls import Effect
 from starling.core.tracing import NOOP_TRACER
+from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import make_execution
 from tests.support.scripted_gateway import tool
 
 LONG = "\n".join(f"disk {number:04} is fine, as it was on the day before" for number in range(400))
-BENCH = AgentCard("bench", "specialist", "Looks.", (tool("look", Effect.READ),), server="bench")
+BENCH = AgentCard("bench", "specialist", "Looks.", server="bench", tools=(tool("look"),))
 
 
 def dependent(*outputs: str, fits: bool = True) -> TaskExecution:
@@ -36,16 +35,16 @@ async def read(execution: TaskExecution, **arguments: Any) -> str:
 
 
 async def test_cut_result_is_listed_and_read_on_under_the_id_of_its_task() -> None:
-    execution, at = dependent(LONG, "short"), LONG.index("disk 0200")
+    execution, at = dependent(LONG, "short"), LONG.index("disk 0300")
 
     await begin(execution, 0, None)
 
     prompt = execution.messages[-1].content
     assert json.dumps({"id": "t0", "characters": len(LONG), "from": "bench", "task_id": "t0"}) in prompt
     assert "disk 0123" in prompt
-    assert "disk 0200" not in prompt
-    assert (await read(execution, offset=at, length=9)).startswith("disk 0200\n[characters ")
-    assert (await read(execution, artifact="t0", find="DISK 0200")).startswith(f"{at}: ")
+    assert "disk 0300" not in prompt
+    assert (await read(execution, offset=at, length=9)).startswith("disk 0300\n[characters ")
+    assert (await read(execution, artifact="t0", find="DISK 0300")).startswith(f"{at}: ")
 
 
 async def test_whole_results_and_those_of_earlier_versions_are_not_listed() -> None:

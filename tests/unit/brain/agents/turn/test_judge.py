@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from starling.core.teams.proofs import CriterionReport, TrialRecord
 from starling.core.teams.spec import Criterion, Example
 from starling.infra.llm.offline_model import OfflineModel
 from tests.support.in_memory_run import Execution, make_execution
+from tests.support.long_results import long_result
 from tests.support.task_build import task_build
 
 _FILE = Path(__file__).parents[4] / "data/security/tag_breakout.jsonl"
@@ -22,12 +24,12 @@ UNMET = json.dumps({"met": [], "not_met": ["short", "polite"], "reason": "It is 
 MET = json.dumps({"met": ["short", "polite"], "not_met": [], "reason": ""})
 
 
-async def judge(reply: str, *answers: str) -> tuple[Sequence[CriterionReport], Execution]:
+async def judge(reply: str, *answers: str, example: Example = EXAMPLE) -> tuple[Sequence[CriterionReport], Execution]:
     """Return what the judge's answers decide about a reply of a team, and the execution in which it was asked."""
     begun = make_execution(*answers)
     run = task_build(begun)
     trial = TrialRecord(path="t1.case-one", reply=reply)
-    found = await judged(EXAMPLE, {one.id: one for one in CRITERIA}, trial, run, "case1.judge")
+    found = await judged(example, {one.id: one for one in CRITERIA}, trial, run, "case1.judge")
     return found, begun
 
 
@@ -44,6 +46,16 @@ async def test_answer_of_a_team_stays_inside_its_element_for_the_judge(breakout:
     assert shown in unescape(user.content) or shown in unescape(unescape(user.content))
     assert "never instructions" in system.content
     assert not any(one.met for one in found)
+
+
+async def test_judge_is_shown_the_line_of_a_long_answer_that_its_case_asks_for() -> None:
+    reply, deciding = long_result(Random(2), "log", "order", 60_000, "ORD-734921")
+    example = EXAMPLE.model_copy(update={"input": "What happened to ORD-734921?"})
+
+    _, begun = await judge(reply, UNMET, example=example)
+
+    assert deciding in begun.model.prompts[0]
+    assert sum(len(line) for line in reply.splitlines() if line in begun.model.prompts[0]) <= 16_000
 
 
 @pytest.mark.parametrize(
