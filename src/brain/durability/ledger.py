@@ -40,6 +40,7 @@ RESOLUTION: Final[JsonObject] = {
 }
 _IN_USE: Final = frozenset({CallState.INTENDED, CallState.DISPATCHED, CallState.SUCCEEDED})
 _ARGUMENT_CHARS = 300
+_DONE_CHARS = 2_000
 _TEXT_CHARS = 600
 
 type _Place = tuple[str, int, int]
@@ -161,11 +162,7 @@ class Ledger(CallRecord):
             return None
         equal = list(self._equal_rows(call.tool.full_name, call.arguments))
         used = {other.reused_key for other in equal if _is_of_go(other, call)}
-        done = (
-            other
-            for other in equal
-            if other.state is CallState.SUCCEEDED and other.key not in used and not _is_of_go(other, call)
-        )
+        done = (other for other in equal if _is_success(other) and other.key not in used and not _is_of_go(other, call))
         found = next((other for other in done if self._standing(other, call.path, call.go) != "open"), None)
         if found is None:
             return None
@@ -176,22 +173,29 @@ class Ledger(CallRecord):
 
     def done_before(self, call: ToolCall) -> DoneCall | None:
         """See CallRecord."""
-        if not self.is_intended(call) and not self._interrupts.was_asked(f"{REPEAT}/{call.key}"):
+        was_asked = self._interrupts.was_asked
+        if not was_asked(f"{REPEAT}/{call.key}") and (not self.is_intended(call) or was_asked(f"approval/{call.key}")):
             return None
         return next((one for one in reversed(self.done(call.path, call.go)) if one.name == call.tool.full_name), None)
 
     def done(self, path: str, go: Go) -> list[DoneCall]:
         """Return the calls that succeeded in rejected or failed goes that a go at the task of `path` repeats.
 
-        They are those of the same task of the main star; after the failure of another task, of the whole run.
+        They are those of the same task of the main star; after the failure of another task, of the whole run, but for
+        those whose result was approved in a later go. Results are cut to 2,000 characters.
         """
-        root = root_task(path)
+        root, reused = root_task(path), _reused_and_approved(self._rows.values(), self.goes)
+        rows = (row for row in self._rows.values() if _is_success(row) and self._standing(row, path, go) == "rejected")
         return [
-            DoneCall(row.call_id, row.tool, row.arguments, _stored(row).text, self.goes.reason(row.path, row.attempt))
-            for row in self._rows.values()
-            if row.state is CallState.SUCCEEDED
-            and (go.after_failure or root_task(row.path) == root)
-            and self._standing(row, path, go) == "rejected"
+            DoneCall(
+                row.call_id,
+                row.tool,
+                row.arguments,
+                _stored(row).text[:_DONE_CHARS],
+                self.goes.reason(row.path, row.attempt),
+            )
+            for row in rows
+            if root_task(row.path) == root or (go.after_failure and row.key not in reused)
         ]
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
@@ -375,7 +379,8 @@ def changes_of(rows: Iterable[LedgerRow], goes: Goes) -> list[Change]:
     One is approved if its task was, or that of a call that was given its result.
     """
     rows = list(rows)
-    reused = {row.reused_key for row in rows if row.reused_key and goes.is_approved(row.path)}
+    reused = _reused_and_approved(rows, goes)
+    repeated = {row.sent_key for row in rows if row.state is CallState.SUCCEEDED}
     return [
         Change(
             call_id=row.call_id,
@@ -389,8 +394,19 @@ def changes_of(rows: Iterable[LedgerRow], goes: Goes) -> list[Change]:
             approved=row.key in reused or goes.is_approved(row.path),
         )
         for row in rows
-        if row.state in (CallState.SUCCEEDED, CallState.DISPATCHED, *UNCERTAIN)
+        if row.state is CallState.SUCCEEDED
+        or (row.state in (CallState.DISPATCHED, *UNCERTAIN) and row.sent_key not in repeated)
     ]
+
+
+def _reused_and_approved(rows: Iterable[LedgerRow], goes: Goes) -> set[str]:
+    """Return the keys of calls whose result a call of an approved task was given."""
+    return {row.reused_key for row in rows if row.reused_key and goes.is_approved(row.path)}
+
+
+def _is_success(row: LedgerRow) -> bool:
+    """Whether a call was done: by itself, or by an equal one of another run whose result it has."""
+    return row.state is CallState.SUCCEEDED or (row.state is CallState.REUSED and row.reused_key is None)
 
 
 async def _no_tool() -> None:

@@ -172,7 +172,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
         made, wanted = (canonical(one.arguments)[:_DONE_CHARS] for one in (done, call))
         message = (
             f"{done.name} {made} was done already (call {done.id}): {done.result[:_DONE_CHARS]}\n"
-            f"The result of that attempt was rejected: {done.reason[:_DONE_CHARS] or 'no reason was given.'}\n"
+            f"That attempt was rejected or failed: {done.reason[:_DONE_CHARS] or 'no reason was given.'}\n"
             f"{message} So {wanted} would be done as well: nothing takes back what was done."
         )
     request = InterruptRequest(
@@ -198,7 +198,8 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
     text = f"The call of {name} {texts[outcome.state]} The tool was not called."
     if done is None:
         return ToolOutcome(Observation.NOT_SENT, text, code=NOT_APPROVED)
-    text += f"\nDone before, and to go on with: {done.name} {canonical(done.arguments)}: {done.result}"
+    made = canonical(done.arguments)[:_DONE_CHARS]
+    text += f"\nDone before, and to go on with: {done.name} {made}: {done.result}"
     return ToolOutcome(Observation.NOT_SENT, text, code=REPEAT_REFUSED)
 
 

@@ -14,6 +14,7 @@ from starling.core.tool_calls import CallState
 
 _REASON_CHARS = 1_000
 _ARGUMENT_CHARS = 300
+_MOST_CHANGES = 20
 _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."
 
 
@@ -43,8 +44,10 @@ def unapproved(changes: Sequence[Change]) -> list[Change]:
 
 
 def with_changes(reply: str, changes: Sequence[Change]) -> str:
-    """Return the reply with a line for each change that it doesn't name yet."""
+    """Return the reply with a line for each of the first 20 changes that it doesn't name yet."""
     named = [line for change in changes if (line := _change_line(change)) not in reply]
+    if len(named) > _MOST_CHANGES:
+        named = [*named[:_MOST_CHANGES], f"… and {len(named) - _MOST_CHANGES} more changes"]
     return "\n\n".join([reply, *named]) if named else reply
 
 

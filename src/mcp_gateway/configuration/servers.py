@@ -32,8 +32,14 @@ class _Server(BaseModel):
 
     @property
     def document(self) -> JsonObject:
-        """The configuration as it is stored: references unresolved, without other hosts' keys."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | self.model_dump(include={"type"})
+        """The configuration as it is stored: references unresolved, without other hosts' keys.
+
+        An effect of the whole server that was written is kept, also if it is the default: so it counts as declared.
+        """
+        stored = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | self.model_dump(include={"type"})
+        if "effect" in self.options.model_fields_set:
+            stored["x-starling"] = {**stored.get("x-starling", {}), "effect": self.options.effect.value}
+        return stored
 
     @cached_property
     def hash(self) -> str:

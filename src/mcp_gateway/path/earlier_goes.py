@@ -10,7 +10,8 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 _REUSED: Final = "[This was done by an earlier attempt: it wasn't done again.]"
 _UNKNOWN_EFFECT: Final = (
     "[An earlier attempt made this call with these arguments: it wasn't made again, because it isn't known whether"
-    " {tool} changes anything. `starling server effects {server} --propose` lets an admin say so.]"
+    " {tool} changes anything. An admin can say so: `starling server effects {server} --propose`, or `starling server"
+    " tool {server} {name} --set effect=read`.]"
 )
 
 
@@ -29,12 +30,16 @@ class EarlierGoes:
         if record is None or not call.go.is_later or call.tool.repeat == "made" or call.resource:
             return await self.inner(call, deadline, record)
         unknown = not call.tool.declared and call.tool.hinted is None
-        note = _UNKNOWN_EFFECT.format(tool=call.tool.full_name, server=call.tool.server) if unknown else _REUSED
+        note = (
+            _UNKNOWN_EFFECT.format(tool=call.tool.full_name, server=call.tool.server, name=call.tool.name)
+            if unknown
+            else _REUSED
+        )
         if (outcome := record.reuse(call, note)) is not None:
             return outcome
         done = record.done_before(call) if call.tool.repeat == "asked" else None
         if done is None:
             return await self.inner(call, deadline, record)
-        reason = f"{call.tool.full_name} was called before, by an attempt whose result was rejected."
+        reason = f"{call.tool.full_name} was called before, by an attempt that was rejected or failed."
         refusal = await record.approve(call, reason, done)
         return await self.approved(call, deadline, record) if refusal is None else refusal

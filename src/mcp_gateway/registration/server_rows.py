@@ -52,7 +52,7 @@ def effective(row: ServerRow) -> ServerConfig:
         return server_of(row.config)
     options, _ = _merged(row)
     document: Mapping[str, Any] = row.config
-    return server_of({**document, "x-starling": options.model_dump(mode="json", exclude_defaults=True)})
+    return server_of({**document, "x-starling": options.model_dump(mode="json", exclude_unset=True)})
 
 
 def row_faults(row: ServerRow) -> tuple[str, str]:

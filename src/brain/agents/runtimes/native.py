@@ -48,7 +48,7 @@ class NativeRuntime:
                 if not (text := answer.reply.content.strip()):
                     raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
                 earlier = tuple(use for use in execution.uses if use.outcome.status == "succeeded")
-                return AttemptOutput(text, unable=not earlier and not execution.done, earlier=earlier)
+                return AttemptOutput(text, unable=not earlier and not execution.own_done, earlier=earlier)
             batch = await ToolCallBatch.announced(
                 self.access, execution, toolbox, execution.position - 1, wanted, replayed=answer.replayed
             )

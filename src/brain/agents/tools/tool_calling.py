@@ -121,8 +121,9 @@ class ToolCallBatch:
             self._report(item, outcome)
             if item.effectful:
                 await context.recorder.flush()  # durable before its result is used
-        if outcome.code in (NOT_APPROVED, REPEAT_REFUSED) and outcome.text not in self.execution.refused:
-            self.execution.refused.append(outcome.text)
+        refusal = outcome.text.partition("\n")[0]  # without what was done before
+        if outcome.code in (NOT_APPROVED, REPEAT_REFUSED) and refusal not in self.execution.refused:
+            self.execution.refused.append(refusal)
         return FinishedCall(item.name, item.asked.arguments or {}, outcome)
 
     def _recorded(self, item: RequestedCall) -> ToolOutcome | None:

@@ -152,6 +152,12 @@ class TaskExecution:
         return Go(attempt, attempt > 1 or after_failure or is_repeated(self.path), after_failure)
 
     @property
+    def own_done(self) -> list[DoneCall]:
+        """What was done before by tools that the agent has itself."""
+        own = {tool.full_name for tool in self.card.tools}
+        return [done for done in self.done if done.name in own]
+
+    @property
     def calls_before(self) -> int:
         """How many calls earlier tries of the same task made."""
         return self.dispatch.get("calls_before", 0)
@@ -204,11 +210,14 @@ class TaskExecution:
 
 
 _DONE_CHARS = 300
+_MOST_LINES = 20
 
 
 def done_lines(done: Sequence[DoneCall]) -> list[str]:
-    """Return a line for each call that was done, as models read it."""
-    return [f"{one.name} {canonical(one.arguments)[:_DONE_CHARS]}: {one.result[:_DONE_CHARS]}" for one in done]
+    """Return a line for each of the first 20 calls that were done, as models read it."""
+    shown = done[:_MOST_LINES]
+    made = [f"{one.name} {canonical(one.arguments)[:_DONE_CHARS]}: {one.result[:_DONE_CHARS]}" for one in shown]
+    return [*made, f"… and {len(done) - len(shown)} more calls"] if len(done) > len(shown) else made
 
 
 class AgentRuntime(Protocol):

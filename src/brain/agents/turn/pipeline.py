@@ -242,7 +242,9 @@ def _begin_attempt(execution: TaskExecution, attempt: int) -> None:
 
 def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
     """Return the outcome of an approved attempt; the text of the review replaces one that was streamed."""
-    if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
+    done: list[ToolUse] = [{"tool": one.name, "status": "succeeded"} for one in execution.own_done]
+    tools = _tools(produced.uses or produced.earlier) or done
+    if execution.dispatch["whole_plan"] and not tools and review.output != produced.output:
         context = execution.context
         emit_text(context.recorder, f"{execution.path}.fixed.{context.run.fence}", review.output)
     outcome = TaskOutcome(
@@ -252,7 +254,7 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         output=review.output,
         reason="",
         attempts=attempts,
-        tools=_tools(produced.uses or produced.earlier) + _tools_inside([result.outcome for result in produced.inner]),
+        tools=tools + _tools_inside([result.outcome for result in produced.inner]),
     )
     if produced.degraded:
         outcome["degraded"] = list(produced.degraded)

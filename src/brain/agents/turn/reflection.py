@@ -27,6 +27,8 @@ from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Trace
 
 _POSITIONS_PER_REVIEW = 4  # in the journal: a verdict and its repair, and the same again for a fixed output
 
+_MOST_EARLIER = 20
+
 type Status = Literal["APPROVED", "FIXED", "REJECTED"]
 
 
@@ -130,6 +132,8 @@ def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
     policies = {own.get(use.name) or agents for use in produced.uses} or {agents}
     if "risky" not in policies or "always" in policies:
         return "always" in policies
+    if produced.earlier or execution.done:
+        return True
     return execution.context.ledger.has_calls(execution.path) or has_simulated_effects(execution)
 
 
@@ -171,11 +175,15 @@ def _call_element(use: FinishedCall, text: str, *, fits: bool) -> Xml:
 
 
 def _earlier_calls(execution: TaskExecution, produced: AttemptOutput) -> list[FinishedCall]:
-    """Return the calls of earlier attempts that an output is about, and those that changed something in them."""
-    known = {(use.name, canonical(use.arguments)) for use in produced.earlier}
+    """Return the last 20 calls of earlier attempts that an output is about, and that changed something in them.
+
+    A call that this attempt made, or was given the result of, is shown there.
+    """
+    known = {(use.name, canonical(use.arguments)) for use in (*produced.earlier, *produced.uses)}
     others = (done for done in execution.done if (done.name, canonical(done.arguments)) not in known)
     outcomes = ((done, ToolOutcome(Observation.COMPLETED, done.result)) for done in others)
-    return [*produced.earlier, *(FinishedCall(done.name, done.arguments, outcome) for done, outcome in outcomes)]
+    calls = [FinishedCall(done.name, done.arguments, outcome) for done, outcome in outcomes]
+    return [*produced.earlier, *calls][-_MOST_EARLIER:]
 
 
 def _member_element(result: MemberResult, text: str) -> Xml:

@@ -133,7 +133,7 @@ class CrewConversation:
     @property
     def output(self) -> AttemptOutput:
         """What the attempt made; an agent with tools that called none in any attempt says why it can't do the task."""
-        unable = bool(self.execution.card.tools) and not self.execution.uses
+        unable = bool(self.execution.card.tools) and not self.execution.uses and not self.execution.own_done
         return AttemptOutput(self.text, tuple(self.uses), unable=unable)
 
     def _take_first_messages(self, shown: Sequence[Message]) -> None:

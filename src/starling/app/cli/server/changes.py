@@ -58,7 +58,7 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     unless you confirm the effect that the server's own annotations propose.
     """
     settings = settings_of(context)
-    given = {"effect": effect or Effect.UNSAFE, "description": description, "approval": approval, "timeout": timeout}
+    given = {"effect": effect, "description": description, "approval": approval, "timeout": timeout}
     config = _config(
         name, target, split_pairs(values or [], "KEY"), {key: one for key, one in given.items() if one is not None}
     )

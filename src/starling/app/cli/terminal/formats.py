@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from starling.app.cli.terminal.output import json_text
 from starling.core.errors import InvalidRequestError
+from starling.core.json import canonical
 
 _SHORTEST: Final = 8
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -17,6 +18,7 @@ type Line = tuple[str, str | None]
 """A line of text and its style."""
 ARGUMENTS_CHARS: Final = 90
 _REASON_CHARS: Final = 200
+_NAMED_CHARS: Final = 300  # of arguments, in replies that name what was changed
 _NOT_ANSWERED: Final = "Not answered"  # as replies that no model wrote say it, too
 _COUNTED: Final = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
 _TRIAL: Final = re.compile(r"\.(?=[a-z])(?:case-)?(?P<name>[^/.:]+)")
@@ -117,6 +119,8 @@ def result_lines(result: Data, times: str = "") -> Iterator[Line]:
         for line in lines:
             yield f"  {line}", "yellow" if title == _NOT_ANSWERED else None
     for one in result.get("effects", ()):
+        if f"{one['name']} {canonical(one['args'])[:_NAMED_CHARS]}" in reply:
+            continue
         is_sure = one["declared"] and one["state"] == "succeeded"
         line = f"{'Changed' if is_sure else 'May have changed something'}: {one['name']} {arguments_text(one['args'])}"
         yield line[:_REASON_CHARS], None if is_sure else "yellow"
