@@ -12,6 +12,7 @@ def add_search(kind: str, found: object) -> None:
     server.add_tool(search, f"search_{kind}", description=f"Search the {kind} for words.", structured_output=False)
 
 
-for kind, found in {"books": [], "maps": None, "films": "[]", "songs": {"items": [], "total": 0}}.items():
+FOUND: dict[str, object] = {"books": [], "maps": None, "films": "[]", "songs": {"items": [], "total": 0}}
+for kind, found in FOUND.items():
     add_search(kind, found)
 server.run()
