@@ -90,7 +90,10 @@ async def called(harness: GatewayHarness, home: Path, server: ServerConfig, tool
     async with hiding(harness, home) as gateway:
         outcome = await call(gateway, await listed(gateway, server), tool, **arguments)
         processes = [child for shim in running_shims() for child in shim.children(recursive=True)]
-        launched = [process for process in processes if "shim.py" not in " ".join(process.cmdline())]
+        lines = {
+            process: process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process in processes
+        }
+        launched = [process for process, line in lines.items() if line and "shim.py" not in " ".join(line)]
         assert launched
         assert all(is_hidden(home / ".local/share/starling", process) for process in launched)
     return outcome
