@@ -6,14 +6,15 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Final
 
-from brain.durability.goes import Goes, Standing
+from brain.durability.attempt_outcomes import AttemptOutcomes
+from brain.durability.changes import changes_of, done_calls, is_success, uncertain_calls
 from brain.interrupts.requests import REPEAT, InterruptRequest, Interrupts, approve, exact_call
 from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.events.run_events import Change
 from starling.core.json import JsonObject, canonical, digest
-from starling.core.task_paths import is_within, root_task, without_numbers
+from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import (
     UNCERTAIN,
     CallState,
@@ -24,7 +25,7 @@ from starling.core.tool_calls import (
     next_state,
     refuses_repeat,
 )
-from starling.core.tools import CallFinding, CallRecord, DoneCall, Find, Go, ToolCall, ToolOutcome
+from starling.core.tools import Attempt, CallFinding, CallRecord, DoneCall, Find, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause
 
@@ -39,9 +40,6 @@ RESOLUTION: Final[JsonObject] = {
     "additionalProperties": False,
 }
 _IN_USE: Final = frozenset({CallState.INTENDED, CallState.DISPATCHED, CallState.SUCCEEDED})
-_ARGUMENT_CHARS = 300
-_DONE_CHARS = 2_000
-_TEXT_CHARS = 600
 
 type _Place = tuple[str, int, int]
 
@@ -55,7 +53,7 @@ class Ledger(CallRecord):
     """All calls of one run that may change something. It writes through the run's writer; `flush` makes it durable.
 
     What an observation means is decided in `starling.core.tool_calls`. For `sure_seconds` after the last write began,
-    no other process can have taken the run over. `goes` says which attempts were rejected.
+    no other process can have taken the run over. `attempts` says which attempts were rejected.
     """
 
     def __init__(
@@ -65,9 +63,9 @@ class Ledger(CallRecord):
         clock: Clock,
         sure_seconds: float,
         rows: Iterable[LedgerRow] = (),
-        goes: Goes | None = None,
+        attempts: AttemptOutcomes | None = None,
     ) -> None:
-        self.goes = goes or Goes()
+        self.attempts = attempts or AttemptOutcomes()
         self._writer = writer
         self._sure_seconds = sure_seconds
         self._interrupts = interrupts
@@ -89,20 +87,8 @@ class Ledger(CallRecord):
         return self._rows[_place(call)].state
 
     def uncertain(self, path: str) -> list[UncertainCall]:
-        """Return the calls of a task that may have been done and have no result to show for it.
-
-        Those of a team are the calls of its members' tasks.
-        """
-        inside = (row for row in self._rows.values() if is_within(row.path, path))
-        doubtful = (row for row in inside if row.state in UNCERTAIN or row.state is CallState.DISPATCHED)
-        return [
-            UncertainCall(
-                call=f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})",
-                reason=str((row.outcome or {}).get("text", "Its outcome is unknown."))[:_TEXT_CHARS],
-            )
-            for row in doubtful
-            if not self._repeated(row)
-        ]
+        """Return the calls of a task that may have been done and have no result to show for it."""
+        return uncertain_calls(self._rows.values(), path)
 
     def has_calls(self, path: str) -> bool:
         """Whether a task, or a member of its team, asked for calls that may change something."""
@@ -124,7 +110,7 @@ class Ledger(CallRecord):
         in_use = {row.sent_key for row in equal if row.state in _IN_USE and not self._is_in_doubt(row)}
         if shared := sorted(in_doubt - in_use):
             return replace(call, key=key, idempotency_key=shared[0])
-        ordinal = sum(_is_of_go(row, call) for row in equal)  # the first one has the key of earlier versions
+        ordinal = sum(_is_of_attempt(row, call) for row in equal)  # the first one has the key of earlier versions
         seen = [call.run_id, without_numbers(call.path), call.tool.full_name, call.arguments]
         return replace(call, key=key, idempotency_key=digest([*seen, ordinal] if ordinal else seen))
 
@@ -135,7 +121,7 @@ class Ledger(CallRecord):
             state = next_state(CallState.ANNOUNCED, Observation.INTENDED, effect)
             key = call.idempotency_key if call.idempotency_key != call.key else None
             row = LedgerRow(call.key, *_place(call), call.tool.full_name, effect, call.arguments, state)
-            attempt, declared = call.go.attempt, call.tool.declared
+            attempt, declared = call.attempt.number, call.tool.declared
             self._write(replace(row, idempotency_key=key, attempt=attempt, declared=declared))
 
     def knows(self, call: ToolCall) -> bool:
@@ -149,7 +135,7 @@ class Ledger(CallRecord):
 
     def changes(self) -> list[Change]:
         """Return the calls that changed something, or may have, in the order in which they were intended."""
-        return changes_of(self._rows.values(), self.goes)
+        return changes_of(self._rows.values(), self.attempts)
 
     async def approve(self, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
         """See CallRecord."""
@@ -161,9 +147,11 @@ class Ledger(CallRecord):
         if not self.is_intended(call):
             return None
         equal = list(self._equal_rows(call.tool.full_name, call.arguments))
-        used = {other.reused_key for other in equal if _is_of_go(other, call)}
-        done = (other for other in equal if _is_success(other) and other.key not in used and not _is_of_go(other, call))
-        found = next((other for other in done if self._standing(other, call.path, call.go) != "open"), None)
+        used = {other.reused_key for other in equal if _is_of_attempt(other, call)}
+        done = (
+            other for other in equal if is_success(other) and other.key not in used and not _is_of_attempt(other, call)
+        )
+        found = next((other for other in done if self.attempts.status(other.path, other.attempt) != "open"), None)
         if found is None:
             return None
         outcome = _stored(found)
@@ -176,27 +164,13 @@ class Ledger(CallRecord):
         was_asked = self._interrupts.was_asked
         if not was_asked(f"{REPEAT}/{call.key}") and (not self.is_intended(call) or was_asked(f"approval/{call.key}")):
             return None
-        return next((one for one in reversed(self.done(call.path, call.go)) if one.name == call.tool.full_name), None)
+        return next(
+            (one for one in reversed(self.done(call.path, call.attempt)) if one.name == call.tool.full_name), None
+        )
 
-    def done(self, path: str, go: Go) -> list[DoneCall]:
-        """Return the calls that succeeded in rejected or failed goes that a go at the task of `path` repeats.
-
-        They are those of the same task of the main star; after the failure of another task, of the whole run, but for
-        those whose result was approved in a later go. Results are cut to 2,000 characters.
-        """
-        root, reused = root_task(path), _reused_and_approved(self._rows.values(), self.goes)
-        rows = (row for row in self._rows.values() if _is_success(row) and self._standing(row, path, go) == "rejected")
-        return [
-            DoneCall(
-                row.call_id,
-                row.tool,
-                row.arguments,
-                _stored(row).text[:_DONE_CHARS],
-                self.goes.reason(row.path, row.attempt),
-            )
-            for row in rows
-            if root_task(row.path) == root or (go.after_failure and row.key not in reused)
-        ]
+    def done(self, path: str, attempt: Attempt) -> list[DoneCall]:
+        """Return what an attempt at the task of `path` would repeat: see `done_calls`."""
+        return done_calls(self._rows.values(), self.attempts, path, attempt)
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
         """See CallRecord. An idempotent call that an earlier process sent is sent again, under the same key."""
@@ -333,11 +307,6 @@ class Ledger(CallRecord):
                 return other
         return None
 
-    def _standing(self, row: LedgerRow, path: str, go: Go) -> Standing:
-        """Return how the go of a row ended; an earlier attempt at the task of `path` was rejected."""
-        is_former = row.path == path and row.attempt < go.attempt
-        return "rejected" if is_former else self.goes.standing(row.path, row.attempt)
-
     def _is_in_doubt(self, row: LedgerRow) -> bool:
         return row.state is CallState.IN_DOUBT or self._sent_earlier(row)
 
@@ -373,48 +342,12 @@ class Ledger(CallRecord):
         return storing(rows.values(), self._writer.run.correlation_id)
 
 
-def changes_of(rows: Iterable[LedgerRow], goes: Goes) -> list[Change]:
-    """Return the calls of a run that changed something, or may have.
-
-    One is approved if its task was, or that of a call that was given its result.
-    """
-    rows = list(rows)
-    reused = _reused_and_approved(rows, goes)
-    repeated = {row.sent_key for row in rows if row.state is CallState.SUCCEEDED}
-    return [
-        Change(
-            call_id=row.call_id,
-            name=row.tool,
-            args=dict(row.arguments),
-            task_id=row.path.rpartition("/")[2].partition(".")[0],
-            path=row.path,
-            effect=row.effect,
-            state=CallState.IN_DOUBT if row.state is CallState.DISPATCHED else row.state,
-            declared=row.declared,
-            approved=row.key in reused or goes.is_approved(row.path),
-        )
-        for row in rows
-        if row.state is CallState.SUCCEEDED
-        or (row.state in (CallState.DISPATCHED, *UNCERTAIN) and row.sent_key not in repeated)
-    ]
-
-
-def _reused_and_approved(rows: Iterable[LedgerRow], goes: Goes) -> set[str]:
-    """Return the keys of calls whose result a call of an approved task was given."""
-    return {row.reused_key for row in rows if row.reused_key and goes.is_approved(row.path)}
-
-
-def _is_success(row: LedgerRow) -> bool:
-    """Whether a call was done: by itself, or by an equal one of another run whose result it has."""
-    return row.state is CallState.SUCCEEDED or (row.state is CallState.REUSED and row.reused_key is None)
-
-
 async def _no_tool() -> None:
     return None
 
 
-def _is_of_go(row: LedgerRow, call: ToolCall) -> bool:
-    return (row.path, row.attempt) == (call.path, call.go.attempt)
+def _is_of_attempt(row: LedgerRow, call: ToolCall) -> bool:
+    return (row.path, row.attempt) == (call.path, call.attempt.number)
 
 
 def _place(call: ToolCall) -> _Place:

@@ -18,8 +18,8 @@ from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
 from brain.conversation.repository import ConversationRepository
 from brain.conversation.states import SHOWN, render
+from brain.durability.attempt_outcomes import AttemptOutcomes
 from brain.durability.checkpointer import RunCheckpoints
-from brain.durability.goes import Goes
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.execution.graph import StarRunner
@@ -200,7 +200,9 @@ class Brain:
         calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
         entries = await parts.reader.journal(key) if run.fence > 1 else ()
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
-        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, Goes(entries))
+        ledger = Ledger(
+            writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, AttemptOutcomes(entries)
+        )
         count_usage(meter, entries, ledger.settled)
         usable, switched_off = self._usable(run, roster, allowance.effects)
         shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history

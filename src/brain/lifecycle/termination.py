@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, cast
 
+from brain.durability.attempt_outcomes import AttemptOutcomes
+from brain.durability.changes import changes_of
 from brain.durability.checkpointer import RunCheckpoints
-from brain.durability.goes import Goes
-from brain.durability.ledger import changes_of
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
@@ -95,7 +95,7 @@ class RunTerminator:
         count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
         left = await self.close(writer, why, status, failure.code if failure else status)
         state["reply"] = _reply(why, state, left, calls)
-        return await self.ending.end(writer, state, meter, failure, status, changes_of(calls, Goes(entries)))
+        return await self.ending.end(writer, state, meter, failure, status, changes_of(calls, AttemptOutcomes(entries)))
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus, code: str | None = None) -> Sequence[OpenCall]:
         """Give each open call and task a result and cancel open interrupts, with the next batch.
@@ -185,8 +185,7 @@ def _shown(call: OpenCall | LedgerRow) -> str:
 
 
 def _line(call: LedgerRow) -> str:
-    text = str((call.outcome or {}).get("text", ""))
-    return f"- {call.tool} {_shown(call)}: {text[:_OUTPUT_CHARS]}"
+    return f"- {call.tool} {_shown(call)}: {call.text[:_OUTPUT_CHARS]}"
 
 
 def _fate(call: OpenCall) -> str:

@@ -8,10 +8,10 @@ from mcp_gateway.path.authorization import Authorization, KillSwitch, PinCheck
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Claims, Deduplication
 from mcp_gateway.path.dispatch import Dispatch, RequiredContext
-from mcp_gateway.path.earlier_goes import EarlierGoes
 from mcp_gateway.path.error_when import ErrorWhen
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.path.post_effects import Invalidate, PostEffects, Relist
+from mcp_gateway.path.repeat_guard import RepeatGuard
 from mcp_gateway.path.resource_read import LinkedResources, ResourceRead
 from mcp_gateway.path.result_cache import Cached, ResultCache
 from mcp_gateway.path.result_size_limit import SizeLimit
@@ -72,7 +72,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     path = RecordedCall(Reconciliation(directory, question), path)
     path = Deduplication(directory, ports.stored.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
-    path = TrialCalls(simulation, EarlierGoes(CallApproval(directory, path, approval), path))
+    path = TrialCalls(simulation, RepeatGuard(CallApproval(directory, path, approval), path))
     path = SchemaCheck(directory, validators, path)
     path = LinkedResources(_reading(ports, bounds, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))

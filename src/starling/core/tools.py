@@ -16,7 +16,7 @@ OVER_LIMIT: Final = "over_limit"
 
 
 type Repeat = Literal["made", "reused", "asked"]
-"""What becomes of a call in a later go at a task: it is made as any other; it gets the result of an equal one that
+"""What becomes of a call in a later attempt at a task: it is made as any other; it gets the result of an equal one that
 succeeded before; or, where there is no equal one but an unlike one that succeeded before, a person is asked as well."""
 
 type ServerSource = Literal["file", "host", "api"]
@@ -48,7 +48,7 @@ class ToolDefinition:
 
     @property
     def repeat(self) -> Repeat:
-        """What becomes of its calls in a later go at a task."""
+        """What becomes of its calls in a later attempt at a task."""
         match self.effect if self.declared else self.hinted:
             case Effect.READ:
                 return "made"
@@ -138,23 +138,23 @@ class ToolNotice:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Attempt:
     """One attempt at a task. It is later if something was tried before it that was rejected or failed.
 
     `after_failure`: the task was planned after another one had failed.
     """
 
-    attempt: int = 1
+    number: int = 1
     is_later: bool = False
     after_failure: bool = False
 
 
-FIRST_GO: Final = Go()
+FIRST_ATTEMPT: Final = Attempt()
 
 
 @dataclass(frozen=True, slots=True)
 class DoneCall:
-    """A call that succeeded in an earlier go at a task, whose result was rejected for `reason`."""
+    """A call that succeeded in an earlier attempt at a task, whose result was rejected for `reason`."""
 
     id: str
     name: str
@@ -172,8 +172,8 @@ class ToolCall:
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
     `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
     then. `meta` is sent beside the arguments. With a `resource`, that resource, to which a result of `tool` linked, is
-    read instead: the tool isn't called. `go` is the attempt that makes it. `wanted` is the text of request and task, by
-    which a result that is too long is fitted; without it, the beginning is shown.
+    read instead: the tool isn't called. `attempt` is the one that makes it. `wanted` is the text of request and task,
+    by which a result that is too long is fitted; without it, the beginning is shown.
     """
 
     id: str
@@ -196,7 +196,7 @@ class ToolCall:
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     on_notice: Callable[[ToolNotice], None] | None = field(default=None, compare=False, repr=False)
     resource: str = ""
-    go: Go = FIRST_GO
+    attempt: Attempt = FIRST_ATTEMPT
     wanted: str = field(default="", compare=False, repr=False)
 
     @property
@@ -282,20 +282,20 @@ class CallRecord(Protocol):
     async def approve(self, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
         """Return None where a person approved exactly this call, else the outcome that says that it isn't made.
 
-        `done` is what an earlier go did, if that is why a person is asked. Raises SuspendedError while there is no
+        `done` is what an earlier attempt did, if that is why a person is asked. Raises SuspendedError while there is no
         answer.
         """
         ...
 
     def reuse(self, call: ToolCall, note: str) -> ToolOutcome | None:
-        """Settle a call by the result of an equal one that succeeded in an earlier go and that this go hasn't used.
+        """Settle a call by the result of an equal one of an earlier attempt, which this one hasn't used yet.
 
         Returns that result with the note, None where there is none.
         """
         ...
 
     def done_before(self, call: ToolCall) -> DoneCall | None:
-        """Return the last call of the same tool that succeeded in a rejected or failed go that this one repeats.
+        """Return the last call of the same tool that succeeded in a rejected or failed attempt that this one repeats.
 
         None where there is none, and for a call that left before anybody was asked.
         """

@@ -51,7 +51,7 @@ SPOILT: dict[str, Any] = {"args": {"what": "tofu", "answer": "malformed"}, "stat
     ],
     ids=["approved", "rejected", "of all attempts", "undeclared", "unusable", "in doubt", "a failed call and a read"],
 )  # fmt: skip
-async def test_effects_of_all_goes_are_in_the_last_event_and_the_document(
+async def test_effects_of_all_attempts_are_in_the_last_event_and_the_document(
     kitchen: Kitchen, answers: list[Answer], verdicts: list[Answer], of: str, expected: list[dict[str, Any]]
 ) -> None:
     kitchen.plan(*answers, verdicts=verdicts, of=of)

@@ -40,7 +40,7 @@ def reused(stream: RunStream) -> list[str]:
 
 
 def assert_outcome(kitchen: Kitchen, stream: RunStream, outcome: str, first: str, second: str) -> None:
-    """Check that the call `first` was made, and what became of the call `second` of another go."""
+    """Check that the call `first` was made, and what became of the call `second` of another attempt."""
     made = [first] if outcome == "reused" else sorted([first, second])
     assert sorted(kitchen.received) == made
     assert (stream.status, codes(stream)) == ("succeeded", [CODE] if outcome == "asked" else [])
@@ -82,7 +82,7 @@ async def test_call_after_a_rejected_success_is_reused_asked_about_or_made_by_it
 # call "second" after "first", where both are equal and where they differ.
 NO, YES = REJECTED, APPROVED
 AFTER_T1 = task("t2", PIZZERIA, after=["t1"])
-GOES: dict[str, tuple[list[Answer], dict[str, tuple[list[str], list[Answer]]], str, str]] = {
+ATTEMPTS: dict[str, tuple[list[Answer], dict[str, tuple[list[str], list[Answer]]], str, str]] = {
     "try of a failed task": (
         [decision(T1), decision(T1)], {"t1": (["first", "first", "second"], [NO, NO, YES])}, "reused", "asked"
     ),
@@ -93,20 +93,20 @@ GOES: dict[str, tuple[list[Answer], dict[str, tuple[list[str], list[Answer]]], s
         [decision(T1, T2), decision(T3)],
         {"t1": (["first"], [YES]), "t2": ([""], [NO]), "t3": (["second"], [YES])}, "reused", "made"
     ),
-    "first go, of two tasks": (
+    "first attempt, of two tasks": (
         [decision(T1, AFTER_T1)], {"t1": (["first"], [YES]), "t2": (["second"], [YES])}, "made", "made"
     ),
-    "first go, beside a task that fails": (
+    "first attempt, beside a task that fails": (
         [decision(T1, T2)], {"t1": (["first", ""], [NO]), "t2": (["second"], [YES])}, "made", "made"
     ),
-    "first go, in its next answer": ([decision(T1)], {"t1": (["first more", "second"], [YES])}, "made", "made"),
+    "first attempt, in its next answer": ([decision(T1)], {"t1": (["first more", "second"], [YES])}, "made", "made"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("goes", GOES)
+@pytest.mark.parametrize("attempts", ATTEMPTS)
 @pytest.mark.parametrize("repeated", [True, False], ids=["equal", "different"])
-async def test_only_a_later_go_reuses_or_asks(kitchen: Kitchen, goes: str, *, repeated: bool) -> None:
-    decisions, tasks, *outcomes = GOES[goes]
+async def test_only_a_later_attempt_reuses_or_asks(kitchen: Kitchen, attempts: str, *, repeated: bool) -> None:
+    decisions, tasks, *outcomes = ATTEMPTS[attempts]
     outcome, calls = outcomes[not repeated], {"first": TOFU, "second": TOFU if repeated else MILK}
     kitchen.script.supervisor(*decisions, decision())
     for name, (wanted, verdicts) in tasks.items():
@@ -162,11 +162,11 @@ async def test_question_about_a_repeat_takes_the_place_of_the_tools_own_approval
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-async def test_each_success_is_used_once_in_a_go_and_a_resumed_run_repeats_the_choice(
+async def test_each_success_is_used_once_in_an_attempt_and_a_resumed_run_repeats_the_choice(
     kitchen: Kitchen, *, crashed: bool
 ) -> None:
     again = ask_for(TOFU, more=True)
-    held = [Answer("", hold="for ever")] * crashed  # follows the first call of the second go
+    held = [Answer("", hold="for ever")] * crashed  # follows the first call of the second attempt
     kitchen.plan(again, ask_for(TOFU), again, *held, again, ask_for(TOFU))
     key = await kitchen.platform.accept("Get what is needed.")
     if crashed:
@@ -214,7 +214,7 @@ async def test_second_attempt_of_a_team_does_not_repeat_the_successes_of_the_fir
     assert_outcome(kitchen, stream, outcome, TOFU, second)
 
 
-async def test_equal_idempotent_calls_of_a_go_have_keys_of_their_own(kitchen: Kitchen) -> None:
+async def test_equal_idempotent_calls_of_an_attempt_have_keys_of_their_own(kitchen: Kitchen) -> None:
     kitchen.plan(ask_for("put salt", more=True), ask_for("put salt"), verdicts=[APPROVED])
 
     await kitchen.run()
@@ -240,7 +240,7 @@ async def test_idempotent_call_in_doubt_is_repeated_under_its_own_key(kitchen: K
 
 
 @pytest.mark.parametrize("again", ["attempt", "try"])
-async def test_words_after_successes_of_earlier_goes_are_reviewed_with_those_calls(
+async def test_words_after_successes_of_earlier_attempts_are_reviewed_with_those_calls(
     kitchen: Kitchen, again: str
 ) -> None:
     tried = again == "try"

@@ -142,7 +142,7 @@ class TeamRuntime:
             if not journal.knows(f"{path}/supervisor/1", "context"):  # no earlier life has begun it
                 _warn_of_limits(execution.context, card.star or MAIN_STAR)
             context = team_context(execution.context, card, path, self.clock)
-            context = replace(context, after_failure=execution.go.after_failure)
+            context = replace(context, after_failure=execution.attempt.after_failure)
             recorded = await star_report(self.stars, card, context, initial)
             journal.record(f"{path}.star", "result", recorded)
         return _output(execution, recorded)

@@ -28,7 +28,7 @@ async def ask_agent(execution: TaskExecution, request: ModelRequest, *, stream: 
     execution.position += 1
     if not reminder:
         return answer
-    execution.reminded = execution.go.attempt
+    execution.reminded = execution.attempt.number
     execution.messages += [Message("assistant", answer.reply.content), Message("user", reminder)]
     told = replace(request, messages=tuple(execution.messages))
     again = await ask_model(execution, (execution.path, execution.position), told, stream=stream)
@@ -58,7 +58,7 @@ def _reminder(execution: TaskExecution, request: ModelRequest, answer: ModelAnsw
     journal, path, position = execution.context.journal, execution.path, execution.position
     if answer.replayed:  # without an entry, the attempt went on from this answer
         return (journal.find(path, "context", position, _REMINDER) or {}).get("reminder", "")
-    if answer.reply.tool_calls or not answer.reply.content.strip() or execution.reminded == execution.go.attempt:
+    if answer.reply.tool_calls or not answer.reply.content.strip() or execution.reminded == execution.attempt.number:
         return ""
     narrates = request.tools and not execution.uses and not execution.done
     text = _UNREAD if has_unread_call(answer.reply, request) else _CALL_NOW if narrates else ""

@@ -14,7 +14,7 @@ from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
 from starling.core.task_paths import is_repeated
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import DoneCall, Go, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import Attempt, DoneCall, ToolCall, ToolDefinition, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class TaskExecution:
                 self.links.setdefault(uri, use.name)
 
     @property
-    def go(self) -> Go:
+    def attempt(self) -> Attempt:
         """The attempt that is being made."""
-        attempt = max(1, len(self.attempts_begun_at))
+        number = max(1, len(self.attempts_begun_at))
         after_failure = self.context.after_failure or self.dispatch["task"].get("after_failure", False)
-        return Go(attempt, attempt > 1 or after_failure or is_repeated(self.path), after_failure)
+        return Attempt(number, number > 1 or after_failure or is_repeated(self.path), after_failure)
 
     @property
     def own_done(self) -> list[DoneCall]:
@@ -181,7 +181,7 @@ class TaskExecution:
             approval=self.card.approval,
             trial=self.context.trial,
             thread_id=run.thread_id,
-            go=self.go,
+            attempt=self.attempt,
             wanted=self.wanted if self.context.fits else "",
         )
         return self.context.ledger.with_keys(call)

@@ -102,7 +102,7 @@ class Pipeline:
         if context.close_inside is not None and outcome["status"] == "failed":  # perhaps before it was all resumed
             await context.close_inside(path)
         approved = outcome["status"] == "approved"
-        context.ledger.goes.end(path, outcome["attempts"], outcome["reason"], approved=approved)
+        context.ledger.attempts.end(path, outcome["attempts"], outcome["reason"], approved=approved)
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
         context.skills.add(lesson)
@@ -130,7 +130,7 @@ class Pipeline:
                 if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
                     break  # a team that works again must not do what may be done
                 execution.rejected_for = review.reasons
-                context.ledger.goes.reject(path, attempt, " ".join(review.reasons))
+                context.ledger.attempts.reject(path, attempt, " ".join(review.reasons))
         except _FAILURES as error:
             then = _GOES_ON if isinstance(error, JournalDivergedError) else ""
             context.recorder.warn(error.code, f"{error}{then}", execution.task_id)
@@ -142,8 +142,8 @@ class Pipeline:
         failed = _with_uncertain(context, _failed(dispatch, why, attempt, tools), path)
         if execution.refused:
             failed["refused"] = execution.refused
-        context.ledger.goes.end(path, attempt, why.text, approved=False)
-        if done := done_lines(context.ledger.done(path, execution.go)):
+        context.ledger.attempts.end(path, attempt, why.text, approved=False)
+        if done := done_lines(context.ledger.done(path, execution.attempt)):
             failed["done"] = done
         return execution, failed
 
@@ -230,7 +230,7 @@ def _begin_attempt(execution: TaskExecution, attempt: int) -> None:
         return
     recorded = journal.find(path, "context", attempt - 1)
     if recorded is None:
-        execution.done = execution.context.ledger.done(path, execution.go)
+        execution.done = execution.context.ledger.done(path, execution.attempt)
         text = feedback(execution.rejected_for, execution.done)
         data = {"rejected_for": list(execution.rejected_for), "done": [asdict(call) for call in execution.done]}
         journal.record(path, "context", {"feedback": text, **data}, attempt - 1)

@@ -43,8 +43,8 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
-    if execution.go.is_later:
-        execution.done = execution.context.ledger.done(execution.path, execution.go)
+    if execution.attempt.is_later:
+        execution.done = execution.context.ledger.done(execution.path, execution.attempt)
     done = {"done": [asdict(call) for call in execution.done]} if execution.done else {}
     journal.record(execution.path, "context", {"messages": messages, **skills, **runtime, **done})
 

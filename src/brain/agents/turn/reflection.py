@@ -143,7 +143,7 @@ def _rejected_by_rule(execution: TaskExecution, produced: AttemptOutput) -> Revi
     is_empty = not (any(use.outcome.text.strip() for use in produced.uses) if of_results else produced.output.strip())
     if is_empty and any(use.outcome.status == "succeeded" for use in produced.uses):
         # earlier versions rejected that, too, and began another attempt
-        is_empty = execution.context.journal.knows(execution.path, "context", execution.go.attempt)
+        is_empty = execution.context.journal.knows(execution.path, "context", execution.attempt.number)
     if is_empty:
         return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
     kept = any(use.outcome.code == REPEAT_REFUSED for use in produced.uses)  # what was done before is the result

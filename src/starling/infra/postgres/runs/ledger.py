@@ -77,6 +77,11 @@ class LedgerRow:
         """The call's id in the events of its run."""
         return f"{self.path}.{self.position}.{self.index}"
 
+    @property
+    def text(self) -> str:
+        """The text of the call's outcome, empty without one."""
+        return str((self.outcome or {}).get("text", ""))
+
     def as_json(self) -> dict[str, Any]:
         """Return the columns that the run itself writes."""
         return {name: getattr(self, name) for name in _WRITTEN}

@@ -6,10 +6,10 @@ from typing import Literal
 from starling.core.task_paths import enclosing, without_numbers
 from starling.infra.postgres.runs.writer import JournalEntry
 
-type Standing = Literal["open", "approved", "rejected"]
+type AttemptStatus = Literal["open", "approved", "rejected"]
 
 
-class Goes:
+class AttemptOutcomes:
     """The attempts of one run that have ended; in a resumed run it begins with those in the journal."""
 
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
@@ -30,7 +30,7 @@ class Goes:
         """Note that a task has ended with its last attempt."""
         self._ended[path] = attempt, approved, reason
 
-    def standing(self, path: str, attempt: int) -> Standing:
+    def status(self, path: str, attempt: int) -> AttemptStatus:
         """Return how an attempt ended: what is inside a team's rejected attempt is rejected, whatever it was inside."""
         around = [self._own(*place) for place in enclosing(path)]
         return "rejected" if "rejected" in around else self._own(path, attempt)
@@ -49,7 +49,7 @@ class Goes:
             if self._own(*place) == "rejected":
                 yield self._rejected.get(place) or self._ended.get(place[0], (0, False, ""))[2]
 
-    def _own(self, path: str, attempt: int) -> Standing:
+    def _own(self, path: str, attempt: int) -> AttemptStatus:
         if (path, attempt) in self._rejected:
             return "rejected"
         if (ended := self._ended.get(path)) is None:

@@ -16,18 +16,18 @@ _UNKNOWN_EFFECT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierGoes:
-    """Gives a call of a later go the result of an equal one that succeeded before, or has a person approve it.
+class RepeatGuard:
+    """Gives a call of a later attempt the result of an equal one that succeeded before, or has a person approve it.
 
-    An approval is asked for where a call of the same tool with other arguments succeeded in a go that was rejected or
-    failed; it takes the place of the tool's own one, which `approved` comes after.
+    An approval is asked for where a call of the same tool with other arguments succeeded in an attempt that was
+    rejected or failed; it takes the place of the tool's own one, which `approved` comes after.
     """
 
     inner: Stage
     approved: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        if record is None or not call.go.is_later or call.tool.repeat == "made" or call.resource:
+        if record is None or not call.attempt.is_later or call.tool.repeat == "made" or call.resource:
             return await self.inner(call, deadline, record)
         unknown = not call.tool.declared and call.tool.hinted is None
         note = (
