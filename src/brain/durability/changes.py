@@ -38,7 +38,7 @@ def changes_of(rows: Iterable[LedgerRow], attempts: AttemptOutcomes) -> list[Cha
             approved=row.key in reused or attempts.is_approved(row.path),
         )
         for row in rows
-        if row.state is CallState.SUCCEEDED or _may_be_done(row, rows)
+        if not row.reads and (row.state is CallState.SUCCEEDED or _may_be_done(row, rows))
     ]
 
 
@@ -58,18 +58,26 @@ def uncertain_calls(rows: Iterable[LedgerRow], path: str) -> list[UncertainCall]
     ]
 
 
-def done_calls(rows: Iterable[LedgerRow], attempts: AttemptOutcomes, path: str, attempt: Attempt) -> list[DoneCall]:
+def done_calls(
+    rows: Iterable[LedgerRow],
+    attempts: AttemptOutcomes,
+    path: str,
+    attempt: Attempt,
+    also: CallState = CallState.SUCCEEDED,
+) -> list[DoneCall]:
     """Return the calls that succeeded in rejected or failed attempts which an attempt at the task of `path` repeats.
 
     They are those of the same task of the main star; after the failure of another task, of the whole run, but for
-    those whose result was approved in a later attempt. Results are cut to 2,000 characters.
+    those whose result was approved in a later attempt. Calls in the state `also` count as well. Results are cut to
+    2,000 characters.
     """
     rows = list(rows)
     root, reused = root_task(path), _reused_and_approved(rows, attempts)
     return [
         DoneCall(row.call_id, row.tool, row.arguments, row.text[:_DONE_CHARS], attempts.reason(row.path, row.attempt))
         for row in rows
-        if is_success(row)
+        if not row.reads
+        and (is_success(row) or row.state is also)
         and attempts.status(row.path, row.attempt) == "rejected"
         and (root_task(row.path) == root or (attempt.after_failure and row.key not in reused))
     ]

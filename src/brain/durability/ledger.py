@@ -13,7 +13,7 @@ from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.events.run_events import Change
-from starling.core.json import JsonObject, canonical, digest
+from starling.core.json import JsonObject, comparable, digest
 from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import (
     UNCERTAIN,
@@ -121,8 +121,8 @@ class Ledger(CallRecord):
             state = next_state(CallState.ANNOUNCED, Observation.INTENDED, effect)
             key = call.idempotency_key if call.idempotency_key != call.key else None
             row = LedgerRow(call.key, *_place(call), call.tool.full_name, effect, call.arguments, state)
-            attempt, declared = call.attempt.number, call.tool.declared
-            self._write(replace(row, idempotency_key=key, attempt=attempt, declared=declared))
+            known = {"declared": call.tool.declared, "reads": call.tool.repeat == "made"}
+            self._write(replace(row, idempotency_key=key, attempt=call.attempt.number, **known))
 
     def knows(self, call: ToolCall) -> bool:
         """Whether the call was intended, by this process or an earlier one."""
@@ -161,12 +161,13 @@ class Ledger(CallRecord):
 
     def done_before(self, call: ToolCall) -> DoneCall | None:
         """See CallRecord."""
-        was_asked = self._interrupts.was_asked
-        if not was_asked(f"{REPEAT}/{call.key}") and (not self.is_intended(call) or was_asked(f"approval/{call.key}")):
+        row, was_asked = self._rows[_place(call)], self._interrupts.was_asked
+        is_new = self.is_intended(call) and not was_asked(f"approval/{call.key}")
+        if not was_asked(f"{REPEAT}/{call.key}") and (not is_new or self._blocking(row)):  # which keeps it from leaving
             return None
-        return next(
-            (one for one in reversed(self.done(call.path, call.attempt)) if one.name == call.tool.full_name), None
-        )
+        rows = [other for other in self._rows.values() if other.tool == row.tool]
+        done = done_calls(rows, self.attempts, call.path, call.attempt, also=CallState.UNUSABLE)
+        return done[-1] if done else None
 
     def done(self, path: str, attempt: Attempt) -> list[DoneCall]:
         """Return what an attempt at the task of `path` would repeat: see `done_calls`."""
@@ -322,12 +323,12 @@ class Ledger(CallRecord):
         )
 
     def _equal_rows(self, tool: str, arguments: JsonObject) -> Iterator[LedgerRow]:
-        return (self._rows[place] for place in self._equal[tool, canonical(arguments)])
+        return (self._rows[place] for place in self._equal[tool, comparable(arguments)])
 
     def _keep(self, row: LedgerRow) -> None:
         place = row.path, row.position, row.index
         if place not in self._rows:
-            self._equal[row.tool, canonical(row.arguments)].append(place)
+            self._equal[row.tool, comparable(row.arguments)].append(place)
         self._rows[place] = row
 
     def _write(self, row: LedgerRow) -> LedgerRow:

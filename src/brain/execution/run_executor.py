@@ -178,7 +178,7 @@ class Brain:
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
             state, failure = await self._state_at_failure(writer, failure)
-        changes = ledger.changes() if ledger else ()
+        changes = ledger.changes() if ledger else await self._terminator.changes(writer)
         return await self._parts.finalizer.end(writer, state, meter, failure, changes=changes)
 
     def _describe(self, segment: Span, result: RunResult | None) -> None:

@@ -171,7 +171,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
     if done is not None:
         made, wanted = (canonical(one.arguments)[:_DONE_CHARS] for one in (done, call))
         message = (
-            f"{done.name} {made} was done already (call {done.id}): {done.result[:_DONE_CHARS]}\n"
+            f"{done.name} {made} was called already (call {done.id}): {done.result[:_DONE_CHARS]}\n"
             f"That attempt was rejected or failed: {done.reason[:_DONE_CHARS] or 'no reason was given.'}\n"
             f"{message} So {wanted} would be done as well: nothing takes back what was done."
         )

@@ -10,7 +10,7 @@ from brain.durability.checkpointer import RunCheckpoints
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
-from starling.core.events.run_events import Failure, TaskResult, ToolResult
+from starling.core.events.run_events import Change, Failure, TaskResult, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
@@ -97,6 +97,12 @@ class RunTerminator:
         state["reply"] = _reply(why, state, left, calls)
         return await self.ending.end(writer, state, meter, failure, status, changes_of(calls, AttemptOutcomes(entries)))
 
+    async def changes(self, writer: RunWriter) -> Sequence[Change]:
+        """Return the calls that changed something, or may have, of a run whose context couldn't be read."""
+        key = RunKey(writer.run.tenant, writer.run.id)
+        calls, entries = await LedgerReader(self.engine).calls(key), await self.reader.journal(key)
+        return changes_of(calls, AttemptOutcomes(entries))
+
     async def close(self, writer: RunWriter, why: str, by: FinalStatus, code: str | None = None) -> Sequence[OpenCall]:
         """Give each open call and task a result and cancel open interrupts, with the next batch.
 
@@ -152,7 +158,7 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: S
     """Return the reply of the ended run: why it ended, and what was done, changed and cut off."""
     done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]
     open_ids = {call.call_id for call in open_calls}
-    ended = [call for call in calls if call.call_id not in open_ids]
+    ended = [call for call in calls if call.call_id not in open_ids and not call.reads]
     in_results = approved(state).keys()
     changed = [
         _line(call)

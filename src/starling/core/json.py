@@ -31,6 +31,16 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def comparable(value: object) -> str:
+    """Return the one text of all JSON values that are equal, whichever way their numbers are written: `1` is `1.0`."""
+    return canonical(json.loads(canonical(value), parse_float=_shortest_number))
+
+
+def _shortest_number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def digest(value: object) -> str:
     """Return the SHA-256 of the canonical text of a JSON value, as 64 hex digits."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()

@@ -85,7 +85,9 @@ async def test_uncertain_call_of_an_approved_task_is_named_and_other_arguments_a
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     script.supervisor(decision(task("t1", AGENT)), decision())
-    script.agent("t1", calls(("invoice", {"what": "a"})), calls(("invoice", {"what": "b", "answer": "number"})))
+    script.agent(
+        "t1", calls(("invoice", {"what": "a"}), ("continue", {})), calls(("invoice", {"what": "b", "answer": "number"}))
+    )
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Invoiced [1]."))
 

@@ -47,9 +47,9 @@ SPOILT: dict[str, Any] = {"args": {"what": "tofu", "answer": "malformed"}, "stat
         ([ask_for("say tofu")], [APPROVED], PIZZERIA, [effect("tofu", name="pizzeria.say", declared=False)]),
         ([ask_for("order tofu malformed"), WORDS], [REJECTED], PIZZERIA, [effect("tofu", **SPOILT)]),
         ([ask_for("put salt lost"), WORDS], [REJECTED], SLOW, [effect("salt", name="slow.put", **LOST)]),
-        ([ask_for("order tofu fail"), ask_for("menu tofu")], [APPROVED], PIZZERIA, []),
+        ([ask_for("order tofu fail"), ask_for("menu tofu", "peek tofu")], [APPROVED], PIZZERIA, []),
     ],
-    ids=["approved", "rejected", "of all attempts", "undeclared", "unusable", "in doubt", "a failed call and a read"],
+    ids=["approved", "rejected", "of all attempts", "undeclared", "unusable", "in doubt", "a failed call and reads"],
 )  # fmt: skip
 async def test_effects_of_all_attempts_are_in_the_last_event_and_the_document(
     kitchen: Kitchen, answers: list[Answer], verdicts: list[Answer], of: str, expected: list[dict[str, Any]]
@@ -61,6 +61,17 @@ async def test_effects_of_all_attempts_are_in_the_last_event_and_the_document(
     document = await kitchen.read(f"/v1/runs/{stream.key.id}")
     assert stream.done.get("effects") == expected
     assert document["result"].get("effects") == expected
+
+
+async def test_effects_of_a_run_that_is_resumed_without_time_left_come_from_the_ledger(kitchen: Kitchen) -> None:
+    kitchen.plan(ask_for("order tofu"), verdicts=[Answer("", hold="for ever")])
+    key = await kitchen.platform.accept("Get what is needed.")
+    async with kitchen.platform.executing(key):
+        await kitchen.platform.model.received(3)
+
+    await kitchen.platform.brain.execute(await kitchen.platform.claim(key, run_seconds=0.001))
+
+    assert (await kitchen.platform.stream(key)).done.get("effects") == [effect("tofu", approved=False)]
 
 
 async def test_reused_call_is_shown_by_the_document_and_the_list_of_calls(kitchen: Kitchen) -> None:

@@ -120,6 +120,15 @@ async def test_only_a_later_attempt_reuses_or_asks(kitchen: Kitchen, attempts: s
     assert_outcome(kitchen, stream, outcome, TOFU, calls["second"])
 
 
+async def test_different_call_after_one_whose_result_could_not_be_used_is_asked_about(kitchen: Kitchen) -> None:
+    kitchen.plan(ask_for(f"{TOFU} malformed"), ask_for(MILK), verdicts=[APPROVED])
+
+    stream = await kitchen.run("approve")
+
+    assert_outcome(kitchen, stream, "asked", TOFU, MILK)
+    assert "can't be used" in stream.of("approval_required")[0]["message"]
+
+
 @pytest.mark.parametrize("said", ["refuse", "expire"])
 async def test_repeat_that_nobody_approves_is_not_sent_and_the_run_succeeds_with_what_is_done(
     kitchen: Kitchen, said: str

@@ -6,7 +6,7 @@ import pytest
 
 from brain.durability.ledger import call_key
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import CallFinding, ToolCall, ToolDefinition
+from starling.core.tools import Attempt, CallFinding, ToolCall, ToolDefinition, ToolOutcome
 from tests.support.in_memory_run import make_execution
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
@@ -33,6 +33,27 @@ def test_the_order_of_arguments_changes_no_key() -> None:
 )
 def test_another_call_has_another_key(other: ToolCall) -> None:
     assert call_key(other) != call_key(CALL)
+
+
+@pytest.mark.parametrize(
+    ("count", "is_equal"), [(2.0, True), (2.5, False), ("2", False)], ids=["float", "other number", "text"]
+)
+async def test_calls_whose_arguments_are_the_same_json_numbers_are_equal(count: float | str, *, is_equal: bool) -> None:
+    ledger = make_execution().context.ledger
+    first = ledger.with_keys(CALL)
+    again = replace(CALL, arguments={"item": "tea", "count": count}, position=1, attempt=Attempt(2, is_later=True))
+    ledger.intend([first, again := ledger.with_keys(again)])
+    await ledger.leave(first)
+    await ledger.settle(first, ToolOutcome(Observation.COMPLETED, "Ordered."), find=not_found)
+    ledger.attempts.reject("t1", 1, "No.")
+
+    outcome = ledger.reuse(again, "[Done before.]")
+
+    assert (outcome is not None) == is_equal
+
+
+async def not_found() -> None:
+    """What no tool can answer."""
 
 
 async def test_call_that_was_found_not_done_counts_as_one_that_has_not_left() -> None:

@@ -18,22 +18,23 @@ from starling.infra.postgres.tables.run_records import ledger
 _STORE: Final = """
 ledgered AS (
     INSERT INTO ledger (tenant, run_id, key, path, position, index, tool, effect, arguments, state, outcome,
-        correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by, attempt, declared, reused_key)
+        correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by, attempt, declared, reads,
+        reused_key)
     SELECT fenced.tenant, fenced.id, item.key, item.path, item.position, item.index, item.tool, item.effect,
         item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.idempotency_key,
         item.fence,
         CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by,
-        item.attempt, item.declared, item.reused_key
+        item.attempt, item.declared, item.reads, item.reused_key
     FROM fenced, jsonb_to_recordset(%(ledger)s) AS item (key text, path text, position int, index int, tool text,
         effect text, arguments jsonb, state text, outcome jsonb, idempotency_key text, fence bigint, settled bool,
-        settled_by text, attempt int, declared bool, reused_key text)
+        settled_by text, attempt int, declared bool, reads bool, reused_key text)
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key)"""
 
 _WRITTEN: Final = (
     *("key", "path", "position", "index", "tool", "effect", "arguments", "state", "outcome", "fence", "settled"),
-    *("settled_by", "idempotency_key", "attempt", "declared", "reused_key"),
+    *("settled_by", "idempotency_key", "attempt", "declared", "reads", "reused_key"),
 )
 
 
@@ -44,7 +45,8 @@ class LedgerRow:
     `outcome` is a ToolOutcome as JSON; the call is `settled` once it is what the run goes on with. A settled call may
     stay `in_doubt`: then it was given up, or a repeat of it is harmless. `settled_by` says who or what decided, where
     the call's own answer didn't. `idempotency_key` is None where the server was sent `key` itself. `attempt` is the one
-    at its task, `reused_key` that of the call whose result it was given.
+    at its task, `reused_key` that of the call whose result it was given. It `reads` where nobody declared the tool's
+    effect and its annotations say that it only reads.
     """
 
     key: str
@@ -66,6 +68,7 @@ class LedgerRow:
     attempt: int = 1
     declared: bool = False
     reused_key: str | None = None
+    reads: bool = False
 
     @property
     def sent_key(self) -> str:
@@ -106,7 +109,7 @@ class LedgerReader:
             *(ledger.c.arguments, ledger.c.state, ledger.c.outcome, ledger.c.fence),
             *(ledger.c.settled_at.is_not(None).label("settled"), ledger.c.settled_by),
             *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at, ledger.c.idempotency_key),
-            *(ledger.c.attempt, ledger.c.declared, ledger.c.reused_key),
+            *(ledger.c.attempt, ledger.c.declared, ledger.c.reused_key, ledger.c.reads),
         )
         query = (
             select(*columns)
