@@ -66,7 +66,7 @@ GRACE_SECONDS: Final = 3.0  # further wait for slow servers at start-up
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CatalogChange:
     """Servers to remove and to store; valid while the stored servers are `known`."""
 
     known: tuple[ServerRow, ...]
@@ -125,7 +125,7 @@ class Catalog:
         relist: bool = False,
         source: ServerSource = "file",
         unstarted: Collection[str] = (),
-    ) -> Change:
+    ) -> CatalogChange:
         """Return the change that `sync` would make, without the tools of servers not to be started.
 
         Raises as `sync` does.
@@ -149,7 +149,7 @@ class Catalog:
         listed = await self._decided(answers, known)
         listed += [ListedServer(replace(known[name], source=source), {}) for name in taken]
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
-        return Change(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
+        return CatalogChange(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
 
     async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
         """List one server, unless `listed` is given, and store it as added on the host, so that no file removes it.
