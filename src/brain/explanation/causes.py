@@ -1,6 +1,7 @@
 """The causes of a run's outcome, by codes, states and the order of events; none if it answered everything."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 from brain.explanation.facts import (
@@ -21,9 +22,6 @@ from starling.core.run_document.document import Call, LeftOutTask, Notice, TaskR
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import UNCERTAIN, CallState
-
-type Incident = tuple[int, Cause]
-"""A cause with the number of the event that shows it first."""
 
 type _Meaning = tuple[CauseCode, str]
 
@@ -91,43 +89,38 @@ def find_causes(facts: RunFacts) -> list[Cause]:
     document = facts.document
     if document.status is RunStatus.SUCCEEDED and not facts.degraded:
         return []
-    ended = list(_end_of_run(facts)) if facts.ended else []
-    found = [*ended, *sorted(_incidents(facts, ended), key=lambda one: one[0])]
+    ended, found = list(_end_of_run(facts)), sorted(_incidents(facts), key=_first_event)
     if any(one.what == "events" for one in document.pruned):  # only the result of the run is left
-        lacking = [(part, said(reason)) for part, reason in facts.degraded.items()]
-        texts = [f"The part {said(part, 120)} was not answered: {reason}." for part, reason in lacking]
-        found = [*ended, *((document.events, Cause("failed_task", text, [])) for text in texts)]
-    if not found and facts.ended:
+        parts = [(said(part, 120), said(reason)) for part, reason in facts.degraded.items()]
+        found = [Cause(f"The part {part} was not answered: {why}.", [], None, "failed_task") for part, why in parts]
+    if not ended and not found and facts.ended:
         named = f" with the code {document.code}" if document.code else ""
         text = f"The run ended as {document.status}{named}: {said(_reply(facts))}."
-        found = [(document.events, Cause("failed_run", text, [event(document.events)]))]
+        found = [Cause(text, [event(document.events)], None, "failed_run")]
     first: dict[tuple[str, str | None, str], Cause] = {}
-    for _, cause in found:
-        first.setdefault(
-            (cause.code, cause.task, "" if cause.task or cause.code == "limit_reached" else cause.text), cause
-        )
+    for cause in (*ended, *found):
+        text = "" if cause.task or cause.code == "limit_reached" else cause.text
+        first.setdefault((cause.code, cause.task, text), cause)
     return list(first.values())
 
 
-def _end_of_run(facts: RunFacts) -> Iterator[Incident]:
+def _end_of_run(facts: RunFacts) -> Iterator[Cause]:
     """Yield why the run ended where no task ended it: it was cancelled, or its time, tokens or steps were used up."""
     run = facts.document
     if run.code not in _ENDS:
         return
     code, what = _ENDS[run.code]
-    after = (
-        f", {duration((run.ended_at - run.created_at).total_seconds())} after it was accepted" if run.ended_at else ""
-    )
+    took = duration((run.ended_at - run.created_at).total_seconds()) if run.ended_at else ""
     cut = ", ".join(f"{task_text(task)} of agent {task.agent}" for task in facts.main_tasks if _is_cut_off(facts, task))
     withdrawn = [item for item in run.interrupts if item.state == "cancelled" and item.answered_by is None]
     refused = [item for item in run.interrupts if item.kind == "budget" and item.state != "resolved"]
-    parts = [f"The run ended early{after}: {what} ({run.code})."]
+    parts = [f"The run ended early{took and f', {took} after it was accepted'}: {what} ({run.code})."]
     parts += [f"It cut off {cut}."] if cut else []
     parts += [f"It waited for an answer to: {said(item.message, 120)}." for item in withdrawn[:3]]
     parts += [f"{item.reason.rstrip('.')}; the question for more tokens is {item.state}." for item in refused[:1]]
     parts += [f"The message was {said(run.why.message)}."] if run.why else []
     refs = [event(item.seq) for item in (*refused, *withdrawn) if item.seq] or [event(run.events)]
-    yield run.events, Cause(code, " ".join(parts), refs)
+    yield Cause(" ".join(parts), refs, None, code)
 
 
 def _is_cut_off(facts: RunFacts, task: TaskRecord) -> bool:
@@ -136,7 +129,7 @@ def _is_cut_off(facts: RunFacts, task: TaskRecord) -> bool:
     return facts.ended and (by_end or task.status == "running")
 
 
-def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]:
+def _incidents(facts: RunFacts) -> Iterator[Cause]:
     answered = [task for task in facts.tasks.values() if task.status == "approved"]
     for task in facts.failed():
         is_left_out = task.text in facts.degraded and any(is_star_of(task.star, one) for one in answered)  # of a team
@@ -148,7 +141,7 @@ def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]
     parts = {text: reason for text, reason in facts.degraded.items() if text not in tried}
     left_out = {item.task: item for item in facts.document.left_out if item.task in parts}
     yield from _left_out(facts, list(left_out.values()))
-    doubtful: list[Incident] = []
+    doubtful: list[Cause] = []
     for task in answered:
         done = [(call.name, call.args) for call in task.calls if call.status == "succeeded"]
         uncertain = (call for call in task.calls if call.state in UNCERTAIN and (call.name, call.args) not in done)
@@ -159,15 +152,15 @@ def _incidents(facts: RunFacts, ended: Sequence[Incident]) -> Iterator[Incident]
         yield _unserved(facts, text, parts[text])
     undecided = list(_undecided(facts))
     yield from undecided
-    yield from () if ended or undecided else _unreached(facts)
+    yield from () if undecided or facts.document.code in _ENDS else _unreached(facts)
 
 
-def task_causes(facts: RunFacts, task: TaskRecord) -> Iterator[Incident]:
+def task_causes(facts: RunFacts, task: TaskRecord) -> Iterator[Cause]:
     """Yield why each failed try of a task failed; of a team's task, why its members failed or could not be used."""
     for one in (one for one in facts.tries[task.place] if one.status == "failed"):
         members = [other for other in facts.members(one) if other.status == "failed"]
         left_out = [item for item in facts.document.left_out if is_star_of(item.star, one)]
-        if (members or left_out) and not _rejections(one):
+        if (members or left_out) and _rejected(one) is None:
             for member in members:
                 yield from task_causes(facts, member)
             yield from _left_out(facts, left_out)
@@ -175,7 +168,7 @@ def task_causes(facts: RunFacts, task: TaskRecord) -> Iterator[Incident]:
             yield _cause(facts, one)
 
 
-def _left_out(facts: RunFacts, items: Sequence[LeftOutTask]) -> Iterator[Incident]:
+def _left_out(facts: RunFacts, items: Sequence[LeftOutTask]) -> Iterator[Cause]:
     """Yield why tasks that a supervisor decided on could not be planned."""
     plans = {(plan.star, plan.version): plan.seq for plan in facts.document.plans}
     for item in items:
@@ -185,10 +178,10 @@ def _left_out(facts: RunFacts, items: Sequence[LeftOutTask]) -> Iterator[Inciden
             reason = facts.degraded.get(item.task, "")
             more = f", {said(reason)}" if reason and item.code not in ("unknown_agent", "not_granted") else ""
             text = f"Task {place} ({said(item.task, 100)}) was not given to agent {item.agent}: {what}{more}."
-            yield seq, Cause(code, text, [event(seq)], place)
+            yield Cause(text, [event(seq)], place, code)
 
 
-def _cause(facts: RunFacts, task: TaskRecord) -> Incident:
+def _cause(facts: RunFacts, task: TaskRecord) -> Cause:
     """Return why a try of a task failed: a doubtful call, its reviewer, a failed call, else the code of its failure."""
     calls = uncorrected(list(task.calls))
     call = next((call for call in calls if call.code == task.code), calls[0] if calls else None)
@@ -196,8 +189,8 @@ def _cause(facts: RunFacts, task: TaskRecord) -> Incident:
     if doubtful := _doubtful(facts, task, call):
         return _of_call(task, doubtful, _DOUBT)
     last = task.attempts[-1].calls if task.attempts else ()
-    if (verdicts := _rejections(task)) and (call is None or (last and not any(one.failed for one in last))):
-        return _rejected(task, verdicts)
+    if (rejected := _rejected(task)) and (call is None or (last and not any(one.failed for one in last))):
+        return rejected
     if call and (code == call.code or code not in _CODES):
         if code == "not_approved":
             return _of_call(task, call, *_approval(facts, call))
@@ -211,10 +204,10 @@ def _cause(facts: RunFacts, task: TaskRecord) -> Incident:
     asked = f" Failed requests: {', '.join(f'{one.model} ({one.error})' for one in models)}." if models else ""
     text = f"Agent {task.agent} failed at {task_text(task)}: {what}{_named(code)}, {said(task.summary)}.{asked}"
     refs = [*_task_refs(task), *(Ref("step", str(one.step)) for one in models)]
-    return task.seq, Cause(meaning, text, refs, task.place)
+    return Cause(text, refs, task.place, meaning)
 
 
-def _of_call(task: TaskRecord, call: Call, meaning: _Meaning, refs: Sequence[Ref] = ()) -> Incident:
+def _of_call(task: TaskRecord, call: Call, meaning: _Meaning, refs: Sequence[Ref] = ()) -> Cause:
     code, what = meaning
     after = f" after {duration(call.ms / 1000)}" if code == "call_timed_out" and call.ms else ""
     uncertain = " The call may have been done." if call.state in UNCERTAIN and code != "effect_in_doubt" else ""
@@ -222,23 +215,21 @@ def _of_call(task: TaskRecord, call: Call, meaning: _Meaning, refs: Sequence[Ref
         f"Agent {task.agent} called {call_text(call)} in {task_text(task)}: {what}{after}{_named(call.code)}, "
         f"{said(call.result)}.{uncertain}"
     )
-    return call.seq, Cause(code, text, [*_task_refs(task), Ref("call", call.id), event(call.seq), *refs], task.place)
+    return Cause(text, [*_task_refs(task), Ref("call", call.id), event(call.seq), *refs], task.place, code)
 
 
-def _rejections(task: TaskRecord) -> list[int]:
-    """Return the events of the rejections of a try if its last attempt was rejected, else nothing."""
-    rejected = [one.verdict.seq for one in task.attempts if one.verdict and one.verdict.status == "REJECTED"]
-    verdict = task.attempts[-1].verdict if task.attempts else None
-    return rejected if verdict and verdict.status == "REJECTED" else []
-
-
-def _rejected(task: TaskRecord, verdicts: Sequence[int]) -> Incident:
-    made = len(task.attempts)
-    which = f"all {made} attempts" if len(verdicts) == made > 1 else counted(len(verdicts), "attempt")
-    reasons = dict.fromkeys(reason for one in task.attempts if one.verdict for reason in one.verdict.reasons)
-    text = f"The reviewer rejected {which} of agent {task.agent} at {task_text(task)}: {said(' '.join(reasons))}."
-    refs = [*_task_refs(task), *map(event, verdicts[:3])]
-    return verdicts[0], Cause("rejected_result", text, refs, task.place)
+def _rejected(task: TaskRecord) -> Cause | None:
+    """Return that the reviewer rejected a try, if it rejected the last attempt at it."""
+    verdicts = [one.verdict for one in task.attempts if one.verdict]
+    rejected = [verdict for verdict in verdicts if verdict.status == "REJECTED"]
+    if not rejected or task.attempts[-1].verdict is not rejected[-1]:
+        return None
+    made, count = len(task.attempts), len(rejected)
+    which = f"all {made} attempts" if count == made > 1 else counted(count, "attempt")
+    reasons = " ".join(dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons))
+    text = f"The reviewer rejected {which} of agent {task.agent} at {task_text(task)}: {said(reasons)}."
+    refs = [*_task_refs(task), *(event(verdict.seq) for verdict in rejected[:3])]
+    return Cause(text, refs, task.place, "rejected_result")
 
 
 def _doubtful(facts: RunFacts, task: TaskRecord, call: Call | None) -> Call | None:
@@ -255,21 +246,18 @@ def _doubtful(facts: RunFacts, task: TaskRecord, call: Call | None) -> Call | No
 def _approval(facts: RunFacts, call: Call) -> tuple[_Meaning, list[Ref]]:
     """Return why a call was not approved, as far as the answer to the question is kept."""
     asked = [(item, item.call) for item in facts.document.interrupts if item.kind == "approval" and item.call]
-    same = [item for item, about in asked if about["call_id"] == call.id] or [
-        item for item, about in asked if about["name"] == call.name
-    ]
-    item = same[0] if same else None
+    same = [(about["call_id"] != call.id, item) for item, about in asked if about["name"] == call.name]
+    _, item = min(same, key=itemgetter(0), default=(True, None))  # of this call, else of an equal one
     if item is None or item.state == "open":
         return _MEANINGS["not_approved"], []
-    by = f" by {item.answered_by}" if item.answered_by else ""
-    refused = "refused" if item.state == "resolved" else "withdrawn"
-    meaning: _Meaning = "refused_approval", f"the approval was {refused}{by}"
+    refs = [event(item.seq)] if item.seq else []
     if item.state == "expired":
-        meaning = "expired_approval", f"nobody answered the question for approval until {moment(item.expiresAt)}"
-    return meaning, [event(item.seq)] if item.seq else []
+        return ("expired_approval", f"nobody answered the question for approval until {moment(item.expiresAt)}"), refs
+    how = "refused" if item.state == "resolved" else "withdrawn"
+    return ("refused_approval", f"the approval was {' by '.join(filter(None, (how, item.answered_by)))}"), refs
 
 
-def _unserved(facts: RunFacts, part: str, reason: str) -> Incident:
+def _unserved(facts: RunFacts, part: str, reason: str) -> Cause:
     """Return a part of the request that the supervisor gave to no agent, perhaps after a question without an answer."""
     text = f"The supervisor gave the part {said(part, 120)} to no agent: {said(reason)}."
     seq = max((plan.seq for plan in facts.document.plans if not plan.star), default=facts.document.events)
@@ -277,20 +265,20 @@ def _unserved(facts: RunFacts, part: str, reason: str) -> Incident:
         if item.kind == "clarification" and item.state in ("cancelled", "expired"):
             how = "was declined" if item.state == "cancelled" else "was not answered in time"
             text = f"The question {said(item.message)} {how}. {text}"
-            return seq, Cause("unanswered_question", text, [event(item.seq or seq)])
-    return seq, Cause("unserved_part", text, [event(seq)])
+            return Cause(text, [event(item.seq or seq)], None, "unanswered_question")
+    return Cause(text, [event(seq)], None, "unserved_part")
 
 
-def _undecided(facts: RunFacts) -> Iterator[Incident]:
+def _undecided(facts: RunFacts) -> Iterator[Cause]:
     """Yield why the supervisor could not decide: no model answered, or with nothing that can be read."""
     found = model_notices(facts, undecided=True)
     if found:
         code, what = _MEANINGS[found[-1].code]
         text = f"The supervisor could not plan: {what}{_named(found[-1].code)}, {said(found[-1].message)}."
-        yield found[0].seq, Cause(code, text, [event(one.seq) for one in found[:3]])
+        yield Cause(text, [event(one.seq) for one in found[:3]], None, code)
     if facts.document.code == "empty_plan":
         seq = facts.document.events
-        yield seq, Cause("empty_plan", f"The supervisor planned nothing: {said(_reply(facts))}.", [event(seq)])
+        yield Cause(f"The supervisor planned nothing: {said(_reply(facts))}.", [event(seq)], None, "empty_plan")
 
 
 def model_notices(facts: RunFacts, *, undecided: bool) -> list[Notice]:
@@ -306,18 +294,22 @@ def model_notices(facts: RunFacts, *, undecided: bool) -> list[Notice]:
     return [one for one in facts.notices(*_MODELS) if one.seq > max(plan, ended)]
 
 
-def _unreached(facts: RunFacts) -> Iterator[Incident]:
+def _unreached(facts: RunFacts) -> Iterator[Cause]:
     """Yield the limit at which planning ended, else the tasks that only a lack of time kept from beginning."""
     limits = list(facts.notices(*_LIMITS))
     for one in limits:
         text = f"Planning ended at a limit{_named(one.code)}: {said(one.message)}."
-        yield one.seq, Cause("limit_reached", text, [event(one.seq)])
+        yield Cause(text, [event(one.seq)], None, "limit_reached")
     missing = [task for task in facts.main_tasks if task.status == "pending" and task.text in facts.degraded]
     waiting = [task for task in missing if facts.blocked_by(task) is None]
     if waiting and not limits:
         seq, names = facts.document.events, ", ".join(task_text(task) for task in waiting[:5])
         text = f"The run's time ran out before these tasks could begin: {names}."
-        yield seq, Cause("deadline_exceeded", text, [event(seq)], waiting[0].place)
+        yield Cause(text, [event(seq)], waiting[0].place, "deadline_exceeded")
+
+
+def _first_event(cause: Cause) -> int:
+    return min((int(ref.id) for ref in cause.refs if ref.kind == "event"), default=0)
 
 
 def _reply(facts: RunFacts) -> str:

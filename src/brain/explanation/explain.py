@@ -29,7 +29,7 @@ from brain.explanation.shape import (
     DegradedNote,
     Explanation,
     FailureNote,
-    LookAt,
+    Note,
     PassedOver,
     Planned,
     PlanNote,
@@ -39,9 +39,7 @@ from brain.explanation.shape import (
     VerdictNote,
     Wait,
 )
-from starling.core.run_document.document import (
-    RunDocument,
-)
+from starling.core.run_document.document import RunDocument
 from starling.core.run_document.rows import REVIEWS
 from starling.core.task_paths import without_numbers
 
@@ -100,7 +98,9 @@ def planned(facts: RunFacts) -> Planned:
             text = shortened(task["task"], _TEXT_CHARS)
             tasks.append(TaskNote(place, task["agent"], text, task["depends_on"], status))
         why = shortened(plan.thought_process, _TEXT_CHARS)
-        versions.append(PlanNote(plan.star, plan.version, why, tasks, [event(plan.seq)]))
+        of_team = f" of the team at {plan.star}" if plan.star else ""
+        text = f"Version {plan.version}{of_team}: {'; '.join(map(_planned, tasks)) or why}"
+        versions.append(PlanNote(plan.star, plan.version, why, text, tasks, [event(plan.seq)]))
     main = [version for version in versions if not version.star]
     if not main:
         pruned = any(one.what == "events" for one in facts.document.pruned)
@@ -110,6 +110,11 @@ def planned(facts: RunFacts) -> Planned:
     what = f"{counted(len(facts.main_tasks), 'task')} ({count})" if states else "no task"
     why = f" Why: {said(main[0].why, 300)}." if main[0].why else ""
     return Planned(f"The supervisor planned {what} in {counted(len(main), 'version')} of the plan.{why}", versions)
+
+
+def _planned(task: TaskNote) -> str:
+    after = f" after {', '.join(task.depends_on)}" if task.depends_on else ""
+    return f"{task.path} {task.agent}{after} ({task.status}): {task.task}"
 
 
 def failures(facts: RunFacts) -> Iterator[FailureNote]:
@@ -123,18 +128,16 @@ def failures(facts: RunFacts) -> Iterator[FailureNote]:
         more = " It was done in a later try." if recovered else f" It follows from {followed}." if followed else ""
         attempts = counted(max(1, len(task.attempts)), "attempt")
         text = f"Agent {task.agent} failed at {task_text(task)} in {attempts}: {said(task.summary, 400)}.{more}"
-        code, refs = (
-            found[-1][1].code if found else task.code or "failed_task",
-            [Ref("task", task.path), event(task.seq)],
-        )
-        yield FailureNote(task.place, task.agent, code, text, followed, recovered, refs)
+        code = found[-1].code if found else task.code or "failed_task"
+        refs = [Ref("task", task.path), event(task.seq)]
+        yield FailureNote(text, refs, task.place, task.agent, code, followed, recovered)
     for task in (one for one in facts.tasks.values() if one.status == "pending" and facts.ended):
         needed = facts.blocked_by(task)
         why = f"it depends on {needed.place}, which failed" if needed else "the run ended before its turn"
         text = f"Agent {task.agent} never began {task_text(task)}: {why}."
         refs = [Ref("task", task.place), *(event(one.seq) for one in facts.document.plans[:1])]
         followed = needed.place if needed else None
-        yield FailureNote(task.place, task.agent, "never_reached", text, followed, recovered=False, refs=refs)
+        yield FailureNote(text, refs, task.place, task.agent, "never_reached", followed, recovered=False)
 
 
 def verdicts(run: RunDocument) -> Iterator[VerdictNote]:
@@ -147,36 +150,35 @@ def verdicts(run: RunDocument) -> Iterator[VerdictNote]:
             text = f"{verdict.status} for attempt {attempt.number} of {task.agent} at task {task.place}.{why} {on}"
             reasons = [shortened(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
             calls = [call.id for call in attempt.calls]
-            yield VerdictNote(task.place, attempt.number, verdict.status, text, reasons, calls, [event(verdict.seq)])
+            yield VerdictNote(text, [event(verdict.seq)], task.place, attempt.number, verdict.status, reasons, calls)
 
 
 def passed_over(facts: RunFacts) -> Iterator[PassedOver]:
     """Yield the failed calls of approved results that agents passed over."""
     for task in facts.tasks.values():
         for call in uncorrected(task.attempts[-1].calls) if task.status == "approved" and task.attempts else ():
-            text = (
-                f"{call_text(call)} answered {said(call.result, 300)} in task {task.place}, and {task.agent} went on."
-            )
+            answered = f"{call_text(call)} answered {said(call.result, 300)}"
+            text = f"{answered} in task {task.place}, and {task.agent} went on."
             refs = [Ref("call", call.id), event(call.seq)]
-            yield PassedOver(task.place, task.agent, call.name, call.id, text, refs)
+            yield PassedOver(text, refs, task.place, task.agent, call.name, call.id)
 
 
-def look_at(facts: RunFacts) -> Iterator[LookAt]:
+def look_at(facts: RunFacts) -> Iterator[Note]:
     """Yield what structure does not judge: texts that nobody checked, rejected results, skills that were followed."""
     for task in facts.tasks.values():
         calls, refs, who = list(task.calls), [Ref("task", task.place)], f"{task.agent} in task {task.place}"
         checked = calls or any(one.verdict for one in task.attempts) or facts.members(task)
         if task.status == "approved" and task.attempts and not checked:
-            yield LookAt(f"The answer of {who} was text: no tool was called and nobody checked it.", refs, task.place)
+            yield Note(f"The answer of {who} was text: no tool was called and nobody checked it.", refs, task.place)
         if task.code == "rejected" and calls and not any(call.failed for call in calls):
             text = f"All calls of {who} succeeded: compare their results with the verdicts."
-            yield LookAt(text, [*refs, *(Ref("call", call.id) for call in calls[:3])], task.place)
+            yield Note(text, [*refs, *(Ref("call", call.id) for call in calls[:3])], task.place)
         for skill in (one for one in task.skills if one.followed and task.status == "failed"):
             text = f"Agent {who} followed the skill {said(skill.task, 100)} ({skill.id}) and failed."
-            yield LookAt(text, refs, task.place)
+            yield Note(text, refs, task.place)
     if facts.ended and (unwritten := model_notices(facts, undecided=False)):
         text = f"The final answer lists the results, because no model wrote it ({unwritten[0].code})."
-        yield LookAt(text, [event(unwritten[0].seq)])
+        yield Note(text, [event(unwritten[0].seq)], None)
 
 
 def _tries(facts: RunFacts) -> Iterator[Repetition]:
@@ -184,11 +186,11 @@ def _tries(facts: RunFacts) -> Iterator[Repetition]:
         if len(tries) > 1:
             text = f"Task {place} was tried {len(tries)} times; the last try is {tries[-1].status}."
             refs = [event(one.attempts[0].seq) for one in tries if one.attempts]
-            yield Repetition("task", place, len(tries), text, refs)
+            yield Repetition(text, refs, place, "task", len(tries))
         for one in tries:
             if (count := len(one.attempts)) > 1:
                 text = f"Agent {one.agent} made {count} attempts at task {one.path} ({one.status})."
-                yield Repetition("attempt", place, count, text, [event(attempt.seq) for attempt in one.attempts])
+                yield Repetition(text, [event(attempt.seq) for attempt in one.attempts], place, "attempt", count)
 
 
 def _repeated_calls(facts: RunFacts) -> Iterator[Repetition]:
@@ -198,7 +200,7 @@ def _repeated_calls(facts: RunFacts) -> Iterator[Repetition]:
             if len(calls) > 1:
                 states = ", ".join(call.status or "no answer" for call in calls)
                 text = f"Agent {task.agent} called {name} {len(calls)} times in task {task.path}: {states}."
-                yield Repetition("call", task.place, len(calls), text, [Ref("call", call.id) for call in calls])
+                yield Repetition(text, [Ref("call", call.id) for call in calls], task.place, "call", len(calls))
 
 
 def _model_retries(facts: RunFacts) -> Iterator[Repetition]:
@@ -207,7 +209,7 @@ def _model_retries(facts: RunFacts) -> Iterator[Repetition]:
         calls = [call for call in failed if call.path == path]
         codes = ", ".join(sorted({call.error for call in calls}))
         text = f"A model of {_owner(facts, path)} failed {counted(len(calls), 'time')} at {path} ({codes})."
-        yield Repetition("model", None, len(calls), text, [Ref("step", str(call.step)) for call in calls])
+        yield Repetition(text, [Ref("step", str(call.step)) for call in calls], None, "model", len(calls))
 
 
 def _takeovers(run: RunDocument) -> Iterator[Repetition]:
@@ -218,7 +220,7 @@ def _takeovers(run: RunDocument) -> Iterator[Repetition]:
     lost = run.claims - 1 - resumed
     if lost > 0 and run.code != "cancelled":
         text = f"The worker of the run stopped {counted(lost, 'time')} in the middle of it, and another one continued."
-        yield Repetition("run", None, lost, text, [])
+        yield Repetition(text, [], None, "run", lost)
 
 
 def degraded(facts: RunFacts) -> Iterator[DegradedNote]:
@@ -265,10 +267,10 @@ def cost(facts: RunFacts, now: datetime) -> Cost:
         costs[agent] = replace(cost, agent=agent, tool_calls=cost.tool_calls + 1, tool_seconds=seconds)
     by_agent = sorted(costs.values(), key=lambda one: -one.tokens)
     tokens, read = sum(call.tokens for call in models), sum(call.input_tokens for call in models)
-    so_far = (tokens, read, tokens - read, len(models), sum(one.tool_calls for one in by_agent))
-    names = ("tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls")
-    usage: Mapping[str, Any] = (run.result or {}).get("usage") or dict(zip(names, so_far, strict=True))
-    numbers = {name: int(usage.get(name) or 0) for name in names}
+    so_far = {"tokens": tokens, "input_tokens": read, "output_tokens": tokens - read, "model_calls": len(models)}
+    so_far["tool_calls"] = sum(one.tool_calls for one in by_agent)
+    usage: Mapping[str, Any] = (run.result or {}).get("usage") or so_far
+    numbers = {name: int(usage.get(name) or 0) for name in so_far}
     seconds = ((run.ended_at or now) - run.created_at).total_seconds()
     most = by_agent[0] if by_agent and by_agent[0].tokens else None
     by = f" Most of the tokens were used by {most.agent}: {most.tokens:,}." if most else ""

@@ -13,7 +13,7 @@ from starling.core.run_document.document import Call, Notice, RunDocument, TaskR
 from starling.core.task_paths import is_within, without_numbers
 
 _TRIAL: Final = re.compile(r"\.[a-z]")
-_MARKS: Final[Sequence[Mapping[str, str]]] = ({"“": "‘", "”": "’"}, {})  # of a quotation in one, and of one in that
+_INNER_MARKS: Final = str.maketrans("“”", "‘’")
 
 
 class RunFacts:
@@ -51,13 +51,12 @@ class RunFacts:
     def blocked_by(self, task: TaskRecord) -> TaskRecord | None:
         """Return the failed task that a task depends on, also over others; None where there is none."""
         star = {other.id: other for other in self.tasks.values() if other.star == task.star}
-        left, seen = list(task.depends_on), set[str]()
-        while left:
-            needed = star.get(name := left.pop(0))
+        names = list(task.depends_on)
+        for name in names:  # also over what these depend on
+            needed = star.get(name)
             if needed and needed.status == "failed":
                 return needed
-            left += needed.depends_on if needed and name not in seen else ()
-            seen.add(name)
+            names += [one for one in (needed.depends_on if needed else ()) if one not in names]
         return None
 
     def status(self, task: TaskRecord) -> ShownStatus:
@@ -92,14 +91,9 @@ def shortened(text: str, limit: int) -> str:
 def said(text: str, limit: int = 240) -> str:
     """Return a text as a quotation without a full stop at its end: a sentence goes on after it.
 
-    A quotation in it has single marks, and so on.
+    A quotation in it has single marks.
     """
-    shown, depth = list[str](), 0
-    for character in shortened(text.rstrip(". \n"), limit):
-        depth = max(0, depth - 1) if character == "”" else depth
-        shown.append(_MARKS[depth % 2].get(character, character))
-        depth += character == "“"
-    return f"“{''.join(shown)}”"
+    return f"“{shortened(text.rstrip('. \n'), limit).translate(_INNER_MARKS)}”"
 
 
 def counted(number: int, what: str) -> str:

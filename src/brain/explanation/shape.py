@@ -30,22 +30,19 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """What went wrong: a code of a closed set, a sentence, and the rows that show it."""
+class Note:
+    """A sentence about a run or one of its tasks, and the rows that it rests on."""
 
-    code: CauseCode
     text: str
     refs: Sequence[Ref]
-    task: str | None = None
+    task: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class LookAt:
-    """Something that the structure of the run does not judge, and that a person may want to read."""
+class Cause(Note):
+    """What went wrong: a code of a closed set, a sentence, and the rows that show it."""
 
-    text: str
-    refs: Sequence[Ref]
-    task: str | None = None
+    code: CauseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,7 @@ class PlanNote:
     star: str
     version: int
     why: str
+    text: str
     tasks: Sequence[TaskNote]
     refs: Sequence[Ref]
 
@@ -91,52 +89,43 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureNote:
+class FailureNote(Note):
     """A task that failed, or never began. `followed_from` is the task whose failure it follows from."""
 
     task: str
     agent: str
     code: str
-    text: str
     followed_from: str | None
     recovered: bool
-    refs: Sequence[Ref]
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictNote:
+class VerdictNote(Note):
     """A verdict, and the ids of the calls that it rested on."""
 
     task: str
     attempt: int
     status: Literal["APPROVED", "FIXED", "REJECTED"]
-    text: str
     reasons: Sequence[str]
     rested_on: Sequence[str]
-    refs: Sequence[Ref]
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class PassedOver(Note):
     """A failed call that was not repeated with success, in a result that was approved."""
 
     task: str
     agent: str
     tool: str
     call: str
-    text: str
-    refs: Sequence[Ref]
 
 
 @dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(Note):
     """What was done more than once: a task, an attempt, a call, a question to a model, or the run on another worker."""
 
     kind: Literal["task", "attempt", "call", "model", "run"]
-    task: str | None
     count: int
-    text: str
-    refs: Sequence[Ref]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +187,7 @@ class Explanation:
     status: RunStatus
     cause: Cause | None
     causes: Sequence[Cause]
-    look_at: Sequence[LookAt]
+    look_at: Sequence[Note]
     asked: Asked
     planned: Planned
     failures: Sequence[FailureNote]

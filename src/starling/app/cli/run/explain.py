@@ -16,16 +16,6 @@ from starling.core.run_status import RunStatus
 
 app = typer.Typer(add_completion=False)
 
-_LIST_PARTS = (
-    ("Look at", "look_at"),
-    ("Failed", "failures"),
-    ("Verdicts", "verdicts"),
-    ("Errors that an agent passed over", "passed_over"),
-    ("Done again", "retried"),
-    ("Not answered", "degraded"),
-    ("Waited for", "waited"),
-    ("No longer known", "pruned"),
-)
 _SERVERS = "`starling server list` says how each server is now."
 _OF_CAUSES = {
     "degraded_server": _SERVERS,
@@ -89,29 +79,26 @@ def no_cause(document: Document) -> str:
 
 def explanation_parts(document: Document) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the parts of an explanation that have content, each with its title, without the first cause."""
-    waiting = [entry for entry in document["waited"] if entry["state"] == "open"]
-    causes = [{**one, "text": f"{one['code']}: {one['text']}"} for one in document["causes"][1:]]
-    planned = [document["planned"], *map(_version, document["planned"]["versions"])]
-    parts = [("Also went wrong", causes), ("Waits for", waiting), ("Asked", [document["asked"]]), ("Planned", planned)]
-    parts += [
-        (title, [entry for entry in document.get(name, ()) if entry not in waiting]) for title, name in _LIST_PARTS
-    ]
-    for title, entries in [*parts, ("Cost", [document["cost"]])]:
+    parts: dict[str, Sequence[Document]] = {
+        "Also went wrong": [{**one, "text": f"{one['code']}: {one['text']}"} for one in document["causes"][1:]],
+        "Waits for": [one for one in document["waited"] if one["state"] == "open"],
+        "Asked": [document["asked"]],
+        "Planned": [document["planned"], *document["planned"]["versions"]],
+        "Look at": document["look_at"],
+        "Failed": document["failures"],
+        "Verdicts": document["verdicts"],
+        "Errors that an agent passed over": document["passed_over"],
+        "Done again": document["retried"],
+        "Not answered": document["degraded"],
+        "Waited for": [one for one in document["waited"] if one["state"] != "open"],
+        "No longer known": document["pruned"],
+        "Cost": [document["cost"]],
+    }
+    for title, entries in parts.items():
         more = f"… and {len(entries) - _SHOWN} more (`--json` has them all)"
         lines = [*map(_with_references, entries[:_SHOWN]), *([more] if len(entries) > _SHOWN else [])]
         if lines:
             yield title, lines
-
-
-def _version(version: Document) -> Document:
-    """Return a version of a plan as an entry: its tasks in one line."""
-    team = f" of the team at {version['star']}" if version["star"] else ""
-    tasks = (
-        f"{task['path']} {task['agent']}{' after ' if task['depends_on'] else ''}{', '.join(task['depends_on'])} "
-        f"({task['status']}): {task['task']}"
-        for task in version["tasks"]
-    )
-    return {"text": f"Version {version['version']}{team}: {'; '.join(tasks) or version['why']}"}
 
 
 def _with_references(entry: Document) -> str:
