@@ -24,14 +24,8 @@ from starling.app.cli.terminal.formats import (
 )
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines
 from starling.app.cli.terminal.output import printable
-from starling.core.run_document.document import (
-    Call,
-    ModelCall,
-    Notice,
-    RunDocument,
-    TaskAttempt,
-    TaskRecord,
-)
+from starling.core.run_document.document import Call, ModelCall, Notice, RunDocument, TaskAttempt, TaskRecord
+from starling.core.run_document.rows import REVIEWS
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
 
@@ -62,6 +56,9 @@ _WAITS: Final = {
     "budget": "waiting for more tokens",
     "in_doubt": "waiting for a decision",
 }
+
+type _Part = tuple[datetime, str, Callable[[str], Iterable[Line]]]
+"""A decision or a task: when it began, the path of its star, and what yields its lines at an indentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +121,32 @@ def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
         yield f"  {text}", None
 
 
-def _star_of(call: ModelCall) -> str:
-    """Return the path of the star that a decision was made in, or of the task that it is about."""
-    return _NODE.sub("", call.path) if _NODE.search(call.path) else _INSIDE.sub("", call.path)
-
-
 class _Tree:
     def __init__(self, document: RunDocument, form: TreeForm) -> None:
         self.document, self.form = document, form
         proofs = [one for one in document.builds if one["type"] == "proof"]
         self.proofs = {without_numbers(one["trial_path"]): bool(one["passed"]) for one in proofs}
         planned = {without_numbers(plan.star): {task["id"] for task in plan.tasks} for plan in document.plans}
-        self.paths = {task.path for task in document.tasks}
-        self.tasks: defaultdict[str, list[TaskRecord]] = defaultdict(list)  # by the task whose team they are of
-        self.tries: dict[str, str] = {}  # the path of the last try of each task
+        paths = {"", *(task.path for task in document.tasks)}
+        self.parts: defaultdict[str, list[_Part]] = defaultdict(list)  # by the task whose team they are of
+        tries: dict[str, str] = {}  # the path of the last try of each task
+        for call in document.decisions if form.details else ():
+            star = _NODE.sub("", call.path)
+            owner = _INSIDE.sub("", star)
+            star = star if star != call.path else owner  # else it is about a task
+            self.parts[owner if owner in paths else ""].append((call.at, star, partial(self._model_call, call)))
         for task in document.tasks:
             dropped = task.status == "pending" and task.id not in planned.get(without_numbers(task.star), ())
             if not dropped and not 0 < task.seq <= form.after:
-                self.tasks[self._owner(task.star)].append(task)
-                self.tries[task.place] = task.path
-        self.decisions: defaultdict[str, list[ModelCall]] = defaultdict(list)
-        for call in document.decisions if form.details else ():
-            self.decisions[self._owner(_star_of(call))].append(call)
+                begin = task.attempts[0].at if task.attempts else _NEVER
+                owner = _INSIDE.sub("", task.star)
+                self.parts[owner if owner in paths else ""].append((begin, task.star, partial(self._task, task)))
+                tries[task.place] = task.path
         self.notices: defaultdict[str, list[Notice]] = defaultdict(list)
         for notice in document.notices:
             if notice.seq > form.after:
                 place = without_numbers("/".join(filter(None, (notice.star, notice.task))))
-                self.notices[self.tries.get(place, "")].append(notice)
+                self.notices[tries.get(place, "")].append(notice)
         waits = document.status is RunStatus.WAITING
         self.asking = [item for item in document.interrupts if waits and item.state == "open"]
 
@@ -161,25 +157,13 @@ class _Tree:
             if item.state != "open":
                 by = f" by {item.answered_by}" if item.answered_by else ""
                 text = f"{item.kind} of {item.path or 'the run'}: {item.message}"
-                yield self._line(
-                    "", item.state, text, f"{item.state}{by}", self._took(item.createdAt, item.answered_at)
-                )
-
-    def _owner(self, star: str) -> str:
-        """Return the path of the task that a star works on, if it is known."""
-        path = _INSIDE.sub("", star)
-        return path if path in self.paths else ""
+                took = self._took(item.createdAt, item.answered_at)
+                yield self._line("", item.state, text, f"{item.state}{by}", took)
 
     def _star(self, owner: str, indent: str) -> Iterator[Line]:
         """Yield what a team did, or the main star: its decisions and its tasks, in order."""
-        found: list[tuple[datetime, str, Callable[[str], Iterable[Line]]]] = [
-            (call.at, _star_of(call), partial(self._model_call, call)) for call in self.decisions[owner]
-        ]
-        for task in self.tasks[owner]:
-            begin = task.attempts[0].at if task.attempts else _NEVER
-            found.append((begin, task.star, partial(self._task, task)))
         before = ""
-        for _, star, lines in sorted(found, key=itemgetter(0)):
+        for _, star, lines in sorted(self.parts[owner], key=itemgetter(0)):
             case, passed = case_of(star.removeprefix(owner)), self.proofs.get(without_numbers(star))
             if case and passed is not None and not self.form.details:
                 continue  # its outcome is shown with the build
@@ -199,7 +183,8 @@ class _Tree:
         ids = asked if state == "waiting" else "running" if state == "running" and not self.form.live else ""
         begin = task.attempts[0].at if task.attempts else None
         end = task.ended_at or (self.form.now if state in ("running", "waiting") else None)
-        yield self._line(indent, state, text, ids, self._took(begin, end), self._spent(self._tokens(task)))
+        calls = (call for call in self.document.model_calls() if is_within(call.path, task.path))  # and of its team
+        yield self._line(indent, state, text, ids, self._took(begin, end), self._spent(calls))
         for event in self.document.builds[self.form.built :]:
             if event["path"] == task.path:
                 yield from self._wrapped(below, build_lines(event))
@@ -217,7 +202,7 @@ class _Tree:
         if attempt.number > 1:
             yield f"{indent}attempt {attempt.number}", None
         models = attempt.model_calls if self.form.details else ()
-        reviews = [call for call in models if call.path.endswith(("/review", ".review"))]
+        reviews = [call for call in models if call.path.endswith(REVIEWS)]
         for model in (call for call in models if call not in reviews):
             yield from self._model_call(model, indent)
         for call in attempt.calls:
@@ -258,7 +243,7 @@ class _Tree:
             what = f"{what}: {plans[int(number) - 1]}"
         model = f"{call.model}{f' ({call.role})' if call.role else ''}{f': {call.error}' if call.error else ''}"
         took = seconds_text(call.ms / 1000) if call.ms is not None else ""
-        notes = (model if what else "", f"step {call.step}", took, self._spent(call.tokens))
+        notes = (model if what else "", f"step {call.step}", took, self._spent([call]))
         yield self._line(indent, "failed" if call.error else "model", what or model, *notes)
 
     def _troubles(self, path: str, indent: str) -> Iterator[Line]:
@@ -268,13 +253,9 @@ class _Tree:
             text = f"{notice.kind.capitalize()}{place and f' in {place}'}: {one_line(notice.message, _TROUBLE_CHARS)}"
             yield from self._wrapped(indent, [(f"{mark} {text}", style)])
 
-    def _tokens(self, task: TaskRecord) -> int:
-        """Return the tokens of a task with those of its team."""
-        own = [*self.decisions[task.path], *(call for attempt in task.attempts for call in attempt.model_calls)]
-        return sum(call.tokens for call in own) + sum(map(self._tokens, self.tasks[task.path]))
-
-    def _spent(self, tokens: int) -> str:
-        return f"{tokens:,} tokens" if tokens and self.form.details else ""
+    def _spent(self, calls: Iterable[ModelCall]) -> str:
+        tokens = sum(call.tokens for call in calls) if self.form.details else 0
+        return f"{tokens:,} tokens" if tokens else ""
 
     def _took(self, begin: datetime | None, end: datetime | None) -> str:
         return seconds_text((end - begin).total_seconds()) if begin and end and self.form.now else ""
