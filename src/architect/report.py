@@ -7,10 +7,10 @@ from typing import Final, get_args
 from architect.checks.few_cases import FEWEST
 from architect.proof import CASES
 from architect.team_store import PublishedVersion
-from architect.wording import one_line
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.proofs import CaseReport, ProofReport
 from starling.core.teams.spec import Finding, TeamMember, TeamSpec
+from starling.core.text import one_line
 from starling.core.tool_calls import AnswerSource
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
@@ -111,7 +111,7 @@ def untried_text(name: str, findings: Sequence[Finding]) -> str:
     return "\n".join([why, *map(_fault, findings), "", *remedy])
 
 
-_line = partial(one_line, chars=_LINE_CHARS)
+_line = partial(one_line, limit=_LINE_CHARS)
 
 
 def _fault(finding: Finding) -> str:

@@ -16,12 +16,6 @@ def did_you_mean(written: str, names: Iterable[str], otherwise: str, prefix: str
 _WORD = re.compile(r"[^\W_]+")
 
 
-def one_line(text: str, chars: int) -> str:
-    """Return a text on one line, cut where it is longer than so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= chars else f"{line[: chars - 1].rstrip()}…"
-
-
 def folded(text: str) -> str:
     """Return a text without differences of case, white space and forms of one character."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -6,10 +6,10 @@ from typing import Final
 
 from architect.design.document import DesignDocument
 from architect.design.selection import PartFit, name_of
-from architect.wording import one_line
 from starling.core.json import JsonObject, canonical
 from starling.core.teams.building import BuildRequest, Candidate, Section
 from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.text import one_line
 from starling.core.tools import ToolDefinition
 
 MOST_CANDIDATES: Final = 12

@@ -21,16 +21,13 @@ from starling.core.artifacts import READ_ARTIFACT
 from starling.core.run_document.document import Call, LeftOutTask, Notice, TaskRecord
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
+from starling.core.teams.building import NOT_BUILT
 from starling.core.tool_calls import UNCERTAIN, CallState
 
 type _Meaning = tuple[CauseCode, str]
 
 _DOUBT: Final[_Meaning] = "effect_in_doubt", "it is unknown whether the call was done"
 _SILENT: Final = ("llm_timeout", "llm_connection_error", "llm_server_error", "model_error")
-_NO_TEAM: Final = (
-    *("capability_gap", "conflict", "forbidden", "goal_unclear", "not_found", "proof_failed"),
-    *("quota_exceeded", "team_invalid"),
-)
 _MEANINGS: Final[Mapping[str, _Meaning]] = {
     # of calls
     "tool_error": ("tool_failed", "the tool answered with an error"),
@@ -60,7 +57,7 @@ _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "llm_invalid_response": ("unreadable_model_output", "the model wrote something that can't be read"),
     **dict.fromkeys(_SILENT, ("model_unavailable", "no model answered")),
     "runtime_failed": ("runtime_failed", "the agent runtime failed"),
-    **dict.fromkeys(_NO_TEAM, ("build_failed", "no team was built")),
+    **dict.fromkeys(NOT_BUILT, ("build_failed", "no team was built")),
 }
 """What the code of a failed call or task means, or of one that could not be planned."""
 

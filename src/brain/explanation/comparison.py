@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from brain.explanation.causes import find_causes
-from brain.explanation.facts import RunFacts, event, shortened
+from brain.explanation.facts import RunFacts, event
 from brain.explanation.shape import Ref
 from starling.core.json import canonical
 from starling.core.run_document.document import RunDocument, TaskRecord
 from starling.core.run_status import RunStatus
+from starling.core.text import one_line
 
 _MOST: Final = 500
 _TEXT_CHARS: Final = 300
@@ -111,7 +112,7 @@ def _shown(one: str | None, other: str | None, limit: int) -> tuple[str | None, 
     if one and other and one != other and one[: limit - 1] == other[: limit - 1]:
         shorter = min(len(one), len(other))
         begin = next((at for at in range(shorter) if one[at] != other[at]), shorter) - _BEFORE_CHARS
-    first, second = (text and f"{'…' if begin else ''}{shortened(text[begin:], limit)}" for text in (one, other))
+    first, second = (text and f"{'…' if begin else ''}{one_line(text[begin:], limit)}" for text in (one, other))
     return first, second
 
 

@@ -18,7 +18,6 @@ from brain.explanation.facts import (
     event,
     moment,
     said,
-    shortened,
     task_text,
     uncorrected,
 )
@@ -42,6 +41,7 @@ from brain.explanation.shape import (
 from starling.core.run_document.document import RunDocument
 from starling.core.run_document.rows import REVIEWS
 from starling.core.task_paths import without_numbers
+from starling.core.text import one_line
 
 _TEXT_CHARS: Final = 600
 _MOST: Final = 300  # entries of a list
@@ -95,9 +95,9 @@ def planned(facts: RunFacts) -> Planned:
         for task in plan.tasks:
             place = without_numbers(f"{plan.star}/{task['id']}" if plan.star else task["id"])
             status = facts.status(facts.tries[place][-1])
-            text = shortened(task["task"], _TEXT_CHARS)
+            text = one_line(task["task"], _TEXT_CHARS)
             tasks.append(TaskNote(place, task["agent"], text, task["depends_on"], status))
-        why = shortened(plan.thought_process, _TEXT_CHARS)
+        why = one_line(plan.thought_process, _TEXT_CHARS)
         of_team = f" of the team at {plan.star}" if plan.star else ""
         text = f"Version {plan.version}{of_team}: {'; '.join(map(_planned, tasks)) or why}"
         versions.append(PlanNote(plan.star, plan.version, why, text, tasks, [event(plan.seq)]))
@@ -148,7 +148,7 @@ def verdicts(run: RunDocument) -> Iterator[VerdictNote]:
             on = f"It rested on {rested}." if rested else "It rested on what the agent wrote; no tool was called."
             why = f" {said(' '.join(verdict.reasons), 300)}." if verdict.reasons else ""
             text = f"{verdict.status} for attempt {attempt.number} of {task.agent} at task {task.place}.{why} {on}"
-            reasons = [shortened(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
+            reasons = [one_line(reason, _TEXT_CHARS) for reason in verdict.reasons[:20]]
             calls = [call.id for call in attempt.calls]
             yield VerdictNote(text, [event(verdict.seq)], task.place, attempt.number, verdict.status, reasons, calls)
 

@@ -11,6 +11,7 @@ from starling.core.json import canonical
 from starling.core.run_document.builder import TEXT_CHARS
 from starling.core.run_document.document import Call, Notice, RunDocument, TaskRecord
 from starling.core.task_paths import is_within, without_numbers
+from starling.core.text import one_line
 
 _TRIAL: Final = re.compile(r"\.[a-z]")
 _INNER_MARKS: Final = str.maketrans("“”", "‘’")
@@ -82,18 +83,12 @@ def uncorrected(calls: Sequence[Call]) -> list[Call]:
     return [call for call in calls if call.failed and last.get(call.name, -1) <= places[call.id]]
 
 
-def shortened(text: str, limit: int) -> str:
-    """Return a text on one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
-
-
 def said(text: str, limit: int = 240) -> str:
     """Return a text as a quotation without a full stop at its end: a sentence goes on after it.
 
     A quotation in it has single marks.
     """
-    return f"“{shortened(text.rstrip('. \n'), limit).translate(_INNER_MARKS)}”"
+    return f"“{one_line(text.rstrip('. \n'), limit).translate(_INNER_MARKS)}”"
 
 
 def counted(number: int, what: str) -> str:
@@ -116,7 +111,7 @@ def duration(seconds: float) -> str:
 
 def call_text(call: Call) -> str:
     """Return a call in words: its tool with the arguments."""
-    return f"{call.name} with {shortened(canonical(call.args), 160)}"
+    return f"{call.name} with {one_line(canonical(call.args), 160)}"
 
 
 def task_text(task: TaskRecord) -> str:

@@ -10,6 +10,7 @@ from brain.planning.plan_validation import degraded_parts
 from brain.state import DegradedPart, GraphState, TaskOutcome, approved
 from starling.core.events.run_events import Change
 from starling.core.json import canonical
+from starling.core.teams.building import NOT_BUILT
 from starling.core.tool_calls import CallState
 
 _REASON_CHARS = 1_000
@@ -116,19 +117,6 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "journal_diverged": "a new request for what is missing; what this run has changed stays changed",
     }
 )
-_REPORTED: Final = frozenset(
-    {
-        "capability_gap",
-        "conflict",
-        "forbidden",
-        "goal_unclear",
-        "not_found",
-        "proof_failed",
-        "quota_exceeded",
-        "team_invalid",
-    }
-)
-"""Why a team was not built: the reason is a report for whoever asked, with what to do."""
 _WITHOUT_TOOL: Final = frozenset({"", "unable", "unknown_agent", "not_allowed"})  # perhaps there is none
 _UNKNOWN_CODE = "the log of the worker, which has the details"
 
@@ -137,7 +125,7 @@ def reply_without_results(state: GraphState, known: Callable[[str], str] = lambd
     """Return the reply of a run without results. `known` says what keeps agents with tools for a text from use."""
     parts = degraded_parts(state)
     results = state["results"]
-    if len(state["tasks"]) == 1 and results and results[-1]["reason"] and results[-1].get("code") in _REPORTED:
+    if len(state["tasks"]) == 1 and results and results[-1]["reason"] and results[-1].get("code") in NOT_BUILT:
         return results[-1]["reason"]
     opening = "There is no answer: no task gave a result." if state["tasks"] else "There is no answer."
     if state["failure"]:

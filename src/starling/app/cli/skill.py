@@ -14,7 +14,7 @@ from starling.app.cli.id_name import LISTED, find_id
 from starling.app.cli.options import Best, Full, Json, Latest, Reason, Tenant, Utc
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.formats import moment, one_line, short_ids
+from starling.app.cli.terminal.formats import moment, short_ids
 from starling.app.cli.terminal.output import (
     escaped,
     print_fields,
@@ -28,6 +28,7 @@ from starling.app.cli.terminal.output import (
 from starling.core.errors import InvalidRequestError
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.text import one_line
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

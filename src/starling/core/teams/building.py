@@ -25,6 +25,12 @@ Only keys with the scope `admin` decide on it.
 QUESTION: Final = "question"
 """The step of a build that asks its caller what the goal leaves open. Only keys with the scope `teams` answer it."""
 
+NOT_BUILT: Final = (
+    *("capability_gap", "conflict", "forbidden", "goal_unclear", "not_found", "proof_failed"),
+    *("quota_exceeded", "team_invalid"),
+)
+"""The codes of tasks that built no team: the reason is a report for whoever asked, with what to do."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuildOrigin:

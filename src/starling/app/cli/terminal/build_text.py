@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from starling.app.cli.terminal.formats import Data, Line, counted, one_line, seconds_text
+from starling.app.cli.terminal.formats import Data, Line, counted, seconds_text
 from starling.app.cli.terminal.output import print_line, printable, results
+from starling.core.text import one_line
 
 _WIDTH: Final = 80
 _TOOLS: Final = 4  # of a member, up to which they are named

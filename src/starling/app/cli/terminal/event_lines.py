@@ -9,13 +9,13 @@ from starling.app.cli.terminal.formats import (
     arguments_text,
     case_of,
     log_text,
-    one_line,
     result_lines,
     result_text,
 )
 from starling.app.cli.terminal.interrupt_text import INTERRUPT_EVENTS, interrupt_lines
 from starling.core.run_document.builder import progress_text
 from starling.core.task_paths import without_numbers
+from starling.core.text import one_line
 
 _TEXT_CHARS: Final = 110
 _REASONS_CHARS: Final = 200

@@ -8,6 +8,7 @@ from typing import Any, Final
 from starling.app.cli.terminal.output import json_text
 from starling.core.errors import InvalidRequestError
 from starling.core.json import canonical
+from starling.core.text import one_line
 
 _SHORTEST: Final = 8
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -63,12 +64,6 @@ def arguments_text(arguments: Data) -> str:
     """Return the arguments of a call in one line."""
     shown = ", ".join(f"{name}={json_text(value)}" for name, value in arguments.items())
     return one_line(shown, ARGUMENTS_CHARS)
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return text on one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def seconds_text(seconds: float) -> str:

@@ -17,7 +17,6 @@ from starling.app.cli.terminal.formats import (
     arguments_text,
     case_of,
     log_text,
-    one_line,
     result_lines,
     result_text,
     seconds_text,
@@ -28,6 +27,7 @@ from starling.core.run_document.document import Call, ModelCall, Notice, RunDocu
 from starling.core.run_document.rows import REVIEWS
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
+from starling.core.text import one_line
 
 _TEXT_CHARS: Final = 200
 _READ_CHARS: Final = 1_000  # of a text that may be long: a frame is drawn eight times a second
