@@ -11,7 +11,6 @@ from starling.app.registry.prompts import PromptCatalog
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
-from starling.app.runs.explanations import RunExplanations
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runs.records import RunRecords
 from starling.app.skills.service import SkillService
@@ -40,7 +39,6 @@ class RunServices:
     answering: InterruptService
     cancellation: RunCancellation
     documents: RunDocumentRepository
-    explanations: RunExplanations
     feedback: FeedbackRepository
     interrupts: InterruptRepository
     leases: Leases

@@ -75,15 +75,15 @@ async def test_events_of_call_and_task_name_the_artifact(platform: Platform, scr
     assert content.text == poem(LINES)
 
 
-async def test_explanation_of_a_run_says_when_its_artifacts_are_no_longer_kept(
+async def test_document_of_a_run_says_when_its_artifacts_are_no_longer_kept(
     platform: Platform, script: ScriptedModel
 ) -> None:
     one_task(script, calls(RECITE))
     stream = await platform.ask("Recite.")
-    kept = await platform.services.runs.explanations.explain(stream.key)
+    kept = await platform.services.runs.documents.read(stream.key)
     await execute_autocommit(platform.services.storage.engine, "DELETE FROM run_artifacts RETURNING 1", {})
 
-    lost = await platform.services.runs.explanations.explain(stream.key)
+    lost = await platform.services.runs.documents.read(stream.key)
 
     assert kept.pruned == ()
     assert [(one.what, WHOLE in one.text) for one in lost.pruned] == [("artifacts", True)]

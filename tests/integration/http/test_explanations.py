@@ -1,10 +1,38 @@
-"""Comparisons of runs over HTTP."""
+"""Explanations and comparisons of runs over HTTP."""
+
+import asyncio
+from typing import Any, Final
 
 import pytest
 
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
+from tests.support.stored_runs import blocked_for, events_of, stored_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LOOP_SECONDS: Final = 0.1  # for so long at most the event loop may be blocked
+
+
+async def explained(api: LiveApi, key: RunKey) -> dict[str, Any]:
+    async with api.client.get(f"/v1/runs/{key.id}/explanation") as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def test_large_run_is_explained_without_blocking_the_event_loop(api: LiveApi) -> None:
+    engine, stop = api.services.storage.engine, asyncio.Event()
+    steps = [{"path": f"t{n % 200}", "input_tokens": 1, "output_tokens": 1} for n in range(1000)]
+    key = await stored_run(engine, events_of(300, chars=15_000), steps)  # 9 MB
+    await explained(api, await stored_run(engine, events_of(1)))  # imports, and compiled statements
+
+    async with asyncio.TaskGroup() as group:
+        watcher = group.create_task(blocked_for(stop))
+        found = await explained(api, key)
+        stop.set()
+
+    assert (found["cause"]["task"], found["cost"]["by_agent"][0]["model_calls"] > 0) == ("t300", True)
+    assert watcher.result() < LOOP_SECONDS
 
 
 async def test_comparison_names_what_differs_between_two_runs(api: LiveApi) -> None:

@@ -27,7 +27,6 @@ from starling.app.registry.documents import ServerDocuments
 from starling.app.registry.prompts import PromptCatalog
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
-from starling.app.runs.explanations import RunExplanations
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runs.records import RunRecords
 from starling.app.services import Retrieval, RunServices, Services
@@ -143,7 +142,6 @@ def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunRead
         answering=InterruptService(interrupts),
         cancellation=cancellation,
         documents=documents,
-        explanations=RunExplanations(documents),
         feedback=feedback,
         interrupts=interrupts,
         leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),
