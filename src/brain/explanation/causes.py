@@ -4,18 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from brain.explanation.facts import (
-    RunFacts,
-    call_text,
-    counted,
-    duration,
-    event,
-    is_star_of,
-    moment,
-    said,
-    task_text,
-    uncorrected,
-)
+from brain.explanation.facts import RunFacts, call_text, counted, duration, event, moment, said, task_text, uncorrected
 from brain.explanation.shape import Cause, CauseCode, Ref
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.run_document.document import Call, LeftOutTask, Notice, TaskRecord
@@ -108,7 +97,8 @@ def _end_of_run(facts: RunFacts) -> Iterator[Cause]:
         return
     code, what = _ENDS[run.code]
     took = duration((run.ended_at - run.created_at).total_seconds()) if run.ended_at else ""
-    cut = ", ".join(f"{task_text(task)} of agent {task.agent}" for task in facts.main_tasks if _is_cut_off(facts, task))
+    cut_off = [task for task in facts.main_tasks if task.status == "running" or task.code == run.code]
+    cut = ", ".join(f"{task_text(task)} of agent {task.agent}" for task in cut_off)
     withdrawn = [item for item in run.interrupts if item.state == "cancelled" and item.answered_by is None]
     refused = [item for item in run.interrupts if item.kind == "budget" and item.state != "resolved"]
     parts = [f"The run ended early{took and f', {took} after it was accepted'}: {what} ({run.code})."]
@@ -120,17 +110,12 @@ def _end_of_run(facts: RunFacts) -> Iterator[Cause]:
     yield Cause(" ".join(parts), refs, None, code)
 
 
-def _is_cut_off(facts: RunFacts, task: TaskRecord) -> bool:
-    """Whether the end of the run ended a task."""
-    by_end = task.status == "failed" and task.code == facts.document.code and task.code in _ENDS
-    return facts.ended and (by_end or task.status == "running")
-
-
 def _incidents(facts: RunFacts) -> Iterator[Cause]:
     answered = [task for task in facts.tasks.values() if task.status == "approved"]
+    members = {member.path for task in answered for member in facts.members(task)}
     for task in facts.failed():
-        is_left_out = task.text in facts.degraded and any(is_star_of(task.star, one) for one in answered)  # of a team
-        if (not task.star or is_left_out) and not _is_cut_off(facts, task):
+        is_missing = not task.star or (task.path in members and task.text in facts.degraded)
+        if is_missing and (task.code != facts.document.code or task.code not in _ENDS):  # else the end cut it off
             yield from task_causes(facts, task)
     if not facts.ended:
         return
@@ -156,7 +141,7 @@ def task_causes(facts: RunFacts, task: TaskRecord) -> Iterator[Cause]:
     """Yield why each failed try of a task failed; of a team's task, why its members failed or could not be used."""
     for one in (one for one in facts.tries[task.place] if one.status == "failed"):
         members = [other for other in facts.members(one) if other.status == "failed"]
-        left_out = [item for item in facts.document.left_out if is_star_of(item.star, one)]
+        left_out = facts.left_out(one)
         if (members or left_out) and _rejected(one) is None:
             for member in members:
                 yield from task_causes(facts, member)

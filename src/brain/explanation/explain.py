@@ -10,17 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from brain.explanation.causes import find_causes, model_notices, task_causes
-from brain.explanation.facts import (
-    RunFacts,
-    call_text,
-    counted,
-    duration,
-    event,
-    moment,
-    said,
-    task_text,
-    uncorrected,
-)
+from brain.explanation.facts import RunFacts, call_text, counted, duration, event, moment, said, task_text, uncorrected
 from brain.explanation.shape import (
     AgentCost,
     Asked,
@@ -214,10 +204,8 @@ def _model_retries(facts: RunFacts) -> Iterator[Repetition]:
 
 def _takeovers(run: RunDocument) -> Iterator[Repetition]:
     """Yield how often another worker continued the run, beside the times when it went on after a question."""
-    resumed = sum(
-        item.state != "open" and (item.state != "cancelled" or bool(item.answered_by)) for item in run.interrupts
-    )
-    lost = run.claims - 1 - resumed
+    over = [one for one in run.interrupts if one.state != "open" and (one.state != "cancelled" or one.answered_by)]
+    lost = run.claims - 1 - len(over)
     if lost > 0 and run.code != "cancelled":
         text = f"The worker of the run stopped {counted(lost, 'time')} in the middle of it, and another one continued."
         yield Repetition(text, [], None, "run", lost)

@@ -9,7 +9,7 @@ from typing import Final
 from brain.explanation.shape import Ref, ShownStatus
 from starling.core.json import canonical
 from starling.core.run_document.builder import TEXT_CHARS
-from starling.core.run_document.document import Call, Notice, RunDocument, TaskRecord
+from starling.core.run_document.document import Call, LeftOutTask, Notice, RunDocument, TaskRecord
 from starling.core.task_paths import is_within, without_numbers
 from starling.core.text import one_line
 
@@ -47,7 +47,11 @@ class RunFacts:
 
     def members(self, task: TaskRecord) -> list[TaskRecord]:
         """Return the tasks of the team that made the last attempt at a task, in the order in which they ended."""
-        return sorted((one for one in self.tasks.values() if is_star_of(one.star, task)), key=lambda one: one.seq)
+        return sorted((one for one in self.tasks.values() if _is_star_of(one.star, task)), key=lambda one: one.seq)
+
+    def left_out(self, task: TaskRecord) -> list[LeftOutTask]:
+        """Return what the last attempt at a task could not plan of its team's tasks."""
+        return [item for item in self.document.left_out if _is_star_of(item.star, task)]
 
     def blocked_by(self, task: TaskRecord) -> TaskRecord | None:
         """Return the failed task that a task depends on, also over others; None where there is none."""
@@ -71,7 +75,7 @@ class RunFacts:
         return (one for one in self.document.notices if one.code in codes and not one.task and not one.star)
 
 
-def is_star_of(star: str, task: TaskRecord) -> bool:
+def _is_star_of(star: str, task: TaskRecord) -> bool:
     """Whether a path is that of an attempt of the team that works on a task: `t3`, `t3:2`."""
     return star == task.path or (star.startswith(f"{task.path}:") and star.removeprefix(f"{task.path}:").isdigit())
 

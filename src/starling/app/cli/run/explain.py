@@ -16,10 +16,8 @@ from starling.core.run_status import RunStatus
 
 app = typer.Typer(add_completion=False)
 
-_SERVERS = "`starling server list` says how each server is now."
 _OF_CAUSES = {
-    "degraded_server": _SERVERS,
-    "changed_tool": _SERVERS,
+    **dict.fromkeys(("degraded_server", "changed_tool"), "`starling server list` says how each server is now."),
     "switched_off": "`starling switch list` says what is switched off.",
     "not_allowed": "`starling key list` shows the keys and what each may call.",
     "unknown_agent": "`starling agent list` shows the agents.",

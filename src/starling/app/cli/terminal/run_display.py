@@ -11,7 +11,7 @@ from starling.app.cli.terminal.event_lines import event_line
 from starling.app.cli.terminal.formats import Data, result_lines
 from starling.app.cli.terminal.interrupt_text import INTERRUPT_EVENTS, behind_line, run_reference
 from starling.app.cli.terminal.output import printable, write
-from starling.app.cli.terminal.run_tree import TreeForm, run_times, tree_lines
+from starling.app.cli.terminal.run_tree import RunTree, TreeForm, run_times
 from starling.core.clock import SystemClock
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_document.builder import RunDocumentBuilder
@@ -132,7 +132,7 @@ class TreeDisplay(RunDisplay):
             after=self._after,
             built=self._built,
         )
-        lines = tree_lines(self._document(), form)
+        lines = RunTree(self._document(), form).lines()
         return [Text(printable(text), style or "", no_wrap=True, overflow="ellipsis") for text, style in lines]
 
     def _frame(self) -> str:

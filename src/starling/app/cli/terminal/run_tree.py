@@ -85,7 +85,7 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
     yield from _part("Request", filter(None, [" ".join(document.input.split())]))
     if behind := document.behind:
         yield behind_line(behind.run_id, behind.status), "yellow"
-    if tree := [*tree_lines(document, form)]:
+    if tree := [*RunTree(document, form).lines()]:
         yield "Tasks", "bold"
         yield from tree
     waits: list[str] = []
@@ -109,11 +109,6 @@ def run_times(document: RunDocument) -> str:
     return ", ".join(f"{name} {seconds_text((at - begin).total_seconds())}" for name, at in moments if at)
 
 
-def tree_lines(document: RunDocument, form: TreeForm) -> Iterator[Line]:
-    """Yield the lines of what a run did, each with its style."""
-    yield from _Tree(document, form).lines()
-
-
 def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
     for number, text in enumerate(texts):
         if not number:
@@ -121,7 +116,9 @@ def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
         yield f"  {text}", None
 
 
-class _Tree:
+class RunTree:
+    """What a run did, as lines."""
+
     def __init__(self, document: RunDocument, form: TreeForm) -> None:
         self.document, self.form = document, form
         proofs = [one for one in document.builds if one["type"] == "proof"]
@@ -151,6 +148,7 @@ class _Tree:
         self.asking = [item for item in document.interrupts if waits and item.state == "open"]
 
     def lines(self) -> Iterator[Line]:
+        """Yield the lines, each with its style."""
         yield from self._star("", "")
         yield from self._troubles("", "")
         for item in () if self.form.live else self.document.interrupts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from starling.app.cli.terminal.run_tree import TreeForm, stored_lines, tree_lines
+from starling.app.cli.terminal.run_tree import RunTree, TreeForm, stored_lines
 from starling.core.run_document.builder import RunDocumentBuilder
 from starling.core.run_document.document import (
     Feedback,
@@ -75,7 +75,7 @@ def document_of(*events: Event, rows: Iterable[Any] = ()) -> RunDocument:
 
 
 def tree(*events: Event, form: TreeForm = FORM, rows: Iterable[Any] = ()) -> list[str]:
-    return [text for text, _ in tree_lines(document_of(*events, rows=rows), form)]
+    return [text for text, _ in RunTree(document_of(*events, rows=rows), form).lines()]
 
 
 def stored(document: RunDocument) -> list[str]:
@@ -92,7 +92,7 @@ def test_tasks_and_calls_have_marks_of_their_states() -> None:
 
 
 def test_what_works_and_what_has_not_begun_are_shown_in_another_way() -> None:
-    lines = [*tree_lines(document_of(PLAN, START, CALL), replace(FORM, live=True, frame="⠋"))]
+    lines = [*RunTree(document_of(PLAN, START, CALL), replace(FORM, live=True, frame="⠋")).lines()]
 
     assert lines == [
         ("⠋ t1 clock: the time in Lima", "cyan"),
