@@ -253,8 +253,7 @@ def _unserved(facts: RunFacts, part: str, reason: str) -> Cause:
 
 def _undecided(facts: RunFacts) -> Iterator[Cause]:
     """Yield why the supervisor could not decide: no model answered, or with nothing that can be read."""
-    found = model_notices(facts, undecided=True)
-    if found:
+    if found := model_notices(facts, undecided=True):
         code, what = _MEANINGS[found[-1].code]
         text = f"The supervisor could not plan: {what}{_named(found[-1].code)}, {said(found[-1].message)}."
         yield Cause(text, [event(one.seq) for one in found[:3]], None, code)

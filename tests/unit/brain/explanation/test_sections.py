@@ -38,6 +38,7 @@ def test_plan_is_told_with_its_reason_and_the_status_of_its_tasks() -> None:
         ("t2", ["t1"], "pending"),
     ]
     assert "One after another" in found.text
+    assert found.versions[0].text.endswith(f"; t2 {SHOP} after t1 (pending): Order it")
 
 
 def test_task_whose_question_nobody_has_answered_is_waiting() -> None:

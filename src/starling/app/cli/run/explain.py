@@ -23,7 +23,6 @@ _OF_CAUSES = {
     "unknown_agent": "`starling agent list` shows the agents.",
     "model_unavailable": "`starling doctor` checks the models.",
 }
-_CAUSES_ARE_IN = ("events", "not_read")
 _SHOWN = 20  # entries of a part; `--json` has them all
 
 
@@ -70,7 +69,7 @@ def no_cause(document: Document) -> str:
     """Return the line in place of a cause: one may be found later, or in rows that are no longer kept."""
     if not RunStatus(document["status"]).terminal:
         return "Cause: none so far."
-    if any(one["what"] in _CAUSES_ARE_IN for one in document["pruned"]):
+    if any(one["what"] in ("events", "not_read") for one in document["pruned"]):
         return "Cause: none in the rows that are still kept."
     return "Cause: none. The run answered everything."
 

@@ -104,9 +104,8 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
 def run_times(document: RunDocument) -> str:
     """Return when a run had its plan and its end, from its acceptance on; empty where it isn't known."""
     plan = document.plans[0].at if document.plans else None
-    moments = (("plan", plan), ("done", document.ended_at))
-    begin = document.created_at
-    return ", ".join(f"{name} {seconds_text((at - begin).total_seconds())}" for name, at in moments if at)
+    times = ((name, at - document.created_at) for name, at in (("plan", plan), ("done", document.ended_at)) if at)
+    return ", ".join(f"{name} {seconds_text(time.total_seconds())}" for name, time in times)
 
 
 def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
