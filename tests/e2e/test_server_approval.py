@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import STARLING, CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.gateway_harness import SERVERS
 from tests.support.terminal import Terminal
 
@@ -124,8 +124,7 @@ def test_yes_on_a_terminal_approves(shop: Shop) -> None:
 
 def _answered(shop: Shop, answer: str) -> tuple[int, str]:
     """Return the exit code of an approval on a terminal, and what it showed."""
-    command = [STARLING, "server", "approve", "shop", "order"]
-    with Terminal.running(command, folder=shop.workspace.folder, environment=shop.workspace.environment) as terminal:
+    with Terminal.running(shop.workspace, "server", "approve", "shop", "order") as terminal:
         terminal.until("Approve? [y/N]:")
         terminal.type(f"{answer}\n")
         return terminal.end(), terminal.shown

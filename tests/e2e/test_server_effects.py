@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import STARLING, CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.gateway_harness import SERVERS
 from tests.support.terminal import Terminal
 
@@ -43,8 +43,7 @@ def test_effects_are_proposed_by_add_and_set_when_confirmed(workspace: CliWorksp
 
 @pytest.mark.parametrize(("answer", "effect"), [("y", "read"), ("n", "unsafe")])
 def test_terminal_is_asked_before_proposed_effects_are_set(workspace: CliWorkspace, answer: str, effect: str) -> None:
-    command = (STARLING, "server", "add", "recorder", "--", *recorder(workspace))
-    with Terminal.running(command, folder=workspace.folder, environment=workspace.environment) as terminal:
+    with Terminal.running(workspace, "server", "add", "recorder", "--", *recorder(workspace)) as terminal:
         terminal.until("Set these effects? [y/N]")
         terminal.type(f"{answer}\n")
         terminal.until("recorder is in epoch")

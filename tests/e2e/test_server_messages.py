@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import STARLING, CliWorkspace, new_workspace, server_file
+from tests.support.command_line import CliWorkspace, new_workspace, server_file
 from tests.support.gateway_harness import TOOLS
 from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import calls, decision, task, verdict
@@ -72,8 +72,7 @@ def test_progress_and_log_of_a_real_server_are_events_and_shown_by_commands(work
 
 
 def test_progress_of_a_call_is_shown_at_its_line_on_a_terminal(workspace: CliWorkspace) -> None:
-    command = [STARLING, "ask", "Take a while."]
-    with Terminal.running(command, folder=workspace.folder, environment=workspace.environment) as terminal:
+    with Terminal.running(workspace, "ask", "Take a while.") as terminal:
         terminal.until(": 2 of 4")
         code = terminal.end()
 

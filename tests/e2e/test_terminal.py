@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import STARLING, SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
+from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import calls, decision, task, verdict
@@ -69,7 +69,7 @@ def platform(workspace: CliWorkspace) -> Generator[Service]:
 
 
 def on_terminal(workspace: CliWorkspace, *arguments: str) -> AbstractContextManager[Terminal]:
-    return Terminal.running([STARLING, *arguments], folder=workspace.folder, environment=workspace.environment)
+    return Terminal.running(workspace, *arguments)
 
 
 def test_ask_prompts_for_the_approval_of_a_call_and_goes_on(workspace: CliWorkspace) -> None:

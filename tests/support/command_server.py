@@ -2,7 +2,7 @@
 
 Each command is a process of its own, with its own arguments, environment, folder and streams, and it ends with the
 exit code that the installed command has. What is saved is the interpreter's start and the imports, about a second of
-processor time a command, twice that for a service. Tests of terminals and of the installed program itself start
+processor time a command, twice that for a service. Tests of the installed program itself start
 `command_line.STARLING` instead. `command_client.py` takes the place of the program in commands of a shell.
 
 The server is `python -m tests.support.command_server SOCKET`. A request is JSON with three file descriptors; the answer
@@ -12,6 +12,7 @@ connection earlier has the command killed.
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import io
@@ -26,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -110,6 +112,15 @@ class CommandServer:
             connection = self._requested(words, folder, environment, (nothing, out_end, errors_end))
         return Command(connection, _received(connection), os.fdopen(out, "r"), os.fdopen(errors, "r"))
 
+    def start_on_terminal(
+        self, arguments: Sequence[str | Path], terminal: int, *, folder: Path, environment: Mapping[str, str]
+    ) -> "Command":
+        """Start a command on a terminal, whose file descriptor is closed here; Ctrl-C there reaches the command."""
+        with os.fdopen(terminal, "r+b", buffering=0) as opened:
+            words = ["starling", *map(str, arguments)]
+            connection = self._requested(words, folder, environment, (opened,) * _STREAMS, on_terminal=True)
+        return Command(connection, _received(connection), io.StringIO(), io.StringIO())
+
     def _requested(
         self,
         words: Sequence[str],
@@ -117,12 +128,15 @@ class CommandServer:
         environment: Mapping[str, str],
         streams: Sequence[IO[bytes]],
         stdin: str = "",
+        *,
+        on_terminal: bool = False,
     ) -> socket.socket:
         """Send a request and return its connection, on which the answer comes."""
         if stdin:
             streams[0].write(stdin.encode())
             streams[0].seek(0)
-        request = json.dumps({"arguments": words, "folder": str(folder), "environment": dict(environment)}).encode()
+        fields = {"arguments": words, "folder": str(folder), "environment": dict(environment)}
+        request = json.dumps({**fields, "on_terminal": on_terminal}).encode()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(self.address())
         socket.send_fds(connection, [request], [stream.fileno() for stream in streams])
@@ -285,8 +299,13 @@ def _prepared(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[]
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if request.get("on_terminal"):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", line_buffering=os.isatty(1)
+    )
     errors = io.BufferedWriter(io.FileIO(2, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(errors, "utf-8", "backslashreplace", line_buffering=True)
     os.environ.clear()

@@ -6,14 +6,15 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import termios
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
+
+from tests.support.command_line import CliWorkspace
+from tests.support.command_server import Command, command_server
 
 _SECONDS = 60
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -23,30 +24,20 @@ _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Terminal:
     """A process whose input and output are a terminal; `shown` is all that it showed, without control codes."""
 
-    process: subprocess.Popen[bytes]
+    process: Command
     descriptor: int
     raw: bytes = b""
 
     @classmethod
     @contextmanager
-    def running(
-        cls, command: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], width: int = 100
-    ) -> Generator[Self]:
+    def running(cls, workspace: CliWorkspace, *arguments: str, width: int = 100) -> Generator[Self]:
         """Run a command until the block ends, then kill what is left of it."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-        kept = {name: value for name, value in environment.items() if name != "COLUMNS"}
-        with subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=folder,
-            env=kept | {"TERM": "xterm"},
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - so that Ctrl-C reaches it
+        kept = {name: value for name, value in workspace.environment.items() if name != "COLUMNS"}
+        with command_server().start_on_terminal(
+            arguments, theirs, folder=workspace.folder, environment=kept | {"TERM": "xterm"}
         ) as process:
-            os.close(theirs)
             try:
                 yield cls(process, ours)
             finally:

@@ -26,7 +26,7 @@ from tests.support.build_events import (
     started,
     trial,
 )
-from tests.support.command_line import STARLING, CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.scripted_platform import ScriptedPlatform
 from tests.support.terminal import Terminal
 
@@ -264,9 +264,7 @@ def test_person_approves_an_activation_after_its_tools_and_proof_were_shown(plat
 
     with (
         new_workspace(STARLING_URL=platform.url) as workspace,
-        Terminal.running(
-            [STARLING, "team", "build", GOAL], folder=workspace.folder, environment=workspace.environment, width=80
-        ) as terminal,
+        Terminal.running(workspace, "team", "build", GOAL, width=80) as terminal,
     ):
         shown = terminal.until("Approve? [y/N/show] ")
         terminal.type("y\n")
@@ -289,9 +287,7 @@ def test_command_of_a_person_whose_key_may_not_decide_ends_and_says_who_may(
 
     with (
         new_workspace(STARLING_URL=platform.url) as workspace,
-        Terminal.running(
-            [STARLING, "team", "build", GOAL], folder=workspace.folder, environment=workspace.environment, width=300
-        ) as terminal,
+        Terminal.running(workspace, "team", "build", GOAL, width=300) as terminal,
     ):
         terminal.until("Approve? [y/N/show] ")
         terminal.type(f"{typed}\n")
@@ -323,9 +319,7 @@ def test_ctrl_c_leaves_the_build_working(platform: ScriptedPlatform) -> None:
 
     with (
         new_workspace(STARLING_URL=platform.url) as workspace,
-        Terminal.running(
-            [STARLING, "team", "build", GOAL], folder=workspace.folder, environment=workspace.environment
-        ) as terminal,
+        Terminal.running(workspace, "team", "build", GOAL) as terminal,
     ):
         terminal.until("Approve? [y/N/show] ")
         terminal.type("\x03")
@@ -351,9 +345,7 @@ def test_person_who_archives_a_team_sees_first_which_teams_use_it(
 
     with (
         new_workspace(STARLING_URL=platform.url) as workspace,
-        Terminal.running(
-            [STARLING, "team", "archive", "watch"], folder=workspace.folder, environment=workspace.environment
-        ) as terminal,
+        Terminal.running(workspace, "team", "archive", "watch") as terminal,
     ):
         shown = terminal.until("Archive watch? [y/N]")
         sent_before = [*platform.sent]
@@ -421,9 +413,7 @@ def test_versions_on_a_narrow_terminal_wrap_between_words(
 
     with (
         new_workspace(STARLING_URL=platform.url, TZ="UTC") as workspace,
-        Terminal.running(
-            [STARLING, "team", "show", "watch"], folder=workspace.folder, environment=workspace.environment, width=width
-        ) as terminal,
+        Terminal.running(workspace, "team", "show", "watch", width=width) as terminal,
     ):
         assert terminal.end() == 0
 
@@ -440,12 +430,7 @@ def test_history_on_a_narrow_terminal_has_two_lines_for_each_change(platform: Sc
 
     with (
         new_workspace(STARLING_URL=platform.url, TZ="UTC") as workspace,
-        Terminal.running(
-            [STARLING, "team", "history", "watch"],
-            folder=workspace.folder,
-            environment=workspace.environment,
-            width=width,
-        ) as terminal,
+        Terminal.running(workspace, "team", "history", "watch", width=width) as terminal,
     ):
         assert terminal.end() == 0
 
