@@ -271,11 +271,11 @@ def test_empty_request_is_refused_with_the_reason(workspace: CliWorkspace, platf
     assert "empty" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_up_stops_on_signal_without_leftover_processes(number: int, code: int) -> None:
+@pytest.mark.parametrize(("number", "code", "installed"), [(signal.SIGTERM, 0, True), (signal.SIGINT, 130, False)])
+def test_up_stops_on_signal_without_leftover_processes(number: int, code: int, *, installed: bool) -> None:
     with (
         new_workspace() as workspace,
-        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace), installed=True) as service,
+        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace), installed=installed) as service,
     ):
         workspace.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
 
@@ -302,8 +302,8 @@ def test_serve_and_worker_complete_a_run_together(own_workspace: CliWorkspace) -
     )
 
     with (
-        workspace.running("serve", "--port", "0", installed=True) as api,
-        workspace.running("worker", installed=True) as worker,
+        workspace.running("serve", "--port", "0") as api,
+        workspace.running("worker") as worker,
     ):
         done = workspace.starling("ask", _QUESTION, "--url", api.url)
 
@@ -421,7 +421,7 @@ def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> 
         _model(own_workspace, {"hold": "gate"}) as (workspace, model),
         workspace.running("up", "--port", "0") as service,
     ):
-        with workspace.started("ask", "hello", "--url", service.url, installed=True) as reader:
+        with workspace.started("ask", "hello", "--url", service.url) as reader:
             run_id = _next_line(reader).split()[1]
             reader.send_signal(signal.SIGINT)
             assert reader.wait() == 130

@@ -52,7 +52,7 @@ async def drained(
     workspace: CliWorkspace, command: tuple[str, ...], database_url: str, model: ModelServer
 ) -> tuple[int, list[object], int, list[dict[str, object]]]:
     """Drain a process in the middle of a step; return its exit code, what it said meanwhile, and its log."""
-    with workspace.started(*command, "--json", installed=True) as process:
+    with workspace.started(*command, "--json") as process:
         service = await asyncio.to_thread(Service.ready, process)
         async with (
             open_services(Settings(), Database(database_url, database_url)) as services,

@@ -15,7 +15,7 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
         await database.proxy.stop()
         with (
             new_workspace(DATABASE_URL=database.url) as workspace,
-            workspace.started(*command, "--json", installed=True) as process,
+            workspace.started(*command, "--json") as process,
         ):
             said = await asyncio.to_thread(_line_of, process)
             await database.proxy.start(port)
