@@ -19,12 +19,10 @@ _ROOT = Path(__file__).parents[2]
 _DEMO = _ROOT / "examples/demo"
 
 
-def _demo(cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def _demo(cache: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
-    environment = {**kept, "STARLING_DEMO_CACHE": str(cache), "STARLING_MODEL": "offline:rules", **variables}
-    return subprocess.run(
-        [sys.executable, _DEMO / "run.py", *arguments], capture_output=True, text=True, env=environment, check=False
-    )
+    environment = {**kept, "STARLING_DEMO_CACHE": str(cache), "STARLING_MODEL": "offline:rules"}
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, env=environment, check=False)
 
 
 def _running_in(folder: Path) -> Sequence[psutil.Process]:
@@ -41,8 +39,8 @@ def _running_in(folder: Path) -> Sequence[psutil.Process]:
 
 def test_demo_uses_several_specialists_and_a_team_each_time_and_leaves_no_process() -> None:
     with new_workspace() as workspace:
-        for _ in range(2):
-            done = _demo(workspace.folder)
+        for command in (("make", "demo"), (sys.executable, _DEMO / "run.py")):
+            done = _demo(workspace.folder, *command)
 
             assert done.returncode == 0, done.stdout + done.stderr
             assert "America/Lima" in done.stdout
@@ -76,7 +74,7 @@ def closed_folder(tmp_path: Path) -> Generator[Path]:
 
 
 def test_demo_in_a_private_folder_fails_if_only_one_specialist_was_used(closed_folder: Path) -> None:
-    done = _demo(closed_folder, "What time is it in Lima?")
+    done = _demo(closed_folder, sys.executable, _DEMO / "run.py", "What time is it in Lima?")
 
     assert done.stdout.count("Succeeded:") == 1, done.stdout + done.stderr
     assert done.returncode == 1

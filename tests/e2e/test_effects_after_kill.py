@@ -11,6 +11,7 @@ from typing import Any
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
+from tests.support.platform import calls, decision, task, verdict
 from tests.support.platform_process import PlatformProcess
 from tests.support.sse import Event
 
@@ -25,42 +26,25 @@ TEAM: dict[str, Any] = {
 }
 
 
-def decided(tasks: Mapping[str, str]) -> Answer:
-    """Return a plan of these tasks, each with its agent."""
-    document: dict[str, Any] = {
-        "thought_process": "All of them, side by side.",
-        "plan": [f"do {name}" for name in tasks],
-        "selected_agents": [
-            {"task_id": name, "agent": agent, "task": f"do {name}", "depends_on": []} for name, agent in tasks.items()
-        ],
-        "reply": "",
-        "assumptions": [],
-        "unserved": [],
-        "is_request_satisfied": False,
-        "is_in_loop": False,
-        "is_progress_being_made": True,
-    }
-    return Answer(json.dumps(document))
-
-
 def script(tasks: Mapping[str, Sequence[Call]], team: str = "", member: str = "") -> Script:
     """A model that has these calls made for each task, approves and answers.
 
     The task `team` is that of a team, whose supervisor gives the task `member`.
     """
-    approved = {"status": "APPROVED", "refined_output": "", "reasons": ["fits"], "evidence": [], "changed": []}
     agents = {name: AGENT for name in tasks if name != member} | ({team: TEAM["name"]} if team else {})
     return Script(
-        Rule(decided({member: "cashier"}), When(schema="supervisor_decision", contains="<team ")),
-        Rule(decided(agents), When(schema="supervisor_decision", nth=1)),
-        Rule(decided({}), When(schema="supervisor_decision")),
-        Rule(Answer(json.dumps(approved)), When(schema="verdict")),
+        Rule(decision(task(member, "cashier")), When(schema="supervisor_decision", contains="<team ")),
+        Rule(
+            decision(*(task(name, agent) for name, agent in agents.items())), When(schema="supervisor_decision", nth=1)
+        ),
+        Rule(decision(), When(schema="supervisor_decision")),
+        Rule(verdict("APPROVED"), When(schema="verdict")),
         *(
             Rule(
-                Answer(tool_calls=[{"name": tool, "arguments": arguments} for tool, arguments in calls]),
+                calls(*made),
                 When(tool="charge", contains=f'<task id="{name}">'),
             )
-            for name, calls in tasks.items()
+            for name, made in tasks.items()
         ),
         Rule(Answer("This is what came of it.")),
     )
@@ -167,20 +151,22 @@ async def test_after_a_kill_each_effect_occurred_once_or_was_asked_about(open_fo
         await answer(platform, run, {"paid": "done", "unpaid": "not_done", "lost": "give_up", "inside": "done"})
 
         statuses = ended(await platform.read(run))
-        calls = {call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]}
+        listed = {
+            call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]
+        }
         text = await shown(platform, run)
 
     assert statuses == {
         "t1": "approved", "t2": "approved", "t3": "approved", "t4": "failed", "t5": "approved", "t5/m1": "approved",
     }  # fmt: skip
     assert effects.done().count("read_it seen") == 2
-    assert keys(effects, "done", "kept") == [calls["kept"]["key"]] * 2
-    assert keys(effects, "done", "paid") == [calls["paid"]["key"]]
-    assert keys(effects, "arrived", "unpaid") == [calls["unpaid"]["key"]] * 2
-    assert keys(effects, "done", "unpaid") == [calls["unpaid"]["key"]]
-    assert keys(effects, "done", "lost") == [calls["lost"]["key"]]
-    assert keys(effects, "done", "inside") == [calls["inside"]["key"]]
-    assert {what: (call["state"], call["settled_by"]) for what, call in calls.items()} == {
+    assert keys(effects, "done", "kept") == [listed["kept"]["key"]] * 2
+    assert keys(effects, "done", "paid") == [listed["paid"]["key"]]
+    assert keys(effects, "arrived", "unpaid") == [listed["unpaid"]["key"]] * 2
+    assert keys(effects, "done", "unpaid") == [listed["unpaid"]["key"]]
+    assert keys(effects, "done", "lost") == [listed["lost"]["key"]]
+    assert keys(effects, "done", "inside") == [listed["inside"]["key"]]
+    assert {what: (call["state"], call["settled_by"]) for what, call in listed.items()} == {
         "kept": ("succeeded", None),
         "paid": ("succeeded", "local"),
         "unpaid": ("succeeded", None),
@@ -188,32 +174,3 @@ async def test_after_a_kill_each_effect_occurred_once_or_was_asked_about(open_fo
         "inside": ("succeeded", "local"),
     }
     assert re.search(r"✗ effects\.charge\(.* unsafe, in_doubt, settled by local", text)
-
-
-async def test_after_a_kill_the_reconcile_tool_is_called_before_a_person_is_asked(open_folder: Path) -> None:
-    effects = EffectRecorder(open_folder / "effects")
-    tasks = {
-        "t1": [
-            stalled("charge", "paid", "after"),
-            stalled("charge", "unpaid", "before"),
-            stalled("charge", "odd", "after", found="garbage"),
-        ]
-    }
-    servers = {"effects": effects.as_server(reconcile=True)}
-    async with (
-        ModelServer(script(tasks)) as model,
-        PlatformProcess.running(open_folder, servers, environment(model)) as platform,
-    ):
-        run = await killed_while_out(platform, effects, ["paid", "unpaid", "odd"])
-        await answer(platform, run, {"odd": "done"})
-
-        statuses = ended(await platform.read(run))
-        calls = {call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]}
-
-    assert statuses == {"t1": "approved"}
-    assert {what: (call["state"], call["settled_by"]) for what, call in calls.items()} == {
-        "paid": ("succeeded", "effects.find_charge"),
-        "unpaid": ("succeeded", None),
-        "odd": ("succeeded", "local"),
-    }
-    assert [len(keys(effects, "done", what)) for what in ("paid", "unpaid", "odd")] == [1, 1, 1]

@@ -15,39 +15,22 @@ import psutil
 
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
+from tests.support.platform import calls, decision, task, verdict
 from tests.support.platform_process import PlatformProcess
 from tests.support.sse import Event
 
 RECORDING = Path(__file__).parents[1] / "support/mcp_servers/recording.py"
-DECISION: dict[str, Any] = {
-    "thought_process": "Two records, side by side.",
-    "plan": ["record one", "record two"],
-    "selected_agents": [
-        {"task_id": "t1", "agent": "mcp_agent_first", "task": "record one", "depends_on": []},
-        {"task_id": "t2", "agent": "mcp_agent_second", "task": "record two", "depends_on": []},
-    ],
-    "reply": "",
-    "assumptions": [],
-    "unserved": [],
-    "is_request_satisfied": False,
-    "is_in_loop": False,
-    "is_progress_being_made": True,
-}
-APPROVED = {"status": "APPROVED", "refined_output": "", "reasons": ["fits"], "evidence": [], "changed": []}
-
-
-def call(text: str) -> list[dict[str, Any]]:
-    return [{"name": "record", "arguments": {"text": text}}]
+TASKS = task("t1", "mcp_agent_first", "record one"), task("t2", "mcp_agent_second", "record two")
 
 
 def script(*first: Rule) -> Script:
     """A model that has both agents record, approves and answers; `first` comes before all that."""
     return Script(
         *first,
-        Rule(Answer(json.dumps(DECISION)), When(schema="supervisor_decision")),
-        Rule(Answer(json.dumps(APPROVED)), When(schema="verdict")),
-        Rule(Answer(tool_calls=call("one")), When(tool="record", contains="record one</task>")),
-        Rule(Answer(tool_calls=call("two")), When(tool="record", contains="record two</task>")),
+        Rule(decision(*TASKS), When(schema="supervisor_decision")),
+        Rule(verdict("APPROVED"), When(schema="verdict")),
+        Rule(calls(("record", {"text": "one"})), When(tool="record", contains="record one</task>")),
+        Rule(calls(("record", {"text": "two"})), When(tool="record", contains="record two</task>")),
         Rule(Answer("Both are recorded [1] [2].")),
     )
 
@@ -108,23 +91,6 @@ async def test_kill_leaves_no_process_and_repeats_no_model_call(open_folder: Pat
         assert len(model.requests) == 6 + 1  # only what was held is asked again
         assert recorded(open_folder, "first") == ["one"]
         assert recorded(open_folder, "second") == ["two"]
-
-
-async def test_queued_run_survives_a_kill(open_folder: Path) -> None:
-    held = Rule(Answer("{}", hold="never"), When(schema="supervisor_decision", nth=1))
-    async with (
-        ModelServer(script(held)) as model,
-        PlatformProcess.running(open_folder, servers(open_folder, "read"), environment(model)) as platform,
-    ):
-        async with platform.stream("record one and two", "same") as first, platform.stream("again", "same") as second:
-            runs = [(await anext(first)).data["run_id"], (await anext(second)).data["run_id"]]
-            await model.received(1)
-            assert await platform.kill() == []
-
-        await platform.start()
-        ended = [done(await platform.read(run_id))["status"] for run_id in runs]
-
-        assert ended == ["succeeded", "succeeded"]
 
 
 async def test_restart_opens_the_sessions_of_servers_that_were_called_before_without_a_request(

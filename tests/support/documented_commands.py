@@ -14,6 +14,8 @@ REFERENCE: Final = tuple(f"docs/reference/{name}.md" for name in ("api", "server
 """Pages that are written by hand and have no commands to run."""
 
 NOT_RUN: Final = {
+    "make demo": "tests/e2e/test_demo.py runs it",
+    "make reference": "tests/unit/docs/test_reference.py holds what it writes",
     "make test": "it runs the tests, and a test that runs it",
     "make quick": "a part of `make test`",
     "make check": "CI runs it beside the tests",

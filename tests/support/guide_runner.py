@@ -57,7 +57,6 @@ class GuideRunner:
     stand_ins: dict[str, str]
     own: dict[str, str] = field(default_factory=dict[str, str])
     up: Service | None = None
-    _made: set[str] = field(default_factory=set[str])
 
     @classmethod
     @contextmanager
@@ -155,15 +154,11 @@ class GuideRunner:
         raise AssertionError(f"{command}\n{said}{log.read_text()}")
 
     def _run(self, command: str, exported: Variables) -> subprocess.CompletedProcess[str]:
-        in_clone = command.startswith("make")
-        if in_clone and command in self._made:
-            return subprocess.CompletedProcess(command, 0, "", "")
-        self._made |= {command} if in_clone else set()
         return subprocess.run(
             ["/bin/sh", "-ec", self._translated(command)],
             capture_output=True,
             text=True,
-            cwd=ROOT if in_clone else self.workspace.folder,
+            cwd=ROOT if command.startswith("make") else self.workspace.folder,
             env=self._environment(exported),
             timeout=_SECONDS,
             check=False,
@@ -174,7 +169,6 @@ class GuideRunner:
         here = {
             "PATH": f"{self.workspace.folder}/.venv/bin:{kept['PATH']}",
             "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nothing listens there, so the model is offline:rules
-            "STARLING_DEMO_CACHE": str(self.workspace.folder / "demo"),
         }
         port = {"PORT": self.own[_ADDRESS].rpartition(":")[2]} if _ADDRESS in self.own else {}
         return kept | here | port | dict(exported)

@@ -195,13 +195,14 @@ class Platform:
     worker_runtime: WorkerRuntime
     brain: Brain
     model: ModelServer
+    caller: Principal = CALLER
 
     async def activate(self, star: StarSpec) -> None:
         await activate_team(self.services, star)
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest(text, thread, config=RunConfig.model_validate(config))
-        return (await self.services.runs.acceptance.accept(CALLER, request)).key
+        return (await self.services.runs.acceptance.accept(self.caller, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
         claim = await self.services.runs.leases.claim(

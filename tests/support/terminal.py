@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from tests.support.command_line import CliWorkspace
@@ -30,7 +31,7 @@ class Terminal:
 
     @classmethod
     @contextmanager
-    def running(cls, workspace: CliWorkspace, *arguments: str, width: int = 100) -> Generator[Self]:
+    def running(cls, workspace: CliWorkspace, *arguments: str | Path, width: int = 100) -> Generator[Self]:
         """Run a command until the block ends, then kill what is left of it."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))

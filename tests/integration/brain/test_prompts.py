@@ -17,6 +17,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.listing import PromptFilter, RunFilter
 from starling.infra.prompts import langfuse
 from tests.support.gateway_harness import wait_for
+from tests.support.interrupted_runs import answer_interrupts, execute_run
 from tests.support.langfuse_server import LangfuseServer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, Workbench, decision, open_platform
@@ -87,6 +88,20 @@ async def test_wording_that_a_plan_shows_and_a_reload_takes_is_named_in_the_runs
     place = (used["source"], used["version"], used["label"], used["hash"] == prompt("supervisor").used.hash)
     assert place == ("langfuse", version, "production", False)
     assert not (await plan(platform)).changes
+
+
+async def test_run_that_waits_through_a_reload_keeps_its_wording(
+    platform: Platform, script: ScriptedModel, langfuse_server: LangfuseServer
+) -> None:
+    script.supervisor(decision(question="Which one?"), decision(reply="Hello."))
+    waiting = await platform.accept("Hello?")
+    await execute_run(platform, waiting)
+    langfuse_server.publish("agent_orchestrator", NEW, "production")
+    await reload(platform)
+    await answer_interrupts(platform, waiting, answer="The first.")
+
+    assert (await platform.finish(waiting)).reply == "Hello."
+    assert [one["source"] for one in await wordings_of(platform, waiting)] == ["local"] * 2
 
 
 async def test_generation_is_linked_to_the_version_in_langfuse(

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from starling.app.access.keys import KeySpec
 from starling.app.runs.acceptance import RunRequest
@@ -14,7 +14,7 @@ from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables.access import audit, audit_events
+from starling.infra.postgres.tables.access import audit, audit_events, switches
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
@@ -71,6 +71,14 @@ async def test_switched_off_server_is_called_by_no_worker(opened: Open) -> None:
     texts = {outcome.text for outcome in refused}
     assert texts == {"The server bench is switched off: It lies. The tool was not called."}
     assert [outcome.status for outcome in (elsewhere, *allowed)] == ["succeeded"] * 3
+
+
+async def test_switch_whose_notification_is_lost_is_applied_by_polling(platform: Platform) -> None:
+    row = {"tenant": "*", "kind": "server", "name": "bench", "reason": "It lies.", "actor": "test"}
+    async with platform.services.storage.engine.begin() as connection:
+        await connection.execute(insert(switches).values(row))  # which notifies nobody
+
+    assert (await answers(platform, "switched_off")).text.startswith("The server bench is switched off: It lies.")
 
 
 async def test_agent_or_server_is_switched_off_for_one_tenant_only(platform: Platform) -> None:

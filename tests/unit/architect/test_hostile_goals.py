@@ -106,10 +106,6 @@ def test_team_that_would_build_teams_or_grow_without_end_is_refused(
         assert fault in refusals(document)
 
 
-_AFTER_A_KILL = (
-    "e2e/test_team_builds_after_kill.py"
-    "::test_build_whose_worker_is_killed_around_the_activation_is_ended_by_another_one_that_uses_the_team"
-)
 _ADDED_LATER = "integration/http/test_tools_added_later.py"
 SHOWN_BY = {
     "escalate": [
@@ -132,9 +128,11 @@ SHOWN_BY = {
         f"{_ADDED_LATER}::test_server_that_came_later_becomes_part_of_the_next_build_and_not_of_the_team",
     ],
     "key-scope": ["integration/http/test_team_builds.py::test_key_without_the_scope_teams_builds_and_proves_nothing"],
-    "crash": [_AFTER_A_KILL],
+    "crash": [
+        "integration/brain/test_team_builds.py::test_build_whose_worker_is_lost_at_an_approved_activation_activates_once"
+    ],
     "other-worker": [
-        _AFTER_A_KILL,
+        "integration/brain/test_team_builds.py::test_build_whose_worker_is_lost_at_an_approved_activation_activates_once",
         "integration/app/test_teams.py::test_activated_team_is_on_the_roster_of_another_process_with_its_first_epoch",
     ],
     "empty": [

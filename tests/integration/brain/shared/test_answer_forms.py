@@ -21,6 +21,8 @@ from tests.support.platform import (
     verdict,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 T1, T1_ALONE = task("t1", BENCH, "look at the disk"), task("t1", "generalist", "write about the disk")
 LOOK = calls(("look", {"thing": "disk"}))
 LOOK_ON = calls(("look", {"thing": "disk"}), ("continue", {}))

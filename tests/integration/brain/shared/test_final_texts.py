@@ -12,6 +12,8 @@ from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 FINE, USUAL = "The disk is fine [1].", "How is the disk?"
 BAD = {
     "cut off": Answer("The disk is fine [1], and the", finish_reason="length"),
