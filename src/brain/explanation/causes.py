@@ -81,7 +81,7 @@ def find_causes(facts: RunFacts) -> list[Cause]:
         found = [Cause(f"The part {part} was not answered: {why}.", [], None, "failed_task") for part, why in parts]
     if not ended and not found and facts.ended:
         named = f" with the code {document.code}" if document.code else ""
-        text = f"The run ended as {document.status}{named}: {said(_reply(facts))}."
+        text = f"The run ended as {document.status}{named}: {said(facts.reply)}."
         found = [Cause(text, [event(document.events)], None, "failed_run")]
     first: dict[tuple[str, str | None, str], Cause] = {}
     for cause in (*ended, *found):
@@ -193,10 +193,8 @@ def _of_call(task: TaskRecord, call: Call, meaning: _Meaning, refs: Sequence[Ref
     code, what = meaning
     after = f" after {duration(call.ms / 1000)}" if code == "call_timed_out" and call.ms else ""
     uncertain = " The call may have been done." if call.state in UNCERTAIN and code != "effect_in_doubt" else ""
-    text = (
-        f"Agent {task.agent} called {call_text(call)} in {task_text(task)}: {what}{after}{_named(call.code)}, "
-        f"{said(call.result)}.{uncertain}"
-    )
+    made = f"Agent {task.agent} called {call_text(call)} in {task_text(task)}"
+    text = f"{made}: {what}{after}{_named(call.code)}, {said(call.result)}.{uncertain}"
     return Cause(text, [*_task_refs(task), Ref("call", call.id), event(call.seq), *refs], task.place, code)
 
 
@@ -258,8 +256,8 @@ def _undecided(facts: RunFacts) -> Iterator[Cause]:
         text = f"The supervisor could not plan: {what}{_named(found[-1].code)}, {said(found[-1].message)}."
         yield Cause(text, [event(one.seq) for one in found[:3]], None, code)
     if facts.document.code == "empty_plan":
-        seq = facts.document.events
-        yield Cause(f"The supervisor planned nothing: {said(_reply(facts))}.", [event(seq)], None, "empty_plan")
+        text = f"The supervisor planned nothing: {said(facts.reply)}."
+        yield Cause(text, [event(facts.document.events)], None, "empty_plan")
 
 
 def model_notices(facts: RunFacts, *, undecided: bool) -> list[Notice]:
@@ -291,10 +289,6 @@ def _unreached(facts: RunFacts) -> Iterator[Cause]:
 
 def _first_event(cause: Cause) -> int:
     return min((int(ref.id) for ref in cause.refs if ref.kind == "event"), default=0)
-
-
-def _reply(facts: RunFacts) -> str:
-    return str((facts.document.result or {}).get("reply", ""))
 
 
 def _named(code: str) -> str:

@@ -128,13 +128,12 @@ def _parts(run: RunDocument) -> Iterator[_Part]:
     facts = RunFacts(run)
     for place, tries in facts.tries.items():
         yield from _task(place, tries)
-    result: Mapping[str, Any] = run.result or {}
     yield ("end", "status"), f"{run.status}{f' ({run.code})' if run.code else ''}", ()
     named = [f"{cause.code}{f' at {cause.task}' if cause.task else ''}" for cause in find_causes(facts)]
     yield ("cause", "cause"), ", ".join(named) or "none", ()
-    if result.get("reply"):
-        yield ("end", "answer"), str(result["reply"]), ()
-    if usage := result.get("usage"):
+    if facts.reply:
+        yield ("end", "answer"), facts.reply, ()
+    if usage := (run.result or {}).get("usage"):
         calls = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
         yield ("cost", "usage"), f"{usage.get('tokens', 0):,} tokens, {calls}", ()
 

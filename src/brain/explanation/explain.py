@@ -113,8 +113,7 @@ def failures(facts: RunFacts) -> Iterator[FailureNote]:
         last = facts.tries[task.place][-1]
         recovered = last is not task and last.status == "approved"
         found = list(task_causes(facts, task)) if last is task else []
-        members = [other for other in facts.members(task) if other.status == "failed"]
-        followed = members[0].place if members else None
+        followed = next((other.place for other in facts.members(task) if other.status == "failed"), None)
         more = " It was done in a later try." if recovered else f" It follows from {followed}." if followed else ""
         attempts = counted(max(1, len(task.attempts)), "attempt")
         text = f"Agent {task.agent} failed at {task_text(task)} in {attempts}: {said(task.summary, 400)}.{more}"

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from brain.explanation.shape import Ref, ShownStatus
 from starling.core.json import canonical
@@ -38,7 +38,9 @@ class RunFacts:
             if not _TRIAL.search(tries[-1].star) and stars[without_numbers(tries[-1].star)] == tries[-1].star
         }
         self.main_tasks = [task for task in self.tasks.values() if not task.star]
-        parts = (document.result or {}).get("degraded") or ()
+        result: Mapping[str, Any] = document.result or {}
+        self.reply = str(result.get("reply") or "")
+        parts = result.get("degraded") or ()
         self.degraded: Mapping[str, str] = {part["part"][:TEXT_CHARS]: part["reason"] for part in parts}
 
     def failed(self) -> list[TaskRecord]:
