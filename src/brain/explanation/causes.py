@@ -29,7 +29,7 @@ _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "removed": ("changed_tool", "the tool is no longer offered as it was when the run began"),
     "quarantined": ("changed_tool", "the tool is not offered as it was approved"),
     "over_limit": ("limit_reached", "a limit on tool calls was reached"),
-    "not_approved": ("refused_approval", "the call was not approved"),
+    **dict.fromkeys(("not_approved", "repeat_refused"), ("refused_approval", "the call was not approved")),
     "not_repeated": ("effect_in_doubt", "an earlier equal call may have been done, so it was not repeated"),
     "interrupted": _DOUBT,
     # of calls, of tasks, and of tasks that could not be planned
@@ -174,7 +174,7 @@ def _cause(facts: RunFacts, task: TaskRecord) -> Cause:
     if (rejected := _rejected(task)) and (call is None or (last and not any(one.failed for one in last))):
         return rejected
     if call and (code == call.code or code not in _CODES):
-        if code == "not_approved":
+        if code in ("not_approved", "repeat_refused"):
             return _of_call(task, call, *_approval(facts, call))
         if call.malformed and code == "invalid_arguments":
             return _of_call(task, call, ("unreadable_model_output", "the model wrote arguments that can't be read"))

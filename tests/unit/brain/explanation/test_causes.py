@@ -43,6 +43,7 @@ def told(found: Explanation) -> list[Told]:
         ("over_limit", "limit_reached"),
         ("not_repeated", "effect_in_doubt"),
         ("not_approved", "refused_approval"),
+        ("repeat_refused", "refused_approval"),
         ("a code of later", "tool_failed"),
     ],
 )
