@@ -6,13 +6,21 @@ from typing import Any
 
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
 from brain.agents.runtimes.native import NativeRuntime, TextRuntime
+from brain.agents.runtimes.team import TeamRuntime
 from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.tools.tool_calling import ToolAccess
+from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
+from brain.execution.graph import StarRunner
+from brain.nodes.qa import Qa
+from brain.nodes.supervisor import SupervisorNode
+from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard
+from brain.retrieval.agent_finder import AgentFinder
 from brain.state import GraphTask, TaskDispatch, TaskOutcome
 from starling.core.agents import Persona, RuntimeName
+from starling.core.clock import SystemClock
 from starling.core.llm import ModelReply
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
@@ -58,30 +66,52 @@ class RuntimeHarness:
         return AgentCard("buyer", "custom", "Buys.", tools=self.tools, runtime=self.runtime, persona=PERSONA)
 
     def pipeline(self) -> Pipeline:
-        access = ToolAccess(self.gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, self.limits, self.tracer), self.limits)
-        return Pipeline(
-            tool_runtime=NativeRuntime(access),
-            text_runtime=TextRuntime(),
-            reviewer=Reviewer(self.tracer),
-            tracer=self.tracer,
-            history_messages=5,
-            crewai_runtime=CrewAIRuntime.with_threads(access, self.crews),
-        )
+        access = tool_access(self.gateway, self.limits, tracer=self.tracer)
+        return pipeline_of(access, self.tracer, crewai_runtime=CrewAIRuntime.with_threads(access, self.crews))
 
     async def run(self, begun: Execution, task: str = "order tea") -> TaskOutcome:
         return await self.pipeline().run(begun.context, dispatch(task))
 
 
-def dispatch(task: str = "order tea") -> TaskDispatch:
-    return TaskDispatch(
-        input_request="Order tea.",
-        path="t1",
-        messages=[],
-        task=GraphTask(id="t1", agent="buyer", task=task, depends_on=[], status="running"),
-        whole_plan=False,
-        needed=[],
-        global_state={},
-    )
+def tool_access(
+    gateway: ToolGateway, limits: Limits | None = None, finder: ToolFinder | None = None, tracer: Tracer = NOOP_TRACER
+) -> ToolAccess:
+    """Return what agents reach tools by, without artifacts."""
+    given = limits or Limits()
+    return ToolAccess(gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, given, tracer), given, finder)
+
+
+def pipeline_of(access: ToolAccess, tracer: Tracer = NOOP_TRACER, **runtimes: Any) -> Pipeline:
+    """Return a pipeline of the native runtime, and of others by the name of the pipeline's field."""
+    return Pipeline(NativeRuntime(access), TextRuntime(), Reviewer(tracer), tracer, history_messages=5, **runtimes)
+
+
+def star_runner(gateway: ScriptedGateway, clock: SystemClock | None = None, **fields: Any) -> StarRunner:
+    """Return what executes stars, whose members may be teams; `fields` are further ones of their pipelines."""
+    limits = Limits()
+    shortlister = Shortlister(AgentFinder(None, SystemClock()), limits.shortlist, NOOP_TRACER)
+
+    def pipeline(stars: StarRunner) -> Pipeline:
+        runtime = TeamRuntime(stars, clock or SystemClock())
+        return pipeline_of(tool_access(gateway), team_runtime=runtime, **fields)
+
+    return StarRunner(SupervisorNode(limits, shortlister, gateway, NOOP_TRACER), Qa(), pipeline)
+
+
+def dispatch(
+    task: str = "order tea", agent: str = "buyer", *, path: str = "t1", request: str = "Order tea.", **fields: Any
+) -> TaskDispatch:
+    """Return what an agent gets of a task that depends on none; `fields` replaces parts of it."""
+    sent: Any = {
+        "input_request": request,
+        "path": path,
+        "messages": [],
+        "task": GraphTask(id=path, agent=agent, task=task, depends_on=[], status="running"),
+        "whole_plan": False,
+        "needed": [],
+        "global_state": {},
+    }
+    return {**sent, **fields}
 
 
 def _continued(turn: ModelReply) -> ModelReply:

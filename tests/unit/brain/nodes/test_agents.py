@@ -5,14 +5,12 @@ from langgraph.runtime import Runtime
 
 from brain.nodes.agents import AgentsNode
 from brain.run.context import RunContext
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskDispatch, TaskOutcome
 from starling.core.errors import SuspendedError
 from tests.support.in_memory_run import make_execution
+from tests.support.runtime_harness import dispatch
 
-TASK = GraphTask(id="t1", agent="bench", task="look", depends_on=[], status="running")
-SENT = TaskDispatch(
-    input_request="Look.", path="t1", messages=[], task=TASK, whole_plan=True, needed=[], global_state={}
-)
+SENT = dispatch("look", "bench")
 
 
 class Failing:
@@ -36,7 +34,7 @@ class Waiting:
 async def test_update_carries_the_outcome_and_the_tasks_new_status() -> None:
     update = await AgentsNode(Failing())(SENT, Runtime(context=make_execution().context))
 
-    assert update["tasks"] == [{**TASK, "status": "failed"}]
+    assert update["tasks"] == [{**SENT["task"], "status": "failed"}]
     assert [result["reason"] for result in update["results"]] == ["No."]
 
 

@@ -10,19 +10,14 @@ import pytest
 from brain.agents.runtimes.crew import bridge as crew_bridge
 from brain.agents.runtimes.crew.bridge import CrewBridge, CrewStoppedError
 from brain.agents.runtimes.crew.conversation import CrewConversation, CrewTask
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.toolbox import Toolbox
 from brain.agents.turn.agent_runtime import TaskExecution
-from starling.core.settings.schema import Limits
-from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
-from tests.support.runtime_harness import RuntimeHarness, dispatch
+from tests.support.runtime_harness import RuntimeHarness, dispatch, tool_access
 
 
 def conversation() -> CrewConversation:
     harness = RuntimeHarness("crewai")
-    access = ToolAccess(harness.gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
+    access = tool_access(harness.gateway)
     execution = TaskExecution(harness.begin().context, harness.card, dispatch(), "t1")
     task = CrewTask("Buyer", "Buy.", "", "order tea", iterations=1, has_tools=False)
     return CrewConversation(access, execution, Toolbox.of(()), task)

@@ -2,22 +2,16 @@
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
-from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
+from brain.agents.runtimes.native import TextRuntime
 from brain.registry.cards import AgentCard
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskOutcome
 from starling.core.agents import Persona
 from starling.core.llm import ModelReply
-from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
-from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, make_execution, tool_calls
 from tests.support.model_documents import verdict_json
+from tests.support.runtime_harness import dispatch, pipeline_of, tool_access
 from tests.support.scripted_gateway import ScriptedGateway, tool
 
 LOOK = tool_calls(("look", {"thing": "disk"}))
@@ -42,27 +36,10 @@ def execution(*answers: str | ModelReply, agent: AgentCard | None = None, after:
 
 async def run(begun: Execution, *, crewai: bool) -> TaskOutcome:
     gateway = ScriptedGateway(lambda call: ToolOutcome(Observation.COMPLETED, f"the {call.arguments['thing']} is fine"))
-    pipeline = Pipeline(
-        tool_runtime=NativeRuntime(
-            ToolAccess(gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
-        ),
-        text_runtime=TextRuntime(),
-        reviewer=Reviewer(NOOP_TRACER),
-        tracer=NOOP_TRACER,
-        history_messages=5,
-        crewai_runtime=TextRuntime() if crewai else None,  # another one than an agent with tools has otherwise
+    other = TextRuntime() if crewai else None  # another one than an agent with tools has otherwise
+    return await pipeline_of(tool_access(gateway), crewai_runtime=other).run(
+        begun.context, dispatch("look at the disk", "bench")
     )
-    task = GraphTask(id="t1", agent="bench", task="look at the disk", depends_on=[], status="running")
-    dispatch = TaskDispatch(
-        input_request="How is the disk?",
-        path="t1",
-        messages=[],
-        task=task,
-        whole_plan=False,
-        needed=[],
-        global_state={},
-    )
-    return await pipeline.run(begun.context, dispatch)
 
 
 def tools_asked_with(begun: Execution) -> list[str]:

@@ -5,21 +5,13 @@ from typing import Any
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.runtimes.team import TeamRuntime
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
-from brain.execution.graph import StarRunner
-from brain.nodes.qa import Qa
-from brain.nodes.supervisor import SupervisorNode
-from brain.planning.shortlist import Shortlister
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.team_cards import team_card
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskDispatch, TaskOutcome
 from starling.core.agents import Persona
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import SuspendedError
@@ -27,8 +19,7 @@ from starling.core.settings.schema import Limits
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
-from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
+from tests.support import runtime_harness
 from tests.support.in_memory_run import (
     Execution,
     ScriptedAnswer,
@@ -39,6 +30,7 @@ from tests.support.in_memory_run import (
 )
 from tests.support.model_documents import decision_json, verdict_json
 from tests.support.model_documents import task as planned
+from tests.support.runtime_harness import pipeline_of, star_runner, tool_access
 from tests.support.scripted_gateway import ScriptedGateway, tool
 
 LOOK = tool_calls(("look", {"thing": "disk"}))
@@ -68,36 +60,12 @@ def answer(call: ToolCall) -> ToolOutcome:
 
 
 def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:
-    limits, found = Limits(), gateway or ScriptedGateway(answer)
-
-    def made(stars: StarRunner) -> Pipeline:
-        return Pipeline(
-            tool_runtime=NativeRuntime(
-                ToolAccess(found, ArtifactTool(DISABLED_ARTIFACT_STORE, limits, NOOP_TRACER), limits)
-            ),
-            text_runtime=TextRuntime(),
-            reviewer=Reviewer(NOOP_TRACER),
-            tracer=NOOP_TRACER,
-            history_messages=5,
-            team_runtime=TeamRuntime(stars, SystemClock()),
-        )
-
-    shortlister = Shortlister(AgentFinder(None, SystemClock()), limits.shortlist, NOOP_TRACER)
-    supervisor = SupervisorNode(limits, shortlister, found, NOOP_TRACER)
-    runner = StarRunner(supervisor, Qa(), made)
-    return made(runner)
+    found = gateway or ScriptedGateway(answer)
+    return pipeline_of(tool_access(found), team_runtime=TeamRuntime(star_runner(found), SystemClock()))
 
 
-def dispatch(agent: str = "machines", *, needed: list[TaskOutcome] | None = None) -> TaskDispatch:
-    return TaskDispatch(
-        input_request="How are the machines?",
-        path="t3",
-        messages=[],
-        task=GraphTask(id="t3", agent=agent, task="look at the disk", depends_on=[], status="running"),
-        whole_plan=False,
-        needed=needed or [],
-        global_state={},
-    )
+def dispatch(agent: str = "machines", **fields: Any) -> TaskDispatch:
+    return runtime_harness.dispatch("look at the disk", agent, path="t3", request="How are the machines?", **fields)
 
 
 def plan(agent: str = "watcher", task: str = "look at the disk") -> str:

@@ -7,22 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
-from brain.agents.runtimes.team import TeamRuntime, TeamTrial
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
+from brain.agents.runtimes.team import TeamTrial
 from brain.agents.turn.agent_runtime import TaskExecution
-from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
 from brain.execution.graph import StarRunner
-from brain.nodes.qa import Qa
-from brain.nodes.supervisor import SupervisorNode
-from brain.planning.shortlist import Shortlister
 from brain.registry.cards import GENERALIST
 from brain.registry.team_cards import team_card
-from brain.retrieval.agent_finder import AgentFinder
-from brain.skills.memory import FinishedTask, Lesson, Recall, SkillMemory
-from brain.state import GraphTask, TaskDispatch
+from brain.skills.memory import FinishedTask, Lesson, Recall
+from brain.state import TaskDispatch
 from starling.core.agents import Persona
 from starling.core.clock import SystemClock
 from starling.core.errors import JournalDivergedError, SuspendedError
@@ -32,11 +23,10 @@ from starling.core.teams.spec import Example, Fixture
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
-from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import decision_json, verdict_json
 from tests.support.model_documents import task as planned
+from tests.support.runtime_harness import dispatch, star_runner
 from tests.support.scripted_gateway import TrialGateway, tool
 
 LOOK, FIX = tool_calls(("look", {"thing": "disk"})), tool_calls(("fix", {"thing": "disk"}))
@@ -90,39 +80,16 @@ class Platform:
     memory: Memory = field(default_factory=Memory)
     clock: SystemClock = field(default_factory=SteppingClock)
 
-    def pipeline(self, stars: StarRunner) -> Pipeline:
-        access = ToolAccess(self.gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
-        return Pipeline(
-            tool_runtime=NativeRuntime(access),
-            text_runtime=TextRuntime(),
-            reviewer=Reviewer(NOOP_TRACER),
-            tracer=NOOP_TRACER,
-            history_messages=5,
-            memory=cast("SkillMemory", self.memory),
-            team_runtime=TeamRuntime(stars, self.clock),
-        )
-
     @property
     def stars(self) -> StarRunner:
-        shortlister = Shortlister(AgentFinder(None, SystemClock()), Limits().shortlist, NOOP_TRACER)
-        supervisor = SupervisorNode(Limits(), shortlister, self.gateway, NOOP_TRACER)
-        return StarRunner(supervisor, Qa(), self.pipeline)
+        return star_runner(self.gateway, self.clock, memory=self.memory)
 
     async def tried(
         self, begun: Execution, *fixtures: Fixture, star: StarSpec = TEAM, name: str = "case1"
     ) -> TrialRecord:
         """Try a team on a case, in the task `t4` of a run."""
-        task = GraphTask(id="t4", agent="generalist", task="build a team", depends_on=[], status="running")
-        dispatch = TaskDispatch(
-            input_request="Build a team.",
-            path="t4",
-            messages=[],
-            task=task,
-            whole_plan=True,
-            needed=[],
-            global_state={},
-        )
-        execution = TaskExecution(begun.context, GENERALIST, dispatch, "t4")
+        sent = dispatch("build a team", "generalist", path="t4", request="Build a team.", whole_plan=True)
+        execution = TaskExecution(begun.context, GENERALIST, sent, "t4")
         case = Example(id="usual", input="Look after the disk.", fixtures=fixtures)
         card = replace(team_card(star, TOOLS), reflect="always")
         return await TeamTrial(self.stars, self.clock).run(execution, card, case, name)

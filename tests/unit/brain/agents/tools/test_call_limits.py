@@ -5,25 +5,19 @@ from typing import Any
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.tools import requested_calls
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
-from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
 from brain.durability.ledger import call_key
 from brain.registry.cards import AgentCard
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskOutcome
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import CallState, Effect, Observation
 from starling.core.tools import ToolCall, ToolOutcome
-from starling.core.tracing import NOOP_TRACER
 from starling.infra.postgres.runs.ledger import LedgerRow
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import verdict_json
+from tests.support.runtime_harness import dispatch, pipeline_of, tool_access
 from tests.support.scripted_gateway import ScriptedGateway, tool
 
 ORDER, PUT = tool("order", Effect.UNSAFE), tool("put", Effect.IDEMPOTENT)
@@ -39,28 +33,8 @@ def begin(*answers: ScriptedAnswer, **fields: Any) -> Execution:
 
 
 async def run(begun: Execution, gateway: ScriptedGateway, *, calls_before: int = 0, **limits: Any) -> TaskOutcome:
-    allowed = Limits(**limits)
-    pipeline = Pipeline(
-        NativeRuntime(ToolAccess(gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, allowed, NOOP_TRACER), allowed)),
-        TextRuntime(),
-        Reviewer(NOOP_TRACER),
-        NOOP_TRACER,
-        history_messages=5,
-    )
-    task = GraphTask(id="t1", agent="shop", task="order tea", depends_on=[], status="running")
-    return await pipeline.run(
-        begun.context,
-        TaskDispatch(
-            input_request="Order tea.",
-            path="t1",
-            messages=[],
-            task=task,
-            whole_plan=True,
-            needed=[],
-            global_state={},
-            calls_before=calls_before,
-        ),
-    )
+    sent = dispatch(agent="shop", whole_plan=True, calls_before=calls_before)
+    return await pipeline_of(tool_access(gateway, Limits(**limits))).run(begun.context, sent)
 
 
 def looks(count: int, *, start: int = 0) -> ModelReply:

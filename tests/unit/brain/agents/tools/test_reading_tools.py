@@ -8,11 +8,12 @@ from brain.agents.tools.reading_tools import ArtifactTool
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.agents.turn.prompt_building import begin
 from brain.registry.cards import AgentCard
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskOutcome
 from starling.core.settings.schema import Limits
 from starling.core.tracing import NOOP_TRACER
 from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import make_execution
+from tests.support.runtime_harness import dispatch
 from tests.support.scripted_gateway import tool
 
 LONG = "\n".join(f"disk {number:04} is fine, as it was on the day before" for number in range(400))
@@ -20,14 +21,13 @@ BENCH = AgentCard("bench", "specialist", "Looks.", server="bench", tools=(tool("
 
 
 def dependent(*outputs: str, fits: bool = True) -> TaskExecution:
-    task = GraphTask(id="t9", agent="bench", task="find disk 0123", depends_on=["t0"], status="running")
     needed = [
         TaskOutcome(task_id=f"t{n}", agent="bench", status="approved", output=one, reason="", attempts=1, tools=[])
         for n, one in enumerate(outputs)
     ]
-    values: Any = {"input_request": "How is it?", "path": "t9", "messages": [], "whole_plan": False, "global_state": {}}
+    sent = dispatch("find disk 0123", "bench", path="t9", request="How is it?", needed=needed)
     context = replace(make_execution().context, fits=fits)
-    return TaskExecution(context, BENCH, TaskDispatch(**values, task=task, needed=needed), "t9")
+    return TaskExecution(context, BENCH, sent, "t9")
 
 
 async def read(execution: TaskExecution, **arguments: Any) -> str:

@@ -6,26 +6,20 @@ from typing import Any
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder
-from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskOutcome
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelRequest
-from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, tool_calls
 from tests.support.model_documents import verdict_json
+from tests.support.runtime_harness import dispatch, pipeline_of, tool_access
 from tests.support.scripted_gateway import ScriptedGateway
 
 APPROVED = verdict_json("APPROVED")
@@ -67,27 +61,8 @@ async def run(
     begun: Execution, gateway: ScriptedGateway, ranker: AgentRanker | None = None, most: int = 20
 ) -> TaskOutcome:
     finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), NOOP_TRACER, most)
-    artifact_tool = ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER)
-    pipeline = Pipeline(
-        NativeRuntime(ToolAccess(gateway, artifact_tool, Limits(), finder)),
-        TextRuntime(),
-        Reviewer(NOOP_TRACER),
-        NOOP_TRACER,
-        history_messages=5,
-    )
-    task = GraphTask(id="t1", agent="house", task="switch lamp 7 on", depends_on=[], status="running")
-    return await pipeline.run(
-        begun.context,
-        TaskDispatch(
-            input_request="Switch lamp 7 on.",
-            path="t1",
-            messages=[],
-            task=task,
-            whole_plan=True,
-            needed=[],
-            global_state={},
-        ),
-    )
+    sent = dispatch("switch lamp 7 on", "house", request="Switch lamp 7 on.", whole_plan=True)
+    return await pipeline_of(tool_access(gateway, finder=finder)).run(begun.context, sent)
 
 
 def shown(request: ModelRequest) -> Sequence[str]:

@@ -5,23 +5,19 @@ from typing import Any
 
 import pytest
 
-from brain.agents.runtimes.native import NativeRuntime, TextRuntime
-from brain.agents.tools.reading_tools import ArtifactTool
-from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.turn.pipeline import Pipeline
-from brain.agents.turn.reflection import Reviewer
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
-from brain.state import GraphTask, TaskDispatch, TaskOutcome
+from brain.state import TaskDispatch, TaskOutcome
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall, ReturnedReasoning
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
-from starling.core.tracing import NOOP_TRACER
-from tests.support.absent_services import DISABLED_ARTIFACT_STORE
+from tests.support import runtime_harness
 from tests.support.in_memory_run import MODEL, Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import verdict_json
+from tests.support.runtime_harness import pipeline_of, tool_access
 from tests.support.scripted_gateway import ScriptedGateway, tool
 
 BENCH = AgentCard("bench", "specialist", "Looks.", server="bench", tools=(tool("look"), tool("fail")))
@@ -42,26 +38,11 @@ def answer(call: ToolCall) -> ToolOutcome:
 
 
 def pipeline(gateway: ScriptedGateway | None = None, **limits: Any) -> Pipeline:
-    artifact_tool = ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER)
-    return Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(gateway or ScriptedGateway(answer), artifact_tool, Limits(**limits))),
-        text_runtime=TextRuntime(),
-        reviewer=Reviewer(NOOP_TRACER),
-        tracer=NOOP_TRACER,
-        history_messages=5,
-    )
+    return pipeline_of(tool_access(gateway or ScriptedGateway(answer), Limits(**limits)))
 
 
-def dispatch(agent: str = "bench", *, whole_plan: bool = True, needed: list[TaskOutcome] | None = None) -> TaskDispatch:
-    return TaskDispatch(
-        input_request="How is the disk?",
-        path="t1",
-        messages=[],
-        task=GraphTask(id="t1", agent=agent, task="look at the disk", depends_on=[], status="running"),
-        whole_plan=whole_plan,
-        needed=needed or [],
-        global_state={},
-    )
+def dispatch(agent: str = "bench", *, whole_plan: bool = True, **fields: Any) -> TaskDispatch:
+    return runtime_harness.dispatch("look at the disk", agent, whole_plan=whole_plan, **fields)
 
 
 def execution(*answers: ScriptedAnswer, **fields: Any) -> Execution:

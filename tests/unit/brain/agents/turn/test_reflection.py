@@ -8,13 +8,13 @@ from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExe
 from brain.agents.turn.reflection import Reviewer
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
-from brain.state import GraphTask, TaskDispatch
 from starling.core.agents import LLMAgentConfig
 from starling.core.tool_calls import Effect, Observation, ReviewPolicy
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution
 from tests.support.model_documents import verdict_json
+from tests.support.runtime_harness import dispatch
 from tests.support.scripted_gateway import tool
 
 CARD = AgentCard("bench", "specialist", "Looks.", server="bench")
@@ -23,17 +23,7 @@ APPROVED = verdict_json("APPROVED", "Fine.")
 
 
 def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
-    task = GraphTask(id="t1", agent=card.name, task="look", depends_on=[], status="running")
-    sent = TaskDispatch(
-        input_request="How is the disk?",
-        path="t1",
-        messages=[],
-        task=task,
-        whole_plan=True,
-        needed=[],
-        global_state={},
-    )
-    return TaskExecution(begun.context, card, sent, "t1")
+    return TaskExecution(begun.context, card, dispatch("look", card.name), "t1")
 
 
 async def test_prompt_shows_calls_with_arguments_and_results() -> None:
