@@ -52,7 +52,7 @@ DOCUMENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answers=st.lists(DOCUMENTS, min_size=4, max_size=4),
     goal=st.one_of(TEXTS, st.just("Tell the time and write it into a file")),

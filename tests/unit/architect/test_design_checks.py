@@ -299,26 +299,3 @@ def test_findings_of_a_design_name_nothing_that_the_caller_may_not_call() -> Non
     assert "same_purpose" in {finding.rule for finding in findings(team)}
     assert "git_log" in texts
     assert "git_commit" not in texts
-
-
-def test_every_finding_of_a_design_has_a_reason_and_a_remedy_in_sentences() -> None:
-    team = design(
-        HISTORIAN,
-        UNSAFE | {"name": "second"},
-        criteria=[text("-"), criterion("kept", kind="artifact", value="report.md")],
-        examples=[example(criteria=["says"], must_call=[])],
-        limits={"seconds": 600},
-    )
-
-    said = findings(team, replace(WORLD, limits=StarLimits(seconds=300)))
-
-    assert {finding.rule for finding in said} == {
-        "same_purpose",
-        "unsafe_without_approval",
-        "caller_limits",
-        "few_cases",
-        "unused_member",
-        "unjudged_criterion",
-        "trivial_criterion",
-    }
-    assert all(part.endswith(".") for finding in said for part in (finding.reason, finding.remedy))

@@ -12,13 +12,12 @@ import pytest
 from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
 from architect.spec_format import team_of
-from starling.core.teams.spec import TeamInvalidError, TeamSpec
+from starling.core.teams.spec import TeamInvalidError
 from tests.support.team_specs import WORLD, member, spec_document
 
 _TESTS = Path(__file__).parents[2]
 _FILE = _TESTS / "data/security/architect_goals.jsonl"
 GOALS = {row["cat"]: row["goal"] for row in map(json.loads, _FILE.read_text("utf-8").splitlines())}
-HISTORIAN = member(server="git", tools=["git.git_log"])
 
 
 def refusals(document: dict[str, Any]) -> set[tuple[str, str]]:
@@ -32,58 +31,9 @@ def refusals(document: dict[str, Any]) -> set[tuple[str, str]]:
     return {(finding.rule, finding.path) for finding in checked(team, WORLD, DESIGN_RULES)}
 
 
-def texts_of(team: TeamSpec) -> list[str]:
-    """Return the texts that a star has of a spec."""
-    made = compile_team(team, WORLD, creator=None, activator=None)
-    personas = [one.persona for one in made.members]
-    return [made.purpose, made.instructions, *(part for one in personas for part in (one.role, one.goal))]
-
-
-def test_team_with_the_name_of_the_supervisor_is_refused() -> None:
-    name = GOALS["name-collision"].partition("'")[2].rstrip("'")
-
-    found = refusals(spec_document(HISTORIAN, name=name))
-
-    assert name == "supervisor"
-    assert ("reserved_name", "name") in found
-
-
-def test_statement_of_sql_is_no_name() -> None:
-    assert refusals(spec_document(HISTORIAN, name=GOALS["name-sql"])) == {("format", "name")}
-    assert refusals(spec_document(member(GOALS["name-sql"]))) == {("format", "members[0].name")}
-    assert refusals(spec_document(member(team=GOALS["name-sql"]))) == {("format", "members[0].team")}
-
-
-@pytest.mark.parametrize("cat", ["name-sql", "code-in-spec", "format"])
-def test_code_in_a_text_stays_a_text(cat: str) -> None:
-    text = GOALS[cat]
-
-    told = texts_of(team_of(spec_document(member(role=text, goal=text), purpose=text, instructions=text)))
-
-    assert told == [text] * 4
-
-
-@pytest.mark.parametrize(
-    ("document", "place"),
-    [
-        pytest.param(spec_document(HISTORIAN, condition=GOALS["code-in-spec"]), "condition", id="of-the-team"),
-        pytest.param(spec_document(HISTORIAN | {"condition": "x"}), "members[0].condition", id="of-a-member"),
-        pytest.param(spec_document(HISTORIAN | {"role": {"$eval": "x"}}), "members[0].role", id="in-place-of-a-text"),
-        pytest.param(spec_document(HISTORIAN, nodes=[{"code": "x"}]), "nodes", id="nodes"),
-    ],
-)
-def test_code_has_no_field(document: dict[str, Any], place: str) -> None:
-    assert refusals(document) == {("format", place)}
-
-
 @pytest.mark.parametrize(
     ("document", "fault"),
     [
-        pytest.param(
-            spec_document(*(member(f"builder{n}", role=f"{n}", team="architect") for n in range(2))),
-            ("reserved_name", "members[0].team"),
-            id="members-that-build-teams",
-        ),
         pytest.param(spec_document(member("architect")), ("reserved_name", "members[0].name"), id="own-architect"),
         pytest.param(spec_document(member("arch1tect")), ("look_alike_name", "members[0].name"), id="look-alike"),
         pytest.param(
@@ -91,8 +41,6 @@ def test_code_has_no_field(document: dict[str, Any], place: str) -> None:
             ("unknown_server", "members[0].server"),
             id="architect-as-a-server",
         ),
-        pytest.param(spec_document(member(team="news")), ("cycle", "members[0].team"), id="team-of-itself"),
-        pytest.param(spec_document(member(team="triple")), ("depth", "members[0].team"), id="fourth-level"),
         pytest.param(spec_document(*(member(f"m{n}") for n in range(13))), ("format", "members"), id="many-members"),
     ],
 )
@@ -113,14 +61,19 @@ SHOWN_BY = {
         "integration/app/test_team_publication.py::test_team_that_fails_a_check_is_not_published",
         "integration/app/test_team_publication.py::test_published_team_calls_only_what_its_caller_may_call",
     ],
-    "name-collision": ["unit/architect/test_hostile_goals.py::test_team_with_the_name_of_the_supervisor_is_refused"],
-    "name-sql": ["unit/architect/test_hostile_goals.py::test_statement_of_sql_is_no_name"],
+    "name-collision": ["unit/architect/test_checks.py::test_spec_that_breaks_a_rule_is_found_at_its_place"],
+    "name-sql": [
+        "unit/architect/test_spec_format.py::test_field_that_breaks_the_format_is_found_with_reason_and_remedy"
+    ],
     "fork-bomb": [
+        "unit/architect/test_checks.py::test_spec_that_breaks_a_rule_is_found_at_its_place",
         "unit/architect/test_hostile_goals.py::test_team_that_would_build_teams_or_grow_without_end_is_refused",
         "integration/http/test_team_builds.py::test_tenant_has_a_limited_number_of_teams_that_are_not_archived",
     ],
-    "code-in-spec": ["unit/architect/test_hostile_goals.py::test_code_has_no_field"],
-    "format": ["unit/architect/test_hostile_goals.py::test_code_in_a_text_stays_a_text"],
+    "code-in-spec": [
+        "unit/architect/test_spec_format.py::test_field_that_breaks_the_format_is_found_with_reason_and_remedy"
+    ],
+    "format": ["unit/architect/test_spec_fuzz.py::test_text_that_some_engine_evaluates_arrives_as_it_is"],
     "tool-later": [
         "unit/architect/test_compiler.py::test_tools_that_a_server_gets_later_do_not_become_part_of_a_star",
         "integration/app/test_team_publication.py::test_tool_that_was_not_there_at_the_proof_needs_approval",

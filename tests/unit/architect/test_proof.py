@@ -386,16 +386,6 @@ async def test_case_that_fails_at_the_end_of_the_run_is_no_verdict_on_the_team()
     assert [event.case for event in run.events if isinstance(event, Proof)] == ["one"]
 
 
-async def test_proof_that_ended_is_the_same_when_its_build_is_resumed() -> None:
-    run = ScriptedTrials(trials={"one": LIVE, "two": LIVE})
-    report = await proof(team(ONE, TWO), run)
-
-    resumed = run.resumed({})
-
-    assert await proof(team(ONE, TWO), resumed) == report
-    assert resumed.tried == []
-
-
 async def test_cases_of_the_caller_are_tried_after_the_examples_with_criteria_of_their_own() -> None:
     said = {"id": "dated", "text": "It names the day.", "kind": "text_contains", "value": "Tuesday"}
     own = BuildCase.model_validate(

@@ -152,6 +152,13 @@ def test_plain_data_that_are_too_long_are_refused_before_they_are_validated(docu
             id="reserved-name",
         ),
         pytest.param(
+            spec_document(member(role={"$eval": "x"})),
+            "members[0].role",
+            "must be a text",
+            "",
+            id="code-in-place-of-a-text",
+        ),
+        pytest.param(
             spec_document(member(tools=["git"])),
             "members[0].tools[0]",
             "The value 'git' must be the full name of a tool, `server.tool`.",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import MARKS, Figure, depth, payload_chars, prompt_chars, write
+from bench.figures import MARKS, Figure, depth, prompt_chars, write
 from bench.run import PARTS, chosen
 
 
@@ -30,26 +30,6 @@ def test_a_prompt_counts_messages_tools_and_the_answers_schema() -> None:
     with_tools = bare | {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}}
 
     assert prompt_chars(with_tools) - prompt_chars(bare) == len('[{"type":"function"}]{"type":"json_object"}')
-
-
-def test_the_payload_leaves_instructions_out() -> None:
-    said = {"role": "user", "content": "Hello"}
-
-    payload = payload_chars({"messages": [{"role": "system", "content": "Be brief."}, said]})
-
-    assert payload == prompt_chars({"messages": [said]})
-
-
-def test_a_figure_is_one_line_of_json() -> None:
-    figure = Figure("run.cpu_ms", 12.34567, "ms", 4.0, "the bare loop's")
-
-    assert json.loads(figure.line()) == {
-        "name": "run.cpu_ms",
-        "value": 12.346,
-        "unit": "ms",
-        "reference": 4.0,
-        "ratio": 3.086,
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The load test's arithmetic and options: which runs count, what a run costs, what makes no sense."""
 
-import re
 from io import StringIO
 
 import pytest
@@ -85,14 +84,6 @@ def test_report_without_a_run_has_no_costs_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "used"),
-    [("http://host:8000", "http://host:8000/"), ("https://proxy.example/starling/", "https://proxy.example/starling/")],
-)
-def test_address_may_have_a_path(address: str, used: str) -> None:
-    assert parse(["--url", address]).url == used
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--callers 0", "argument --callers: '0' is no whole number from 1 on"),
@@ -123,12 +114,3 @@ def test_options_that_make_no_sense_are_refused(
 
     assert refused.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_help_names_every_option_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--help"])
-
-    described = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"--delay-ms DELAY_MS how long each model call takes \(default: 200\)", described)
-    assert all(option in described for option in ("--url", "--key", "--database", "--serve-model", "--json"))

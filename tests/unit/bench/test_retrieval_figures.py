@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.labelled_texts import clinc, metatool, stabletoolbench
+from bench.labelled_texts import metatool, stabletoolbench
 from bench.retrieval import share_found
 from bench.skill_recall import Outcome, recall_at_false_reuse
 
@@ -16,20 +16,9 @@ def test_requests_of_a_set_need_only_its_own_servers(servers: int) -> None:
     assert all(request.agents <= found.roster.cards.keys() for request in found.requests)
 
 
-def test_distractors_add_no_requests() -> None:
-    assert metatool(1065).requests == metatool(199).requests
-
-
 def test_more_servers_than_there_are_is_an_error() -> None:
     with pytest.raises(ValueError, match="metatool has 1065 servers"):
         metatool(1066)
-
-
-def test_each_skill_that_is_asked_for_has_ten_examples() -> None:
-    stored, asked = clinc()
-
-    counts = {skill: sum(one.skill == skill for one in stored) for skill in {one.skill for one in asked} - {None}}
-    assert set(counts.values()) == {10}
 
 
 @pytest.mark.parametrize(

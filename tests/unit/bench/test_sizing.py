@@ -34,10 +34,6 @@ def test_needs_of_a_hundred_workers_follow_from_the_costs() -> None:
     }
 
 
-def test_a_few_workers_have_two_api_processes() -> None:
-    assert PlannedFleet(10, _COSTS).apis == 2
-
-
 def test_every_cost_is_a_figure_that_is_measured() -> None:
     assert {f"deploy.{name}" for name in COSTS} <= set(NAMES)
 

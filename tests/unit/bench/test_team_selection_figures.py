@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.team_selection import NAMES, Scores
+from bench.team_selection import Scores
 
 NEEDED = frozenset({"a", "b"})
 
@@ -19,8 +19,3 @@ NEEDED = frozenset({"a", "b"})
 )
 def test_selected_servers_are_compared_with_those_that_are_needed(selected: list[str], scores: Scores) -> None:
     assert Scores.of(selected, NEEDED) == scores
-
-
-def test_figures_are_named_after_both_sets() -> None:
-    assert "architect.stabletoolbench.f1" in NAMES
-    assert "architect.metatool.gap_false" in NAMES

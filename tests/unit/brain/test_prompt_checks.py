@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.prompts import NAMES, Prompt, divided, program_text, prompt
+from brain.prompts import NAMES, Prompt, divided, program_text
 from brain.prompts.checks import fault_of, whole_text
 from starling.core.llm import PromptVersion
 from starling.core.prompts import LONGEST_PROMPT
@@ -136,10 +136,3 @@ def test_braces_and_dollars_that_are_no_variables_stay_as_they_are() -> None:
 
     assert fault_of("custom", text(told)) == ""
     assert made.system.fill({"name": "", "behaviour": ""}) == told.removesuffix("{{name}}{{behaviour}}")
-
-
-def test_prompt_of_the_program_names_its_place() -> None:
-    used = prompt("qa").used
-
-    named = {"name": "qa", "hash": used.hash, "source": "local", "version": None, "label": None}
-    assert used.to_json() == named

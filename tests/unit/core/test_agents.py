@@ -51,18 +51,6 @@ def test_hash_of_a_configuration_without_runtime_and_persona_is_that_of_earlier_
     assert config.hash == "a16eaa99c5f50dec94de8b68e7aecb3623683144322fc206a659ca7cd8aad692"
 
 
-def test_runtime_and_persona_are_part_of_a_configuration() -> None:
-    config = LLMAgentConfig.model_validate(
-        {"id": "a", "runtime": "crewai", "persona": {"role": "Writer", "goal": "Short texts."}}
-    )
-
-    stored = config.model_dump(mode="json")
-
-    assert stored["runtime"] == "crewai"
-    assert LLMAgentConfig.model_validate(stored) == config
-    assert config.hash != LLMAgentConfig(id="a").hash
-
-
 @given(st.text(min_size=1))
 def test_accepted_instruction_can_be_stored(text: str) -> None:
     try:

@@ -39,10 +39,6 @@ def test_path_is_within_a_task_that_it_is_inside(path: str, is_inside: bool) -> 
     assert is_within(path, "t3") is is_inside
 
 
-def test_star_of_a_second_attempt_has_a_path_of_its_own() -> None:
-    assert [star_path("t3", attempt) for attempt in (1, 2)] == ["t3", "t3:2"]
-
-
 def test_trial_has_a_path_that_no_team_or_further_try_of_its_task_has() -> None:
     assert trial_path("t3", "case1") == "t3.case1"
     assert not is_within(trial_path("t3", "case1"), star_path("t3", 2))

@@ -61,36 +61,6 @@ def test_each_state_and_observation_leads_to_the_listed_state_or_is_an_error(
         assert next_state(state, observation, effect) == expected
 
 
-def test_the_table_holds_no_transition_that_is_not_listed() -> None:
-    held = {
-        (effect.value, state.value, observation.value)
-        for effect, states in TRANSITIONS.items()
-        for state, observations in states.items()
-        for observation in observations
-    }
-
-    assert held == EXPECTED.keys()
-
-
-@pytest.mark.parametrize("effect", [Effect.IDEMPOTENT, Effect.UNSAFE])
-def test_a_dispatched_call_fails_only_with_proof_that_the_server_did_not_act(effect: Effect) -> None:
-    proofs = {Observation.NOT_SENT, Observation.REJECTED, Observation.TOOL_ERROR}
-
-    failed = {
-        observation
-        for observation, after in TRANSITIONS[effect][CallState.DISPATCHED].items()
-        if after is CallState.FAILED
-    }
-
-    assert failed == proofs
-
-
-@pytest.mark.parametrize("effect", [Effect.IDEMPOTENT, Effect.UNSAFE])
-@pytest.mark.parametrize("state", [CallState.SUCCEEDED, CallState.FAILED])
-def test_succeeded_and_failed_are_final(effect: Effect, state: CallState) -> None:
-    assert state not in TRANSITIONS[effect]
-
-
 def test_an_answer_to_a_read_is_never_uncertain() -> None:
     assert not UNCERTAIN & {state_after_answer(observation, Effect.READ) for observation in READ_OBSERVATIONS}
 

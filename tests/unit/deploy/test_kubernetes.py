@@ -2,8 +2,6 @@
 
 import copy
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -113,14 +111,10 @@ POD = "Deployment/starling-worker/spec/template/spec"
     ("change", "fault"),
     [
         (_set("Deployment/starling-worker/spec/selector/matchLabels", {"app": "x"}), "chooses pods of others"),
-        (_set("Deployment/starling-worker/spec/selector/matchLabels", {}), "chooses pods of others"),
         (_set("Service/starling-api/spec/selector", {"app": "x"}), "no pod has the labels"),
         (_set("Service/starling-api/spec/ports/0/targetPort", "htp"), "has the port htp"),
-        (_set("PodDisruptionBudget/starling-api/spec/selector/matchLabels", {"app": "x"}), "no pod has the labels"),
         (_set("NetworkPolicy/starling-worker/spec/ingress/0/ports/0/port", "http"), "has the port http"),
         (_set(f"{POD}/serviceAccountName", "x"), "names ServiceAccount x"),
-        (_set(f"{POD}/containers/0/envFrom/1/secretRef/name", "x"), "names Secret x"),
-        (_set(f"{POD}/containers/0/envFrom/0/configMapRef/name", "x"), "names ConfigMap x"),
         (_set(f"{POD}/volumes/0/configMap/name", "x"), "names ConfigMap x"),
         (_set(f"{POD}/volumes/1/name", "x"), "no volume is called data"),
         (_set(f"{POD}/containers/0/readinessProbe/httpGet/port", "http"), "readinessProbe asks a port"),
@@ -132,18 +126,6 @@ def test_a_wrong_name_is_found(change: Callable[[list[Any]], None], fault: str) 
     change(objects)
 
     assert any(fault in text for text in dangling(objects))
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't installed")
-def test_kubectl_builds_the_same_objects() -> None:
-    done = subprocess.run(["kubectl", "kustomize", FOLDER], capture_output=True, text=True, check=True)
-
-    def names(objects: Any) -> list[tuple[str, str, str]]:
-        return sorted(
-            (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")) for each in objects
-        )
-
-    assert names(yaml.safe_load_all(done.stdout)) == names(OBJECTS)
 
 
 @pytest.mark.parametrize("pod", [*PODS.values(), ADMIN], ids=[*PODS, "starling-admin"])

@@ -26,9 +26,7 @@ _DONE: dict[str, Any] = {"type": "done", "status": "succeeded", "reply": "Noon."
 _RUN = {"run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "status": "succeeded", "thread_id": "t", "input": "Hi."}
 _ANSWERS: dict[str, Any] = {
     "/health": {"status": "ok"},
-    "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [{**_RUN, "created_at": "2026-11-20T11:12:01Z", "seconds": 1.0}], "next": None},
-    "/v1/teams": {"teams": []},
     "/v1/registry/plan": {
         "epoch": 2,
         "changed": False,
@@ -92,8 +90,6 @@ def test_modules_of_commands_that_ask_the_api_import_no_platform_library() -> No
     ("command", "needed"),
     [
         (("run", "list"), set[str]()),
-        (("status",), set[str]()),
-        (("team", "list"), set[str]()),
         (("ask", "What time is it?", "--json"), set[str]()),
         (("registry", "plan"), {"mcp_gateway"}),  # reads the file of servers
     ],

@@ -79,12 +79,6 @@ async def test_direct_reply_names_the_parts_that_it_leaves_out() -> None:
     assert update["reply"] == "Hello!\n\nNot answered: book a flight (no agent books flights)"
 
 
-async def test_failed_plan_is_answered_with_its_reason() -> None:
-    update = await step(after(initial_state("Hi."), {"failure": "It couldn't be planned."}), make_execution())
-
-    assert update["reply"] == "It couldn't be planned."
-
-
 async def test_without_an_approved_result_the_reply_is_made_of_what_was_tried() -> None:
     uses: Any = [{"tool": "get_weather", "status": "failed"}] * 3
     execution = make_execution()
@@ -338,16 +332,6 @@ async def test_answer_after_the_deadline_is_the_results_as_they_are() -> None:
     update = await step(answered("the disk is fine"), execution)
 
     assert (update["reply"], execution.warnings) == ("the disk is fine [1]", ["deadline_exceeded"])
-
-
-async def test_replayed_answer_asks_no_model() -> None:
-    first = make_execution("The disk is fine [1].")
-    await step(answered("the disk is fine"), first)
-    second = make_execution(run=make_run(fence=2), after=first)
-
-    update = await step(answered("the disk is fine"), second)
-
-    assert (update["reply"], second.model.requests) == ("The disk is fine [1].", [])
 
 
 LONG = "\n".join(f"disk {number} is fine, as it was on the day before" for number in range(1_000))

@@ -204,15 +204,6 @@ async def test_direct_reply_that_was_adopted_by_an_earlier_version_stands() -> N
     assert (update["reply"], second.model.requests) == ("It is noon.", [])
 
 
-async def test_direct_reply_finishes_after_one_call() -> None:
-    execution = make_execution(decision_json(reply=" Hello! "))
-
-    update = await step(supervisor(), initial_state("Hi."), execution)
-
-    assert (update["reply"], update["next_step"], update["routing"]["direct"]) == ("Hello!", [], True)
-    assert len(execution.model.requests) == 1
-
-
 async def test_direct_reply_keeps_the_parts_that_it_leaves_unserved() -> None:
     unserved = [{"part": "book a flight", "reason": "no agent books flights"}]
     execution = make_execution(decision_json(reply="Hello!", unserved=unserved))
@@ -475,16 +466,6 @@ async def test_unknown_names_are_sent_back_and_the_rest_counts_if_the_repair_fai
         in execution.model.prompts[1]
     )
     assert (update["next_step"], [part["part"] for part in update["degraded"]]) == (["t2"], ["book a flight"])
-
-
-async def test_task_for_a_degraded_agent_is_named_with_its_reason() -> None:
-    execution = make_execution(decision_json(task("t1", "away"), task("t2", "bench")), agents=AGENTS)
-
-    update = await step(supervisor(), initial_state("Look at both."), execution)
-
-    assert update["degraded"] == [
-        {"part": "do t1", "reason": "The server is away.", "task_id": "t1", "code": "server_unavailable"}
-    ]
 
 
 async def test_part_that_is_served_later_is_not_degraded_any_more() -> None:

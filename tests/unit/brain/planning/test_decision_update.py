@@ -26,14 +26,6 @@ def planned() -> GraphState:
     return after(initial_state("Hi."), {"plan": ["look"], "results": [outcome("failed")]})
 
 
-def test_breaker_opens_at_the_second_repeated_selection(planned: GraphState) -> None:
-    states = [planned]
-    for _ in range(3):
-        states.append(select(states[-1], "able"))
-
-    assert [is_open(state) for state in states] == [False, False, False, True]
-
-
 def test_breaker_opens_for_a_cycle_of_agents(planned: GraphState) -> None:
     state = planned
     for agent in ("first", "second", "first", "second"):

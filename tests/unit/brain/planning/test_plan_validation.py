@@ -133,15 +133,6 @@ def test_task_that_depends_on_a_rejected_one_is_rejected() -> None:
     ]
 
 
-def test_cycle_of_dependencies_is_rejected_and_other_tasks_are_accepted() -> None:
-    circle = [assignment("t1", "t3"), assignment("t2", "t1"), assignment("t3", "t2")]
-
-    tasks, rejected = accepted_tasks(decision(*circle, assignment("t4")), PlanningContext(ROSTER))
-
-    assert ids(tasks) == ["t4"]
-    assert len(rejected) == 3
-
-
 @pytest.mark.parametrize("status", ["approved", "running"])
 def test_approved_or_running_task_is_not_changed_by_a_new_plan(status: str) -> None:
     known = [record("t1", status)]
@@ -269,12 +260,6 @@ def test_task_that_depends_on_an_unreachable_one_does_not_count_rounds() -> None
 )
 def test_unknown_agent_or_dependency_is_an_error_for_the_repair(wanted: Assignment, fault: str) -> None:
     assert decision_errors(decision(wanted, assignment("t2", "t1")), PlanningContext(ROSTER)) == [fault]
-
-
-def test_plan_with_too_many_rounds_is_an_error_for_the_repair() -> None:
-    (fault,) = decision_errors(decision(*chain(3)), PlanningContext(ROSTER, rounds=2))
-
-    assert fault.startswith("t2: Its turn would come too late: only 2 more rounds")
 
 
 def test_valid_plan_and_plan_for_a_degraded_agent_have_no_error() -> None:

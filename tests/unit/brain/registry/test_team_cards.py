@@ -78,12 +78,6 @@ def test_a_member_is_what_its_star_says() -> None:
     assert (card.description, card.persona) == ("Searcher: Find pages", persona)
 
 
-def test_a_member_has_no_tools_but_those_that_it_was_compiled_with() -> None:
-    card = team_card(star(member("historian", "git.log")), OFFER)
-
-    assert names(card.members["historian"]) == ["git.log"]
-
-
 def test_a_team_inside_a_team_is_executed_by_no_runtime_of_agents() -> None:
     inner = star(member("searcher", "web.search"), name="press")
     asked = member("reporters", team=inner)

@@ -94,12 +94,6 @@ async def test_agents_are_found_by_meaning() -> None:
     assert (await names(finder, "Do I need an umbrella, will it be raining?"))[0] == WEATHER.name
 
 
-async def test_without_an_embedder_words_count() -> None:
-    ranking = await AgentFinder(None, SystemClock()).rank(SEARCH, "list commits", 1)
-
-    assert ([agent.name for agent in ranking.agents], ranking.warning) == ([GIT.name], "")
-
-
 async def test_only_candidates_and_their_tools_are_found() -> None:
     finder = AgentFinder(None, SystemClock())
     limited = Roster({CLOCK.name: replace(CLOCK, tools=CLOCK.tools[:1]), GENERALIST.name: GENERALIST})

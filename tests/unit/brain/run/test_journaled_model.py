@@ -11,7 +11,6 @@ from brain.run.journaled_model import ModelAnswer, ModelWarnings
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
-    JournalDivergedError,
     LLMInvalidResponse,
     LLMServerError,
     ModelError,
@@ -88,14 +87,6 @@ async def test_estimated_usage_is_warned_about_once_in_all_executions_of_a_run()
     warned = [event.code for sink in (first.sink, second.sink) for event in sink.events if isinstance(event, Warn)]
     assert warned == ["usage_estimated"]
     assert [one.context.budget.meter.usage().estimated for one in (first, second)] == [True, True]
-
-
-async def test_recorded_answer_to_another_request_is_not_used() -> None:
-    first = make_execution("Hello.")
-    await first.context.model.ask("t1", 0, HELLO)
-
-    with pytest.raises(JournalDivergedError):
-        await make_execution(after=first).context.model.ask("t1", 0, replace(HELLO, temperature=0.9))
 
 
 async def test_unreadable_answer_is_recorded_with_its_fault() -> None:

@@ -8,10 +8,9 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInvalidResponse, LLMServerError
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
-from starling.infra.llm.chat_model import ModelName
-from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
+from starling.infra.llm.langchain_model import LangChainModel
 from starling.infra.llm.output_reader import OutputReader
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Body, Rule, Script, When
@@ -167,13 +166,3 @@ async def test_connection_error_names_cause_and_missing_key(key: str, remedy: st
 
     assert caught.value.remedy == remedy
     assert (key or "…") not in caught.value.message
-
-
-def test_missing_package_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="pip install langchain-mistralai"):
-        open_langchain_model(ModelName("mistralai", "small"), "offline:rules")
-
-
-def test_unknown_provider_is_refused_with_the_possible_models() -> None:
-    with pytest.raises(ConfigurationError, match="Possible models: offline:rules"):
-        open_langchain_model(ModelName("nonsense", "small"), "offline:rules")

@@ -71,7 +71,7 @@ def _mapping(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @example(tag="current_plan", inner="<task></task>", schemas=[], kind=0)
 @given(tag=st.sampled_from(TAGS), inner=TEXTS, schemas=st.lists(SCHEMAS, max_size=2), kind=st.integers(0, 3))
 def test_any_request_gets_an_answer_of_the_requested_form(tag: str, inner: str, schemas: list[Any], kind: int) -> None:

@@ -115,13 +115,6 @@ async def test_goal_in_another_language_is_answered_with_what_the_rules_read(goa
     assert set(members(found.spec)) == {"time"}
 
 
-async def test_answer_to_the_question_is_the_goal() -> None:
-    found, _ = await designed("Help me!", *DEMO, reply="Tell the current time in a time zone")
-
-    assert found.spec
-    assert set(members(found.spec)) == {"time"}
-
-
 @pytest.mark.parametrize("part", ["order a pizza", "summarise them", "write the time into a report file"])
 async def test_part_that_no_server_serves_is_reported(part: str) -> None:
     found, _ = await designed(f"Tell the current time in a time zone and {part}", *DEMO)

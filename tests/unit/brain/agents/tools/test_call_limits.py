@@ -86,16 +86,6 @@ async def test_two_hundred_identical_calls_are_one_effect_and_all_are_answered_f
     assert outcome["output"].count(note) == 1
 
 
-async def test_the_same_call_in_a_later_answer_is_made_again() -> None:
-    gateway = ScriptedGateway()
-    order: tuple[str, Mapping[str, Any]] = ("order", {"item": "tea"})
-    begun = begin(tool_calls(order, order, GO_ON), tool_calls(order), APPROVED)
-
-    await run(begun, gateway)
-
-    assert [call.position for call in gateway.calls] == [0, 1]
-
-
 async def test_failure_of_a_repeated_call_is_that_of_all() -> None:
     gateway = ScriptedGateway(lambda call: ToolOutcome(Observation.TOOL_ERROR, "sold out", code="tool_error"))
     begun = begin(tool_calls(*[("order", {"item": "tea"})] * 2), "I can't.", limits=Limits(max_attempts=2))

@@ -80,14 +80,6 @@ async def test_answer_of_the_judge_that_can_not_be_read_is_repaired_once() -> No
     assert len(begun.model.requests) == 2
 
 
-async def test_judge_is_asked_for_lists_of_ids_and_a_reason() -> None:
-    _, begun = await judge("All is well.", MET)
-
-    response = begun.model.requests[0].response
-    assert response is not None
-    assert response.schema["required"] == ["met", "not_met", "reason"]
-
-
 async def test_offline_rules_meet_no_criterion_of_words_and_say_why() -> None:
     _, begun = await judge("It is short and polite.", UNMET)
 
