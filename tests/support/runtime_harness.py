@@ -111,7 +111,7 @@ def dispatch(
         "needed": [],
         "global_state": {},
     }
-    return {**sent, **fields}
+    return sent | fields
 
 
 def _continued(turn: ModelReply) -> ModelReply:
