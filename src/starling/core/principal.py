@@ -64,6 +64,11 @@ class Principal:
     grant: Grant | None = None
     on_host: bool = False
 
+    @property
+    def keyless(self) -> bool:
+        """Whether nothing but its address speaks for the caller, as for any program on this machine."""
+        return not self.key_id and not self.on_host
+
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form that is stored with a run."""
         grant = self.grant.as_json() if self.grant else None

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from mcp_gateway.schemas.validation import Validators, faults
-from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from starling.app.access.local_token import SEND_TOKEN
+from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError, UnauthorizedError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Principal, Scope
 from starling.core.teams.building import ACTIVATE_TEAM
@@ -30,8 +31,9 @@ class InterruptService:
     async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, caller: Principal) -> None:
         """Answer interrupts of a run, all or none of them; repeating the same answers changes nothing.
 
-        The caller's grant limits which calls it may decide on; activations of teams need the scope `admin`.
-        Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
+        The caller's grant limits which calls it may decide on; activations of teams need the scope `admin`. Without
+        a key or the local token only questions can be answered. Raises InvalidRequestError that says where a payload
+        is wrong, NotFoundError, UnauthorizedError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
         ids = [answer.id for answer in answers]
@@ -58,6 +60,12 @@ class InterruptService:
 
     async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], caller: Principal) -> None:
         """Refuse decisions on calls outside the caller's grant, and answers to runs that reach more than it."""
+        if caller.keyless and (decisions := {item.kind for item in asked} - {"clarification"}):
+            raise UnauthorizedError(
+                f"A request without a key can't decide ({', '.join(sorted(decisions))}): MCP servers on this machine "
+                "could send one.",
+                SEND_TOKEN,
+            )
         names = [str(item.call["name"]) for item in asked if item.call]
         if ACTIVATE_TEAM in names and Scope.ADMIN not in caller.scopes:
             raise ForbiddenError(
