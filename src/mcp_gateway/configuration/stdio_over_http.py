@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
-from mcp_gateway.configuration.servers import McpConfig, StdioServer
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
 from starling.core.errors import ForbiddenError
 
 _REMEDY: Final = (
@@ -97,6 +97,15 @@ class StdioRules:
 def inactive(servers: McpConfig, known: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of servers that are not stored with this configuration."""
     return tuple(name for name, server in servers.items() if known.get(name) != server.hash)
+
+
+def reason_not_to_list(server: ServerConfig) -> str:
+    """Return why a plan over HTTP doesn't list a server that isn't stored so; empty if it does."""
+    if isinstance(server, StdioServer):
+        return "it isn't started for a plan over HTTP."
+    if "${" in "".join((server.url, *server.headers.values())):
+        return "it refers to variables, whose values a plan over HTTP doesn't send to a new address."
+    return ""
 
 
 def _beyond(line: str, command: str, arguments: Sequence[str]) -> Sequence[str] | None:

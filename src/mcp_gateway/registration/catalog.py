@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
@@ -124,12 +124,13 @@ class Catalog:
         *,
         relist: bool = False,
         source: ServerSource = "file",
-        unstarted: Collection[str] = (),
+        unlisted: Mapping[str, str] | None = None,
     ) -> CatalogChange:
-        """Return the change that `sync` would make, without the tools of servers not to be started.
+        """Return the change that `sync` would make; `unlisted` has the reasons why servers are not to be listed.
 
         Raises as `sync` does.
         """
+        unlisted = unlisted or {}
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
         _check_names_free(config, known)
@@ -138,11 +139,13 @@ class Catalog:
         asked = {
             name: server
             for name, server in config.items()
-            if name not in unstarted and (relist or name not in unchanged)
+            if name not in unlisted and (relist or name not in unchanged)
         }
         answers = await self._answers(asked, late, others=len(asked) < len(config))
-        unlisted = "it isn't started for a plan over HTTP."
-        answers += [degraded(name, config[name], ServerUnavailableError(name, unlisted, _RELOAD)) for name in unstarted]
+        answers += [
+            degraded(name, config[name], ServerUnavailableError(name, reason, _RELOAD))
+            for name, reason in unlisted.items()
+        ]
         answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
         unasked = config.keys() - asked.keys() if source == "file" else ()
         taken = [name for name in unasked if name in known and known[name].source == "api"]  # they are in a file now

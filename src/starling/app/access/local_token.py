@@ -15,7 +15,7 @@ from typing import Final
 from uuid import uuid4
 
 PREFIX: Final = "starling-local-"
-SEND_TOKEN: Final = (
+LOCAL_REMEDY: Final = (
     "Send `Authorization: Bearer` with the content of the file `token` in the data folder, as `starling` commands do, "
     "or a key."
 )

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
-from starling.app.access.local_token import PREFIX, SEND_TOKEN
+from starling.app.access.local_token import LOCAL_REMEDY, PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
@@ -30,7 +30,7 @@ OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; a
 MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postgres, so that keys can't depend on it
 
 _UNQUERIED: Final = OPEN - {"/ready"}  # answered without the database, which authentication may need
-_ADMIN_REMEDY = f"{SEND_TOKEN.removesuffix('.')} with the scope `admin`."
+_ADMIN_REMEDY = f"{LOCAL_REMEDY.removesuffix('.')} with the scope `admin`."
 _REMEDY = "Send `Authorization: Bearer <key>`; `starling key create` makes one."
 _FINAL_SEND_SECONDS = 1.0
 

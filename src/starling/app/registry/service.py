@@ -11,8 +11,8 @@ from brain.registry.prompt_versions import PromptChoice, PromptSelection
 from brain.registry.repository import Activation, AgentRepository, EpochRepository, StarRepository
 from brain.registry.service import with_servers
 from brain.registry.team_cards import broken_teams
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer, server_of
-from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
+from mcp_gateway.configuration.stdio_over_http import StdioRules, inactive, reason_not_to_list
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.approved_tools import rolled_back, stored_row, with_approved
 from mcp_gateway.registration.catalog import ServerProbe
@@ -83,14 +83,15 @@ class RegistryService:
     ) -> RegistryReport:
         """Return what `reload` with prompts would change now; writes nothing.
 
-        Starts the same servers; for a document over HTTP no process of a server that is not in use. Raises as `reload`.
+        Lists the same servers; for a document over HTTP none that is not in use, where that would start a process or
+        send the value of a variable. Raises as `reload`.
         """
         if config is None:
             rows = await self.servers(None).servers()
         else:
-            unstarted = await self._checked(config) if source == "api" else ()
+            unlisted = await self._checked(config) if source == "api" else None
             async with self.gateway(self.servers(None)) as gateway:
-                change = await gateway.catalog.plan(config, relist=relist, source=source, unstarted=unstarted)
+                change = await gateway.catalog.plan(config, relist=relist, source=source, unlisted=unlisted)
             rows = change.rows()
         choice = await self.prompts.newest()
         active = await self.epochs.active()
@@ -215,11 +216,11 @@ class RegistryService:
             if await servers.change(removed, rows, known):
                 return await self._applied(publisher.activation)
 
-    async def _checked(self, config: McpConfig) -> tuple[str, ...]:
-        """Return the stdio servers of a document over HTTP that are not in use so. Raises ForbiddenError."""
+    async def _checked(self, config: McpConfig) -> dict[str, str]:
+        """Return the servers of a document over HTTP that a plan doesn't list, with reasons. Raises ForbiddenError."""
         known = {row.name: row.config_hash for row in await self.servers(None).servers()}
         self.stdio_rules.check(config, known)
-        return tuple(name for name in inactive(config, known) if isinstance(config[name], StdioServer))
+        return {name: reason for name in inactive(config, known) if (reason := reason_not_to_list(config[name]))}
 
     async def _applied(self, activation: Activation) -> RegistryReport:
         rows = await self.servers(None).servers()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from mcp_gateway.schemas.validation import Validators, faults
-from starling.app.access.local_token import SEND_TOKEN
+from starling.app.access.local_token import LOCAL_REMEDY
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError, UnauthorizedError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Principal, Scope
@@ -64,7 +64,7 @@ class InterruptService:
             raise UnauthorizedError(
                 f"A request without a key can't decide ({', '.join(sorted(decisions))}): MCP servers on this machine "
                 "could send one.",
-                SEND_TOKEN,
+                LOCAL_REMEDY,
             )
         names = [str(item.call["name"]) for item in asked if item.call]
         if ACTIVATE_TEAM in names and Scope.ADMIN not in caller.scopes:

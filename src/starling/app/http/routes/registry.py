@@ -73,7 +73,8 @@ async def plan(
 
     Servers that are new or changed are listed. Without a document servers stay as they are.
 
-    Processes are started for that only for an admin of the platform's machine, who sends the local token.
+    Processes are started, and variables sent, for that only for an admin of the platform's machine, who sends the local
+    token.
     """
     with _fault_of_the_document():
         return await services.registry.plan(await _config(request), relist=how.relist, source=_source(caller))
