@@ -1,15 +1,11 @@
 """Rule: names can be told from those of other agents and parts at sight."""
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from architect.team_world import RESERVED, TeamWorld, is_reserved
 from starling.core.agents import SPECIALIST_PREFIX
-from starling.core.model_output.names import plain_name
+from starling.core.model_output.names import looks, plain_name
 from starling.core.teams.spec import Finding, TeamSpec
-
-_ONE_OF_EACH: Final = (("rn", "m"), ("vv", "w"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
-"""Characters of names that look like others."""
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
@@ -24,12 +20,14 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         others = {*world.agents, *world.teams, *world.builtins, *RESERVED}
         found = list(_findings("name", team.name, others))
         yield from found
-        kinds = {"a server": world.visible_servers(), "a team that is not active": sorted(world.inactive)}
+        kinds = {"a server": sorted(world.servers), "a team that is not active": sorted(world.inactive)}
         known = ((other, kind) for kind, others in kinds.items() for other in others)
-        alike = next((one for one in known if _looks(one[0]) == _looks(team.name)), None)
+        alike = next((one for one in known if looks(one[0]) == looks(team.name)), None)
         if alike and not found and team.name not in world.inactive:
             other, kind = alike
             is_same = f"belongs to {kind}" if other == team.name else f"looks like {other!r}, the name of {kind}"
+            if other in world.servers and not world.reaches(other):
+                is_same = "can't be used"
             yield Finding("name", "look_alike_name", f"The name {team.name!r} {is_same}.", "Choose another name.")
     accepted = {member.name for member in active.members} if active else set[str]()
     for number, member in enumerate(team.members):
@@ -38,18 +36,10 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
 
 
 def _findings(path: str, name: str, others: Collection[str]) -> Iterator[Finding]:
-    alike = [other for other in sorted(others) if _looks(other) == _looks(name)]
+    alike = [other for other in sorted(others) if looks(other) == looks(name)]
     if any(plain_name(other) == plain_name(name) for other in alike) or is_reserved(name):
         return
-    if not alike and _looks(name).startswith(_looks(SPECIALIST_PREFIX)):
+    if not alike and looks(name).startswith(looks(SPECIALIST_PREFIX)):
         alike = [f"{SPECIALIST_PREFIX}…"]
     if alike:
         yield Finding(path, "look_alike_name", f"The name {name!r} looks like {alike[0]!r}.", "Choose another name.")
-
-
-def _looks(name: str) -> str:
-    """Return what names that look alike have in common."""
-    looks = plain_name(name)
-    for one, other in _ONE_OF_EACH:
-        looks = looks.replace(one, other)
-    return looks

@@ -8,9 +8,9 @@ from brain.conversation.states import POLICIES
 from brain.registry.cards import BUILTINS, AgentCard
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import AgentRepository
-from starling.core.agents import LLMAgentConfig, like_a_specialist
+from starling.core.agents import SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
 from starling.core.errors import ForbiddenError, InvalidRequestError
-from starling.core.model_output.names import plain_name
+from starling.core.model_output.names import looks
 from starling.core.principal import Grant
 from starling.core.tools import ToolDefinition
 
@@ -106,11 +106,13 @@ def checked(
 
     `teams` are the names of the tenant's teams. The message lists known names as far as the grant allows.
     """
+    others = pinned_agents(manifest, tenant)
     if fault := _name_fault(config.id, manifest, teams):
+        raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
+    if config.id not in others and (fault := _look_alike(config.id, manifest, tenant, grant, {*teams, *others})):
         raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
     if config.render_policy and config.render_policy not in POLICIES:
         raise _unknown("render_policy", config.render_policy, POLICIES)
-    others = pinned_agents(manifest, tenant)
     if config.reflection_agent_id and config.reflection_agent_id not in {config.id, *others}:
         raise _unknown("reflection_agent_id", config.reflection_agent_id, others)
     offer = offered(manifest, tenant)
@@ -128,10 +130,18 @@ def _name_fault(name: str, manifest: Manifest, teams: Collection[str]) -> str | 
         return "belongs to a built-in agent"
     if like_a_specialist(name):
         return "is like those of the specialists of servers"
-    if name in teams:
-        return "belongs to a team"
-    alike = next((team for team in sorted(teams) if plain_name(team) == plain_name(name)), None)
-    return alike and f"differs from that of the team {alike!r} only in separators, so models confuse them"
+    return "belongs to a team" if name in teams else None
+
+
+def _look_alike(name: str, manifest: Manifest, tenant: str, grant: Grant | None, others: Collection[str]) -> str | None:
+    """Return why a new agent can't have a name that looks like another; a server beyond the grant isn't named."""
+    alike = [one for one in sorted({*_RESERVED, *manifest.builtins, *others}) if looks(one) == looks(name)]
+    servers = [one for one in offered(manifest, tenant) if looks(one) == looks(name)]
+    if looks(name).startswith(looks(SPECIALIST_PREFIX)):
+        return "looks like those of the specialists of servers"
+    if seen := alike or [one for one in servers if grant is None or grant.reaches(one)]:
+        return f"looks like {seen[0]!r}"
+    return "can't be used" if servers else None
 
 
 def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> LLMAgentConfig:

@@ -232,10 +232,16 @@ class AgentRepository:
         """Give the transaction of a change; it is committed where the block ends well."""
         return changing(self._engine)
 
-    async def save(self, connection: AsyncConnection, tenant: str, config: LLMAgentConfig) -> None:
-        """Store a configuration, as part of the connection's transaction."""
+    async def save(self, connection: AsyncConnection, tenant: str, config: LLMAgentConfig, maker: str) -> None:
+        """Store a configuration and who made it, as part of the connection's transaction."""
         values = {"name": config.id, "hash": config.hash, "config": config.model_dump(mode="json")}
-        await connection.execute(insert(agents).values(tenant=tenant, **values).on_conflict_do_nothing())
+        row = insert(agents).values(tenant=tenant, **values, created_by=maker)
+        await connection.execute(row.on_conflict_do_update(constraint="agents_pkey", set_={"created_by": maker}))
+
+    async def maker(self, connection: AsyncConnection, pin: AgentPin) -> str | None:
+        """Return who made an agent: a key's id, or `local`; None where an earlier version stored it."""
+        of_pin = (agents.c.tenant == pin.tenant, agents.c.name == pin.name, agents.c.hash == pin.hash)
+        return await connection.scalar(select(agents.c.created_by).where(*of_pin))
 
     async def versions(self, tenant: str, name: str) -> Sequence[AgentVersion]:
         """Return every version of an agent, oldest first."""

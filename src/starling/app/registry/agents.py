@@ -17,11 +17,11 @@ from brain.registry.team_cards import pinned_teams
 from brain.retrieval.search import AgentRanker, AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
-from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
-from starling.core.principal import Principal
+from starling.core.errors import ConfigurationError, ForbiddenError, InvalidRequestError, NotFoundError
+from starling.core.principal import Principal, Scope
 from starling.core.tool_calls import Effect
 from starling.core.tools import Halts
-from starling.infra.postgres.audit import Actor, AuditedChange, record
+from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.runs.builds import check_not_being_built
 from starling.infra.postgres.server_breakers import failing_text
@@ -123,8 +123,8 @@ class AgentService:
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
         """Create an agent or a new version of it for runs accepted from now on.
 
-        Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools,
-        ConflictError while a run builds a team of this name.
+        Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools or it
+        replaces another maker's agent, ConflictError while a run builds a team of this name.
         """
         if config.llm_model is not None:
             try:
@@ -134,21 +134,27 @@ class AgentService:
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
             checked(config, manifest, maker.tenant, maker.grant, pinned_teams(manifest, maker.tenant))
+            await self._check_maker(connection, maker, config.id, manifest)
             await check_not_being_built(connection, maker.tenant, config.id)
             kept = granted(config, manifest, maker.tenant, maker.grant)
-            await self.agents.save(connection, maker.tenant, kept)
+            await self.agents.save(connection, maker.tenant, kept, actor.name)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
             entry = AuditedChange("agent.create", kept.id, {"hash": kept.hash})
             activation = await self._activate(connection, actor, entry, partial(with_agent, pin=pin))
         left_out = tuple(tool for tool in config.tools if tool not in kept.tools)
         return CreatedAgent(kept.id, kept.hash, activation.epoch.number, kept.tools, left_out)
 
-    async def archive(self, tenant: str, name: str, actor: Actor) -> ArchivedAgent:
-        """Remove an agent for runs accepted from now on; its versions are kept. Raises NotFoundError."""
+    async def archive(self, caller: Principal, name: str, actor: Actor) -> ArchivedAgent:
+        """Remove an agent for runs accepted from now on; its versions are kept.
+
+        Raises NotFoundError, ForbiddenError for another maker's agent.
+        """
         async with self.agents.changing() as connection:
-            if name not in pinned_agents((await self.epochs.begin(connection)).manifest, tenant):
+            manifest = (await self.epochs.begin(connection)).manifest
+            if name not in pinned_agents(manifest, caller.tenant):
                 raise NotFoundError("custom agent", name, _REMEDY)
-            gone = partial(without_agent, tenant=tenant, name=name)
+            await self._check_maker(connection, caller, name, manifest)
+            gone = partial(without_agent, tenant=caller.tenant, name=name)
             activation = await self._activate(connection, actor, AuditedChange("agent.archive", name, {}), gone)
         return ArchivedAgent(name=name, epoch=activation.epoch.number)
 
@@ -201,6 +207,16 @@ class AgentService:
                 for one in versions
             ),
         )
+
+    async def _check_maker(
+        self, connection: EngineConnection, caller: Principal, name: str, manifest: Manifest
+    ) -> None:
+        """Raise ForbiddenError where a caller who isn't an admin would change an agent that another one made."""
+        pin = pinned_agents(manifest, caller.tenant).get(name)
+        if pin is None or Scope.ADMIN in caller.scopes:
+            return
+        if await self.agents.maker(connection, pin) != (caller.key_id or LOCAL):
+            raise ForbiddenError(f"The agent {name!r} was made by somebody else.", "A key with the scope `admin` may.")
 
     async def _activate(
         self, connection: EngineConnection, actor: Actor, entry: AuditedChange, change: Callable[[Manifest], Manifest]

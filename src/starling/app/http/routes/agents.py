@@ -33,7 +33,10 @@ async def list_agents(
 async def create(
     config: LLMAgentConfig, services: FromServices, caller: TeamCaller, actor: ChangeActor
 ) -> CreatedAgent:
-    """Create an agent or a new version of it for runs accepted from now on. It may call only what your key may call."""
+    """Create an agent or a new version of it for runs accepted from now on. It may call only what your key may call.
+
+    The agent of another maker can be replaced with the scope `admin` only.
+    """
     return await services.agents.create(caller, config, actor)
 
 
@@ -45,5 +48,8 @@ async def show(name: Name, services: FromServices, caller: Caller) -> AgentHisto
 
 @router.delete("/{name}", summary="Archive an agent", responses=refusals(404))
 async def archive(name: Name, services: FromServices, caller: TeamCaller, actor: ChangeActor) -> ArchivedAgent:
-    """Archive a custom agent: runs accepted from now on don't see it. Its versions are kept."""
-    return await services.agents.archive(caller.tenant, name, actor)
+    """Archive a custom agent: runs accepted from now on don't see it. Its versions are kept.
+
+    The agent of another maker can be archived with the scope `admin` only.
+    """
+    return await services.agents.archive(caller, name, actor)

@@ -80,6 +80,7 @@ agents = Table(
     Column("name", Text, primary_key=True),
     Column("hash", Text, primary_key=True),
     Column("config", JSONB, nullable=False),  # of a custom agent, as pinned by epochs
+    Column("created_by", Text),  # a key's id, or local; null where an earlier version stored it
     moment_column("created_at"),
 )
 
