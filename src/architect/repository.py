@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import as_read, storable
-from starling.core.principal import Grant
+from starling.core.principal import Grant, Principal
 from starling.core.teams.proofs import ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
-from starling.infra.postgres.audit import AuditEntry, latest_of_team
+from starling.infra.postgres.audit import AuditEntry, check_maker, latest_of_team
 from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.tables.registry import workflows
 
@@ -189,6 +189,12 @@ class TeamRepository:
         """Return the last proof of a version, None if it has none."""
         stored = await connection.scalar(select(workflows.c.proof).where(_of(team), workflows.c.version == version))
         return None if stored is None else await asyncio.to_thread(ProofReport.model_validate, stored)
+
+    async def check_maker(self, connection: AsyncConnection, caller: Principal, name: str) -> None:
+        """Raise ForbiddenError where another key made the first version of a team, and the caller isn't an admin."""
+        versions = select(workflows.c.created_by).where(_of(TeamKey(caller.tenant, name)))
+        if (maker := await connection.scalar(versions.order_by(workflows.c.version).limit(1))) is not None:
+            check_maker(f"team {name!r}", maker, caller)
 
     async def names(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
         """Return the names of all teams of a tenant, of archived ones too."""

@@ -104,7 +104,8 @@ def checked(
 ) -> None:
     """Raise InvalidRequestError if the configuration names something unknown, or its own name is taken.
 
-    `teams` are the names of the tenant's teams. The message lists known names as far as the grant allows.
+    `teams` are the names of the tenant's teams, of archived ones too. The message lists known names as far as the grant
+    allows.
     """
     others = pinned_agents(manifest, tenant)
     if fault := _name_fault(config.id, manifest, teams):

@@ -14,9 +14,9 @@ from brain.registry.manifest import AgentPin, Changes, Epoch, Manifest, Names, d
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import NotFoundError
 from starling.core.llm import PromptVersion
-from starling.core.principal import SHARED
+from starling.core.principal import SHARED, Principal
 from starling.core.teams.stars import StarSpec
-from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.audit import Actor, check_maker
 from starling.infra.postgres.engine import changing, reading
 from starling.infra.postgres.runs.listing import EpochRange
 from starling.infra.postgres.tables.registry import agents, epochs, prompts, stars
@@ -236,12 +236,14 @@ class AgentRepository:
         """Store a configuration and who made it, as part of the connection's transaction."""
         values = {"name": config.id, "hash": config.hash, "config": config.model_dump(mode="json")}
         row = insert(agents).values(tenant=tenant, **values, created_by=maker)
-        await connection.execute(row.on_conflict_do_update(constraint="agents_pkey", set_={"created_by": maker}))
+        await connection.execute(row.on_conflict_do_nothing())
 
-    async def maker(self, connection: AsyncConnection, pin: AgentPin) -> str | None:
-        """Return who made an agent: a key's id, or `local`; None where an earlier version stored it."""
-        of_pin = (agents.c.tenant == pin.tenant, agents.c.name == pin.name, agents.c.hash == pin.hash)
-        return await connection.scalar(select(agents.c.created_by).where(*of_pin))
+    async def check_maker(self, connection: AsyncConnection, caller: Principal, name: str) -> None:
+        """Raise ForbiddenError where another key made the first version of an agent, and the caller isn't an admin."""
+        first = select(agents.c.created_by).where(agents.c.tenant == caller.tenant, agents.c.name == name)
+        made = (await connection.execute(first.order_by(agents.c.created_at).limit(1))).one_or_none()
+        if made is not None:
+            check_maker(f"agent {name!r}", made.created_by, caller)
 
     async def versions(self, tenant: str, name: str) -> Sequence[AgentVersion]:
         """Return every version of an agent, oldest first."""

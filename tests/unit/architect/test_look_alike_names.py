@@ -46,7 +46,7 @@ def test_name_of_a_team_that_looks_like_another_is_found(name: str, other: str) 
         pytest.param("clo-cks", "looks like 'clocks', the name of a team that is not active", id="only-separators"),
         pytest.param("t1me", "looks like 'time', the name of a server", id="server"),
         pytest.param("time", "belongs to a server", id="name-of-a-server"),
-        pytest.param("payro11", "", id="server-that-the-caller-may-not-call"),
+        pytest.param("payro11", "can't be used", id="server-that-the-caller-may-not-call"),
         pytest.param("clocks", "", id="archived-team-itself"),
         pytest.param("cl0ck", "", id="another-name"),
     ],

@@ -96,6 +96,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             retrieval.agents,
             partial(check_model, settings=settings),
             partial(halts_now, storage.switches),
+            TeamRepository(engine).names,
         )
         yield Services(
             storage=storage,

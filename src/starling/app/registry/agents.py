@@ -1,7 +1,7 @@
 """Lists the agents of a tenant; creates and archives custom agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -13,15 +13,14 @@ from brain.registry.custom_agents import checked, described, granted, pinned_age
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, AgentRepository, AgentVersion, EpochRepository
 from brain.registry.service import Registry, with_servers
-from brain.registry.team_cards import pinned_teams
 from brain.retrieval.search import AgentRanker, AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
-from starling.core.errors import ConfigurationError, ForbiddenError, InvalidRequestError, NotFoundError
-from starling.core.principal import Principal, Scope
+from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
 from starling.core.tools import Halts
-from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.runs.builds import check_not_being_built
 from starling.infra.postgres.server_breakers import failing_text
@@ -119,6 +118,7 @@ class AgentService:
     ranker: AgentRanker
     check_model: Callable[[str], None]
     halts: Callable[[], Awaitable[Halts]]
+    team_names: Callable[[EngineConnection, str], Awaitable[Collection[str]]]
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
         """Create an agent or a new version of it for runs accepted from now on.
@@ -133,8 +133,9 @@ class AgentService:
                 raise InvalidRequestError(f"llm_model: {error.message}", error.remedy) from None
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            checked(config, manifest, maker.tenant, maker.grant, pinned_teams(manifest, maker.tenant))
-            await self._check_maker(connection, maker, config.id, manifest)
+            teams = await self.team_names(connection, maker.tenant)
+            checked(config, manifest, maker.tenant, maker.grant, teams)
+            await self.agents.check_maker(connection, maker, config.id)
             await check_not_being_built(connection, maker.tenant, config.id)
             kept = granted(config, manifest, maker.tenant, maker.grant)
             await self.agents.save(connection, maker.tenant, kept, actor.name)
@@ -150,10 +151,9 @@ class AgentService:
         Raises NotFoundError, ForbiddenError for another maker's agent.
         """
         async with self.agents.changing() as connection:
-            manifest = (await self.epochs.begin(connection)).manifest
-            if name not in pinned_agents(manifest, caller.tenant):
+            if name not in pinned_agents((await self.epochs.begin(connection)).manifest, caller.tenant):
                 raise NotFoundError("custom agent", name, _REMEDY)
-            await self._check_maker(connection, caller, name, manifest)
+            await self.agents.check_maker(connection, caller, name)
             gone = partial(without_agent, tenant=caller.tenant, name=name)
             activation = await self._activate(connection, actor, AuditedChange("agent.archive", name, {}), gone)
         return ArchivedAgent(name=name, epoch=activation.epoch.number)
@@ -207,16 +207,6 @@ class AgentService:
                 for one in versions
             ),
         )
-
-    async def _check_maker(
-        self, connection: EngineConnection, caller: Principal, name: str, manifest: Manifest
-    ) -> None:
-        """Raise ForbiddenError where a caller who isn't an admin would change an agent that another one made."""
-        pin = pinned_agents(manifest, caller.tenant).get(name)
-        if pin is None or Scope.ADMIN in caller.scopes:
-            return
-        if await self.agents.maker(connection, pin) != (caller.key_id or LOCAL):
-            raise ForbiddenError(f"The agent {name!r} was made by somebody else.", "A key with the scope `admin` may.")
 
     async def _activate(
         self, connection: EngineConnection, actor: Actor, entry: AuditedChange, change: Callable[[Manifest], Manifest]

@@ -50,9 +50,12 @@ class BuildService:
     ) -> AcceptedRun:
         """Accept the build of a new version of a team.
 
-        Raises InvalidRequestError, NotFoundError; ConflictError while a run builds or proves a version of this team.
+        Raises InvalidRequestError, NotFoundError, ForbiddenError for another maker's team; ConflictError while a run
+        builds or proves a version of this team.
         """
         await self._existing(caller, name, build.version)
+        async with self.activation.teams.reading() as connection:
+            await self.activation.teams.check_maker(connection, caller, name)
         await self._check_request(caller, build)
         named = build.model_copy(update={"name": name})
         return await self._accept(caller, build.goal, named, thread_id, idempotency_key)

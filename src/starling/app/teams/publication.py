@@ -133,7 +133,7 @@ class TeamPublication:
     ) -> None:
         """Check that nothing needs approval but what the admin was shown. Raises ConflictError."""
         star = await self.activation.compiled(stored, registry.world, origin.caller)
-        reason = await self._approval_reason(registry, origin, stored, star)
+        reason = _approval_reason(stored, star, registry.manifest)
         if reason and reason != published.approval:
             shown = f"{published.name}@{published.version}"
             remedy = f"`starling team activate {shown}` activates it as it is now."
@@ -183,39 +183,12 @@ class TeamPublication:
         if stored.state == "active":
             return await self._active(registry, stored)
         star = await self.activation.compiled(stored, registry.world, origin.caller)
-        reason = await self._approval_reason(registry, origin, stored, star)
+        reason = _approval_reason(stored, star, registry.manifest)
         if not activate or reason or stored.state != "proven":
             return _published(stored, star.tools, approval=reason if stored.state in ("proven", "unproven") else "")
         actor = Actor(origin.caller.tenant, origin.caller.key_id or LOCAL, _ORIGIN)
         done = await self.activation.activate(registry, "team.activate", stored, actor, run_id=origin.run_id)
         return _published(stored, star.tools, epoch=done.epoch)
-
-    async def _approval_reason(
-        self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion, star: StarSpec
-    ) -> str:
-        """Return why only an admin may activate a version, empty where its proof suffices."""
-        reasons: list[str] = []
-        if stored.proof is None or stored.proof.state != "proven":
-            reasons.append("It is not proven.")
-        if changed := outdated_tools(stored, registry.manifest):
-            reasons.append(f"These tools changed since it was proved: {', '.join(changed)}.")
-        if unproved := [tool for tool in star.tools if stored.proof and tool not in stored.proof.tools]:
-            reasons.append(f"These tools were not there when it was proved: {', '.join(unproved)}.")
-        if unsafe := [tool for tool in star.tools if _effect(registry.manifest, tool) is Effect.UNSAFE]:
-            reasons.append(f"These tools may change something that can't be taken back: {', '.join(unsafe)}.")
-        if await self._replaces_anothers(registry, origin.caller, stored.spec.name):
-            reasons.append("It replaces a version that somebody else made.")
-        return " ".join(reasons)
-
-    async def _replaces_anothers(self, registry: LockedRegistry, caller: Principal, name: str) -> bool:
-        """Return whether the active version of a team is of another maker, and the caller isn't an admin."""
-        if name not in registry.world.teams or Scope.ADMIN in caller.scopes:
-            return False
-        key = TeamKey(caller.tenant, name)
-        states = await self.activation.teams.states(registry.connection, key)
-        active = next(one.version for one in states if one.state == "active")
-        found = await self.activation.teams.version(registry.connection, key, active)
-        return found.creator.name != (caller.key_id or LOCAL)
 
     async def _active(self, registry: LockedRegistry, stored: TeamVersion) -> PublishedVersion:
         """Return an active version, with the tools of its star."""
@@ -273,6 +246,20 @@ def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal) -> bool:
     if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == (caller.key_id or LOCAL):
         return True
     return not lowered_by_added_cases(proof, stored.proof.state, {example.id for example in stored.spec.examples})
+
+
+def _approval_reason(stored: TeamVersion, star: StarSpec, manifest: Manifest) -> str:
+    """Return why only an admin may activate a version, empty where its proof suffices."""
+    reasons: list[str] = []
+    if stored.proof is None or stored.proof.state != "proven":
+        reasons.append("It is not proven.")
+    if changed := outdated_tools(stored, manifest):
+        reasons.append(f"These tools changed since it was proved: {', '.join(changed)}.")
+    if unproved := [tool for tool in star.tools if stored.proof and tool not in stored.proof.tools]:
+        reasons.append(f"These tools were not there when it was proved: {', '.join(unproved)}.")
+    if unsafe := [tool for tool in star.tools if _effect(manifest, tool) is Effect.UNSAFE]:
+        reasons.append(f"These tools may change something that can't be taken back: {', '.join(unsafe)}.")
+    return " ".join(reasons)
 
 
 def _effect(manifest: Manifest, tool: str) -> Effect:

@@ -136,8 +136,8 @@ class TeamService:
         """Store a spec as a draft version of the team `name`.
 
         A spec that equals the newest version, of a caller with the same grant, is not stored again. It is checked
-        before the lock of the registry is taken; an activation checks it again. Raises TeamInvalidError; ConflictError
-        while a run builds a team or a version of this name, QuotaExceededError.
+        before the lock of the registry is taken; an activation checks it again. Raises TeamInvalidError; ForbiddenError
+        for another maker's team; ConflictError while a run builds a team or a version of this name, QuotaExceededError.
         """
         if spec.name != name:
             reason = f"The spec is of {spec.name!r} and was sent for {name!r}."
@@ -148,6 +148,7 @@ class TeamService:
         key, spec_hash = TeamKey(caller.tenant, name), await asyncio.to_thread(lambda: spec.hash)
         async with self.teams.changing() as connection:
             await self.epochs.begin(connection)
+            await self.teams.check_maker(connection, caller, name)
             states = await self.teams.states(connection, key)
             if states and states[-1].state != "archived" and states[-1].hash == spec_hash:
                 newest = await self.teams.version(connection, key, states[-1].version)

@@ -8,9 +8,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from starling.core.errors import ForbiddenError
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
-from starling.core.principal import SHARED, Principal
+from starling.core.principal import SHARED, Principal, Scope
 from starling.infra.postgres.engine import changing, driver, reading
 from starling.infra.postgres.tables.access import audit, audit_events
 
@@ -37,6 +38,15 @@ class Actor:
     def caller(cls, principal: Principal, address: str) -> "Actor":
         """Return the caller of the API at an address."""
         return cls(principal.tenant, principal.key_id or LOCAL, address)
+
+
+def check_maker(what: str, maker: str | None, caller: Principal) -> None:
+    """Raise ForbiddenError where a caller who isn't an admin would change what another one made.
+
+    `maker` is an actor's name, None where it isn't known.
+    """
+    if maker != (caller.key_id or LOCAL) and Scope.ADMIN not in caller.scopes:
+        raise ForbiddenError(f"The {what} was made by somebody else.", "A key with the scope `admin` can change it.")
 
 
 @dataclass(frozen=True, slots=True)

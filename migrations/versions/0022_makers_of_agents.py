@@ -4,10 +4,10 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "0021"
-down_revision = "0020"
+revision = "0022"
+down_revision = "0021"
 
-_SCRIPT = Path(__file__).parents[1] / "sql" / "0021_makers_of_agents.sql"
+_SCRIPT = Path(__file__).parents[1] / "sql" / "0022_makers_of_agents.sql"
 
 
 def upgrade() -> None:
