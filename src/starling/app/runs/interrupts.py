@@ -6,7 +6,7 @@ from typing import cast
 
 from mcp_gateway.schemas.validation import Validators, faults
 from starling.app.access.local_token import LOCAL_REMEDY
-from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError, UnauthorizedError
+from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Principal, Scope
 from starling.core.teams.building import ACTIVATE_TEAM
@@ -33,7 +33,7 @@ class InterruptService:
 
         The caller's grant limits which calls it may decide on; activations of teams need the scope `admin`. Without
         a key or the local token only questions can be answered. Raises InvalidRequestError that says where a payload
-        is wrong, NotFoundError, UnauthorizedError, ForbiddenError, ConflictError.
+        is wrong, NotFoundError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
         ids = [answer.id for answer in answers]
@@ -61,9 +61,9 @@ class InterruptService:
     async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], caller: Principal) -> None:
         """Refuse decisions on calls outside the caller's grant, and answers to runs that reach more than it."""
         if caller.keyless and (decisions := {item.kind for item in asked} - {"clarification"}):
-            raise UnauthorizedError(
-                f"A request without a key can't decide ({', '.join(sorted(decisions))}): MCP servers on this machine "
-                "could send one.",
+            raise ForbiddenError(
+                f"A request without a key or the local token can't decide ({', '.join(sorted(decisions))}): a server "
+                "of this machine could have sent it.",
                 LOCAL_REMEDY,
             )
         names = [str(item.call["name"]) for item in asked if item.call]
