@@ -8,6 +8,11 @@ from typing import Any, Final, Self
 DEFAULT_TENANT: Final = "default"
 SHARED: Final = "*"  # value of the tenant column for rows of all tenants: servers, tools and epochs
 
+LOCAL_REMEDY: Final = (
+    "Send `Authorization: Bearer` with the content of the file `token` in the data folder, as `starling` commands do, "
+    "or a key."
+)
+
 
 class Scope(StrEnum):
     """Permission of a key. No scope includes another one."""

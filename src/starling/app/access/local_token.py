@@ -15,10 +15,6 @@ from typing import Final
 from uuid import uuid4
 
 PREFIX: Final = "starling-local-"
-LOCAL_REMEDY: Final = (
-    "Send `Authorization: Bearer` with the content of the file `token` in the data folder, as `starling` commands do, "
-    "or a key."
-)
 _FILE: Final = "token"
 _SECRET_BYTES: Final = 32
 _MODE: Final = 0o600

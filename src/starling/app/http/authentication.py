@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
-from starling.app.access.local_token import LOCAL_REMEDY, PREFIX
+from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
-from starling.core.principal import DEFAULT_TENANT, Principal, Scope
+from starling.core.principal import DEFAULT_TENANT, LOCAL_REMEDY, Principal, Scope
 from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from mcp_gateway.schemas.validation import Validators, faults
-from starling.app.access.local_token import LOCAL_REMEDY
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
-from starling.core.principal import Principal, Scope
+from starling.core.principal import LOCAL_REMEDY, Principal, Scope
 from starling.core.teams.building import ACTIVATE_TEAM
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
