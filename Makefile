@@ -27,6 +27,7 @@ test: environment servers ## all tests, but for soak tests and long chaos rounds
 	$(bin)/python -m pytest -n auto --dist worksteal
 
 soak: environment servers ## tests of races and outages again, with many rounds and real waiting times
+	@$(bin)/python -m tests.support.wrong_clock
 	$(bin)/python -m pytest -n auto --dist worksteal -m soak --timeout 900
 
 chaos: environment ## breaks everything 200 times in 10 minutes; CHAOS="--seed 7 --minutes 1 --faults 20" says otherwise

@@ -40,7 +40,7 @@ EFFECT_SERVERS = ("till", "vault")  # servers whose effects are counted; unsafe 
 LEASE_SECONDS = 2.0
 CLIENT_SCOPES = frozenset({Scope.RUN, Scope.TEAMS, Scope.ADMIN})  # so that activations of teams are approved, too
 _WITNESS = Path(__file__).with_name("change_log.sql")
-_LIMITS = {
+LIMITS = {
     "lease_seconds": LEASE_SECONDS,
     "run_seconds": 120,
     "crashes_per_run": 8,
@@ -222,7 +222,7 @@ def _environment(
         "STARLING_REQUIRE_KEYS": "true",
         "STARLING_RATE_PER_MINUTE": "1000000",
         "STARLING_WRONG_KEYS_PER_MINUTE": "1000000",
-        "STARLING_LIMITS": json.dumps(_LIMITS),
+        "STARLING_LIMITS": json.dumps(LIMITS),
         "LOG_LEVEL": "INFO",
         "LOG_FORMAT": "json",
     }

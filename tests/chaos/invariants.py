@@ -302,14 +302,16 @@ def only_pruned_events_are_missing_from_streams(found: Observations) -> Iterator
 
 def artifacts_are_kept_whole(found: Observations) -> Iterator[tuple[str, str]]:
     """An artifact that a stream names is there, until what the run left is pruned."""
-    kept = {(row["run_id"], row["call_id"]): row for row in found.artifacts}
-    gone = {(row["run_id"], row["row"]["call_id"]) for row in found.gone if row["name"] == "run_artifacts"}
+    kept = {(row["run_id"], row["hash"]): row["content"] for row in found.artifacts}
+    gone = {(row["run_id"], row["row"]["hash"]) for row in found.gone if row["name"] == "run_artifacts"}
     for event in found.events:
-        place = event["run_id"], event["data"].get("call_id", "")
         named = event["data"].get("artifact") if event["type"] == "tool_result" else None
-        content = kept[place]["content"] if place in kept else None
-        if named and place not in gone and sha256(str(content).encode()).hexdigest() != named:
-            yield event["run_id"], f"call {place[1]} names the artifact {named}, and what is kept is {content}"
+        content = kept.get((event["run_id"], named))
+        if named and (event["run_id"], named) not in gone and sha256(str(content).encode()).hexdigest() != named:
+            yield (
+                event["run_id"],
+                f"{event['data']['call_id']} names the artifact {named}, and what is kept is {content}",
+            )
 
 
 def switched_off_targets_are_not_called(found: Observations) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY c.relname"""
 
 _ARTIFACTS = """
-SELECT run_id::text AS run_id, call_id, hash, content FROM run_artifacts LEFT JOIN artifacts USING (tenant, hash)"""
+SELECT run_id::text AS run_id, hash, content FROM run_artifacts LEFT JOIN artifacts USING (tenant, hash)"""
 
 _CHECKPOINTS = """
 SELECT 'checkpoints' AS name, thread_id AS run_id, checkpoint_ns AS path FROM checkpoints

@@ -106,7 +106,7 @@ def valid() -> Observations:
         branches=[place | {"id": "main", "tip": 2}],
         states=[place | {"run_id": "r", "position": n, "state": state} for n, state in enumerate(said, 1)],
         effects=[{"at": at, "tool": "charge", "what": WHAT, "key": "k", "time": CALLED} for at in ("arrived", "done")],
-        artifacts=[{"run_id": "r", "call_id": "t1.0.0", "content": "all of it"}],
+        artifacts=[{"run_id": "r", "hash": RESULT["artifact"], "content": "all of it"}],
         ledger=[{"run_id": "r", "key": "k", "state": "succeeded", "settled_at": None, "arguments": {"what": WHAT}}],
         tenant_texts=[("runs", "alpha", PLANNED.text)],
         texts=[("log api-1", "all is well")],
@@ -278,7 +278,7 @@ def pruned(found: Observations, *, time: float = 1_100.0) -> Observations:
     """All but `done` went, as it may."""
     gone = [{"name": "events", "run_id": "r", "time": time, "row": event} for event in found.events[:-1]]
     gone.append({"name": "ledger", "run_id": "r", "time": time, "row": found.ledger[0]})
-    gone.append({"name": "run_artifacts", "run_id": "r", "time": time, "row": {"call_id": "t1.0.0"}})
+    gone.append({"name": "run_artifacts", "run_id": "r", "time": time, "row": {"hash": RESULT["artifact"]}})
     return replace(found, artifacts=[], gone=gone, runs=[{**found.runs[0], "trimmed": 3}])
 
 

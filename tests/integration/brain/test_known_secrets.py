@@ -1,18 +1,27 @@
-"""Secrets that a server gives away are in no sink: no table, no log, no prompt."""
+"""Secrets that a server gives away are in no sink: no table, no log, no prompt, no response."""
 
+import json
 import logging
+import re
 import sys
 from collections.abc import AsyncGenerator
 
+import aiohttp
 import pytest
 from sqlalchemy import text
 
-from starling.core.secrets.known import KnownSecrets
+from starling.app.http.authentication import open_access_control
+from starling.app.http.listener import bind
+from starling.app.http.uvicorn_server import serving
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS
+from tests.support.http_app import make_app
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector
-from tests.support.platform import ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.secret_detector import SecretDetector
 from tests.support.secret_embeddings import EMBEDDINGS, SECRETS
 
 TOOLS = {"read": ("show", "fail", "crash"), "unsafe": ("show", "fail")}  # by effect
@@ -32,6 +41,36 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def collector() -> AsyncGenerator[Collector]:
     async with Collector() as collector:
         yield collector
+
+
+async def responses(platform: Platform, key: RunKey) -> dict[str, str]:
+    """Return what each route that reads answers to an admin, errors as well, by its path."""
+    services = platform.services
+    async with (
+        open_access_control(platform.settings, services.storage.keys, TOKEN) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+    ):
+        routes = (await (await client.get("/openapi.json")).json())["paths"]
+        found: dict[str, str] = {}
+        for path in [*(path for path, methods in routes.items() if "get" in methods), "/metrics"]:
+            filled = re.sub("{[^}]*}", "leaking", path.replace("{run_id}", key.id).replace("{thread_id}", "thread"))
+            async with client.get(filled) as response:
+                found[f"{response.status} {filled}"] = await response.text()
+        return found
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_detector_of_this_test_finds_each_secret_in_each_form(secret: str) -> None:
+    detector = SecretDetector({"it": SECRETS[secret]})
+    half = len(SECRETS[secret]) // 2
+    forms = [*(embed(SECRETS[secret]) for embed in EMBEDDINGS.values()), SECRETS[secret][::-1]]
+    halves = [{"text": SECRETS[secret][:half]}, {"text": SECRETS[secret][half:]}]
+
+    texts = [json.dumps(each, ensure_ascii=escaped) for each in [*forms, halves] for escaped in (True, False)]
+
+    assert [text for text in [*forms, *texts] if not detector.found(text)] == []
+    assert not detector.found("There are *** and no secrets.")
 
 
 @pytest.mark.parametrize("effect", TOOLS)
@@ -55,7 +94,8 @@ async def test_secrets_that_a_server_gives_away_are_in_no_sink(
         tracing = {"otlp_endpoint": collector.url}
         async with opened(servers=servers, tracing=tracing, tool_result_chars=4_000) as platform:
             ended = await platform.ask("Show what you have.")
-            prompts = str(platform.model.bodies)
+            prompts = [json.dumps(body) for body in platform.model.bodies]
+            told = await responses(platform, ended.key)
             async with platform.services.storage.engine.connect() as connection:
                 artifacts = (await connection.scalars(text("SELECT content FROM artifacts"))).all()
                 tables = (await connection.scalars(_TABLES)).all()
@@ -65,15 +105,17 @@ async def test_secrets_that_a_server_gives_away_are_in_no_sink(
                     for row in await connection.scalars(text(f'SELECT t::text FROM "{table}" AS t'))  # noqa: S608 - our names
                 ]
 
-    known = KnownSecrets.of(SECRETS)
     spans = [str((span.name, span.attributes, span.events)) for span in collector.spans]
-    files = [file for file in platform.settings.data_dir.rglob("*") if file.is_file()]
+    files = [file.read_text("utf-8", "replace") for file in platform.settings.data_dir.rglob("*") if file.is_file()]
     assert ended.status == "succeeded"
     assert len(ended.of("tool_result")) == len(TOOLS[effect])
     assert (len(SECRETS), len(EMBEDDINGS)) == (20, 15)
-    assert [row[:500] for row in [*rows, *spans, ended.reply] if known.names_in(row)] == []
-    assert [file for file in files if known.names_in(file.read_text("utf-8", "replace"))] == []
+    detector = SecretDetector(SECRETS)
+    sinks = {"row": rows, "span": spans, "file": files, "response": told.values(), "prompt": prompts}
+    leaks = [(sink, place, what) for sink, texts in sinks.items() for place in texts if (what := detector.found(place))]
+    assert [(sink, place[:500], what) for sink, place, what in leaks] == []
+    assert detector.found(caplog.text) == set()
     assert "***" in "".join(span for span in spans if "execute_tool leaking.show" in span)
     assert "***" in "".join(artifacts)
-    assert (known.names_in(prompts), known.names_in(caplog.text)) == (frozenset(), frozenset())
-    assert "***" in prompts
+    assert "***" in "".join(prompts)
+    assert [place for place in told if place.startswith("200") and "***" in told[place]]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -82,6 +82,30 @@ async def test_two_workers_serve_the_tenants_in_turns_together(database_url: str
             first = "".join([await runs.started.get() for _ in range(4)])
 
     assert sorted(first) == list("aabb")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_third_tenant_behind_two_that_fill_all_workers_gets_the_next_slot_and_then_its_turns(
+    database_url: str, engine: AsyncEngine, workers: int
+) -> None:
+    runs = EndedInOrder()
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        queues = [await stack.enter_async_context(open_queue(database_url)) for _ in range(workers)]
+        await defer(queues[0], engine, "ab" * 12)
+        for queue in queues:
+            await stack.enter_async_context(working(queue, runs, concurrency=4, per_tenant=3))
+        full = [await runs.started.get() for _ in range(4 * workers)]
+        await defer(queues[0], engine, "cccc")
+
+        runs.ends.release()
+        then = await runs.started.get()
+        for _ in range(8):
+            runs.ends.release()
+            then += await runs.started.get()
+
+    assert sorted(full) == sorted("ab" * (2 * workers))
+    assert then.startswith("c")
+    assert max(map(len, then.split("c"))) <= 2 * workers  # runs of the others between two of its own
 
 
 async def test_tenant_at_its_share_gets_no_slot_for_a_run_accepted_here(database_url: str) -> None:

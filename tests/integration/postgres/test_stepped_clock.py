@@ -1,7 +1,6 @@
-"""A database whose clock is stepped back, with libfaketime (Debian: `apt-get install faketime`)."""
+"""A database whose clock is stepped back, with libfaketime."""
 
-import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,34 +12,21 @@ from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
 from tests.support.admission_harness import AdmissionHarness
 from tests.support.run_factories import claimed
-
-LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-
-
-@pytest.fixture
-def set_clock(open_folder: Path) -> Callable[[int], None]:
-    """Sets how many seconds the database's clock is ahead."""
-    file = open_folder / "clock"
-
-    def set_ahead(seconds: int) -> None:
-        file.with_suffix(".new").write_text(f"{seconds:+d}\n")
-        file.with_suffix(".new").replace(file)
-
-    set_ahead(0)
-    return set_ahead
+from tests.support.wrong_clock import WrongClock
 
 
 @pytest.fixture
-def clocked_url(open_folder: Path, set_clock: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
-    """The address of a database of its own, whose clock `set_clock` sets."""
-    if not LIBRARIES or shutil.which("faketime") is None:
-        pytest.skip("libfaketime isn't installed: `apt-get install faketime`")
-    faked = {
-        "LD_PRELOAD": str(LIBRARIES[0]),
-        "FAKETIME_TIMESTAMP_FILE": str(open_folder / "clock"),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
+def clock(open_folder: Path) -> WrongClock:
+    """The clock of the database."""
+    clock = WrongClock(open_folder)
+    clock.set_ahead(0)
+    return clock
+
+
+@pytest.fixture
+def clocked_url(open_folder: Path, clock: WrongClock, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """The address of a database of its own, whose clock `clock` sets."""
+    faked = dict(clock.variables)
     monkeypatch.setattr(postmaster, "_ENVIRONMENT", postmaster._ENVIRONMENT | faked)  # pyright: ignore[reportPrivateUsage]
     with EmbeddedPostgres(open_folder, durable=False) as server:
         yield server.url
@@ -48,21 +34,21 @@ def clocked_url(open_folder: Path, set_clock: Callable[[int], None], monkeypatch
 
 @pytest.mark.soak
 async def test_run_of_a_dead_worker_is_taken_over_though_the_clock_was_stepped_back_an_hour(
-    clocked_url: str, set_clock: Callable[[int], None]
+    clocked_url: str, clock: WrongClock
 ) -> None:
     await upgrade(clocked_url)
     engine = open_engine(clocked_url)
     admission = AdmissionHarness(engine)
-    set_clock(3_600)
+    clock.set_ahead(3_600)
     key = await admission.accept()
     first = await claimed(admission.leases, key)  # for 60 s
     admission.queued.clear()
 
-    set_clock(0)
+    clock.set_ahead(0)
     far = await _seconds_left(clocked_url)
     await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
     shortened = await _seconds_left(clocked_url)
-    set_clock(61)
+    clock.set_ahead(61)
     await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
     second = await claimed(admission.leases, key)
     await engine.dispose()

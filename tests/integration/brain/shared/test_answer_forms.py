@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from starling.core.agents import LLMAgentConfig, Persona
+from starling.core.teams.stars import Member, StarSpec
+from starling.infra.postgres.audit import Actor
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
 from tests.support.model_script import Answer, Body, Rule, When
 from tests.support.platform import (
     BENCH,
+    CALLER,
     Platform,
     RunStream,
     ScriptedModel,
@@ -66,17 +70,40 @@ READ = {
 }
 
 
+KINDS = ("specialist", "custom", "custom of CrewAI", "member", "member of CrewAI")
+AGENT: dict[str, Any] = {"persona": Persona(role="Looker", goal="Look at disks."), "tools": ("bench.look",)}
+AFTER_CALL = Answer("the disk is fine")  # what an agent of CrewAI says after its calls; others aren't asked again
+
+
 def table(rows: dict[str, Any]) -> Any:
     return pytest.mark.parametrize("row", rows.values(), ids=rows)
 
 
-def plan(script: ScriptedModel, *agent: Answer, of: Body = T1, **others: Answer) -> None:
-    """Script one task, whose agent gives these answers; `others` replace what the other roles write."""
-    script.supervisor(others.get("plan", decision(of)), decision())
+def plan(script: ScriptedModel, *agent: Answer, of: Body = T1, outer: Sequence[Answer] = (), **others: Answer) -> None:
+    """Script one task, whose agent gives these answers; `others` replace what the other roles write.
+
+    `outer` is the decision to give it to a team, if any.
+    """
+    script.supervisor(*outer, others.get("plan", decision(of)), decision())
     review = others.get("review", APPROVED)
     script.reviewer(review, *([APPROVED] if "FIXED" in review.content else []))  # a refined result is reviewed, too
     script.qa(others.get("final", Answer(FINE)))
     script.agent("t1", *agent)
+
+
+async def plan_for(kind: str, platform: Platform, script: ScriptedModel, *answers: Answer) -> None:
+    """Script one task of an agent of one of `KINDS`, which gives these answers."""
+    runtime = "crewai" if kind.endswith("CrewAI") else "native"
+    if kind.startswith("custom"):
+        await platform.services.agents.create(
+            CALLER, LLMAgentConfig(id="looker", runtime=runtime, **AGENT), Actor.local("test")
+        )
+    if kind.startswith("member"):
+        member = Member(name="looker", runtime=runtime, server="bench", **AGENT)
+        await platform.activate(StarSpec(name="lookers", purpose="Looks at disks.", members=(member,)))
+    outer = [decision(task("t3", "lookers", "look at the disk"))] if kind.startswith("member") else []
+    own = T1 if kind == "specialist" else task("t1", "looker", "look at the disk")
+    plan(script, *answers, of=own, outer=outer)
 
 
 def asked_of_agent(platform: Platform) -> Sequence[Body]:
@@ -149,29 +176,33 @@ async def test_call_in_the_form_of_a_model_family_is_made_once(
     assert stream.reply == FINE
 
 
-async def test_specialist_that_narrates_is_told_to_call_and_its_call_is_made(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
+@pytest.mark.parametrize("kind", KINDS)
+async def test_agent_that_narrates_is_told_to_call_and_its_call_is_made(
+    platform: Platform, script: ScriptedModel, workbench: Workbench, kind: str
 ) -> None:
-    plan(script, NARRATION, LOOK)
+    await plan_for(kind, platform, script, NARRATION, LOOK, AFTER_CALL)
 
     stream = await platform.ask("How is the disk?")
 
-    first, second = asked_of_agent(platform)
+    first, second = asked_of_agent(platform)[:2]
     assert workbench.done() == ["look disk"]
     assert stream.of("task_result")[0]["summary"] == "the disk is fine"
     assert (stream.status, stream.reply) == ("succeeded", FINE)
     assert second["messages"][-1]["role"] in ("user", "system")
     assert second["messages"][-1]["content"] not in [message.get("content") for message in first["messages"]]
-    assert len(reviews(platform)) == 1
+    assert len([body for body in reviews(platform) if '<task id="t1"' in str(body["messages"])]) == 1
 
 
-async def test_specialist_that_narrates_again_is_told_once_only(platform: Platform, script: ScriptedModel) -> None:
-    plan(script, NARRATION)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_agent_that_narrates_again_is_told_once_only(
+    platform: Platform, script: ScriptedModel, kind: str
+) -> None:
+    await plan_for(kind, platform, script, NARRATION)
 
     stream = await platform.ask("How is the disk?")
 
     assert len(asked_of_agent(platform)) == 2
-    assert stream.of("task_result")[0]["status"] == "failed"
+    assert {result["status"] for result in stream.of("task_result")} == {"failed"}
     assert not reviews(platform)
 
 
@@ -193,11 +224,18 @@ async def test_agent_without_tools_is_not_told_to_call(platform: Platform, scrip
     assert [body for body in asked if body not in reviews(platform)] == asked[:1]
 
 
-@pytest.mark.parametrize(("row", "called"), [*((row, False) for row in UNREAD), ("cut", True), ("invoke", True)])
+@pytest.mark.parametrize(
+    ("row", "called", "kind"),
+    [
+        *((row, False, "specialist") for row in UNREAD),
+        ("cut", True, "specialist"),
+        *(("invoke", called, kind) for kind in KINDS for called in (False, True)),
+    ],
+)
 async def test_call_that_is_not_read_is_no_result(
-    platform: Platform, script: ScriptedModel, row: str, *, called: bool
+    platform: Platform, script: ScriptedModel, row: str, kind: str, *, called: bool
 ) -> None:
-    plan(script, *([LOOK_ON] if called else []), Answer(UNREAD[row]))
+    await plan_for(kind, platform, script, *([LOOK_ON] if called else []), Answer(UNREAD[row]))
 
     stream = await platform.ask("How is the disk?")
 
@@ -208,11 +246,13 @@ async def test_call_that_is_not_read_is_no_result(
     assert called or not results
 
 
-@table(UNREAD)
+@pytest.mark.parametrize(
+    ("row", "kind"), [*((row, "specialist") for row in UNREAD), *(("cut", kind) for kind in KINDS[1:])]
+)
 async def test_agent_whose_call_is_not_read_is_told_so_and_its_next_call_is_made(
-    platform: Platform, script: ScriptedModel, workbench: Workbench, row: str
+    platform: Platform, script: ScriptedModel, workbench: Workbench, row: str, kind: str
 ) -> None:
-    plan(script, Answer(row), LOOK)
+    await plan_for(kind, platform, script, Answer(UNREAD[row]), LOOK, AFTER_CALL)
 
     stream = await platform.ask("How is the disk?")
 
