@@ -175,14 +175,12 @@ class RunStream:
         return [event.data["code"] for event in self.events if event.type in ("warning", "error")]
 
 
-async def activate_team(services: Services, star: StarSpec) -> None:
+async def activate_team(services: Services, star: StarSpec, tenant: str = DEFAULT_TENANT) -> None:
     """Make a team of a star, as its activation does."""
     async with services.storage.engine.begin() as connection:
-        await connection.execute(
-            insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
-        )
+        await connection.execute(insert(stars).values(tenant=tenant, hash=star.hash, star=star.model_dump(mode="json")))
         await services.storage.epochs.activate(
-            connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
+            connection, Actor.local("test"), lambda manifest: with_team(manifest, tenant, star)
         )
 
 
@@ -198,7 +196,7 @@ class Platform:
     caller: Principal = CALLER
 
     async def activate(self, star: StarSpec) -> None:
-        await activate_team(self.services, star)
+        await activate_team(self.services, star, self.caller.tenant)
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest(text, thread, config=RunConfig.model_validate(config))

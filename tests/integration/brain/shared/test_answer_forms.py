@@ -14,7 +14,6 @@ from tests.support.interrupted_runs import answer_interrupts, execute_run, open_
 from tests.support.model_script import Answer, Body, Rule, When
 from tests.support.platform import (
     BENCH,
-    CALLER,
     Platform,
     RunStream,
     ScriptedModel,
@@ -96,7 +95,7 @@ async def plan_for(kind: str, platform: Platform, script: ScriptedModel, *answer
     runtime = "crewai" if kind.endswith("CrewAI") else "native"
     if kind.startswith("custom"):
         await platform.services.agents.create(
-            CALLER, LLMAgentConfig(id="looker", runtime=runtime, **AGENT), Actor.local("test")
+            platform.caller, LLMAgentConfig(id="looker", runtime=runtime, **AGENT), Actor.local("test")
         )
     if kind.startswith("member"):
         member = Member(name="looker", runtime=runtime, server="bench", **AGENT)
