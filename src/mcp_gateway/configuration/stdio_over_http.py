@@ -103,9 +103,10 @@ def reason_not_to_list(server: ServerConfig) -> str:
     """Return why a plan over HTTP doesn't list a server that isn't stored so; empty if it does."""
     if isinstance(server, StdioServer):
         return "it isn't started for a plan over HTTP."
-    if "${" in "".join((server.url, *server.headers.values())):
-        return "it refers to variables, whose values a plan over HTTP doesn't send to a new address."
-    return ""
+    texts = "".join((server.url, *server.headers.values()))
+    if "${" not in texts:
+        return ""
+    return f"a plan over HTTP sends no variable to a new address: {', '.join(_REFERENCE.findall(texts))}."
 
 
 def _beyond(line: str, command: str, arguments: Sequence[str]) -> Sequence[str] | None:
