@@ -27,7 +27,6 @@ def test_stored_name_like_that_of_a_specialist_is_still_read() -> None:
     ("given", "expected"),
     [
         ("openai/gpt-4o", "openai:gpt-4o"),
-        ("openai:gpt-4o", "openai:gpt-4o"),
         ("vllm:meta/llama", "vllm:meta/llama"),
         ("ollama/llama3.2:3b", "ollama:llama3.2:3b"),
         ("nonsense", "nonsense"),

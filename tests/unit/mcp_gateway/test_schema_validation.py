@@ -22,10 +22,6 @@ def told(schema: dict[str, Any], value: Any) -> list[str]:
     return faults(Validators().get("pin", "input", schema), value, "arguments")
 
 
-def test_arguments_that_fit_have_no_faults() -> None:
-    assert told(CITY, {"zone": "UTC", "days": [1, 2], "unit": "c"}) == []
-
-
 def test_what_is_missing_comes_with_what_it_means() -> None:
     assert told(CITY, {}) == [
         "arguments: 'zone' is a required property (zone: string, IANA name, such as America/Lima)"
@@ -121,10 +117,6 @@ def test_pattern_takes_linear_time(pattern: str) -> None:
 
     assert fault.startswith("arguments.x: 'aaa")
     assert fault.endswith(f"… does not match '{pattern}'")
-
-
-def test_patterns_count() -> None:
-    assert told({"type": "object", "properties": {"x": {"pattern": "^a$"}}}, {"x": "b"})
 
 
 def doubling(keyword: str, levels: int = 40) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import pytest
 from tests.support.scripted_platform import ScriptedPlatform
 
 _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_INTERRUPT = "01a1f8ac-cbf4-7cdd-97b7-000000000001"
 _PROGRAM = "import sys; sys.argv = ['starling']; from starling.app.cli import main; main()"
 _ANSWERS = {
     "/v1/runs": {"runs": [{"run_id": _RUN, "thread_id": "trip", "status": "succeeded"}]},

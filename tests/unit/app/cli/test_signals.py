@@ -118,13 +118,6 @@ def test_a_service_takes_sigterm_for_its_regular_end() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_runs_to_its_end_gives_its_result() -> None:
-    async def work() -> int:
-        return 7
-
-    assert run_until_stopped(work()) == 7
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_a_block_that_has_to_finish_stops_after_it(number: int) -> None:
     done: list[str] = []

@@ -1,28 +1,14 @@
 """The rate limit of keys."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.errors import RateLimitedError, TooManyWrongKeysError
-
-
-class Hands:
-    """A clock whose hands the test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.seconds, UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.support.set_clock import SetClock
 
 
 def test_a_minutes_requests_may_come_at_once() -> None:
-    rate = RateLimit(3, Hands())
+    rate = RateLimit(3, SetClock())
 
     for _ in range(3):
         rate.take("a")
@@ -33,7 +19,7 @@ def test_a_minutes_requests_may_come_at_once() -> None:
 
 
 def test_one_key_doesnt_use_up_anothers_requests() -> None:
-    rate = RateLimit(1, Hands())
+    rate = RateLimit(1, SetClock())
 
     rate.take("a")
 
@@ -41,7 +27,7 @@ def test_one_key_doesnt_use_up_anothers_requests() -> None:
 
 
 def test_after_the_time_that_was_told_the_next_request_is_let_in() -> None:
-    clock = Hands()
+    clock = SetClock()
     rate = RateLimit(2, clock)
     rate.take("a")
     rate.take("a")
@@ -56,7 +42,7 @@ def test_after_the_time_that_was_told_the_next_request_is_let_in() -> None:
 
 
 def test_a_key_that_rested_for_long_has_no_more_than_a_minutes_requests() -> None:
-    clock = Hands()
+    clock = SetClock()
     rate = RateLimit(2, clock)
     rate.take("a")
 
@@ -68,7 +54,7 @@ def test_a_key_that_rested_for_long_has_no_more_than_a_minutes_requests() -> Non
         rate.take("a")
 
 
-def wrong_keys(clock: Hands, *addresses: str, times: int = 20) -> WrongKeyLimit:
+def wrong_keys(clock: SetClock, *addresses: str, times: int = 20) -> WrongKeyLimit:
     """A limit that has counted so many wrong keys from each address."""
     limit = WrongKeyLimit(20, clock)
     for address in addresses:
@@ -89,7 +75,7 @@ def wrong_keys(clock: Hands, *addresses: str, times: int = 20) -> WrongKeyLimit:
     ],
 )
 def test_address_that_sent_too_many_wrong_keys_is_refused(sent: str, tried: str, *, refused: bool) -> None:
-    limit = wrong_keys(Hands(), sent)
+    limit = wrong_keys(SetClock(), sent)
 
     assert limit.is_used_up(tried) is refused
     if refused:
@@ -120,7 +106,7 @@ def test_client_of_a_request_is_the_address_that_the_last_trusted_proxy_saw(
 
 
 def test_address_may_send_another_wrong_key_after_a_while() -> None:
-    clock = Hands()
+    clock = SetClock()
     limit = wrong_keys(clock, "192.0.2.1")
 
     clock.seconds += 3.1
@@ -131,7 +117,7 @@ def test_address_may_send_another_wrong_key_after_a_while() -> None:
 
 
 def test_number_of_addresses_with_wrong_keys_that_are_remembered_is_bounded() -> None:
-    limit = wrong_keys(Hands(), "192.0.2.1")
+    limit = wrong_keys(SetClock(), "192.0.2.1")
 
     for number in range(10_000):
         limit.count(f"address {number}")

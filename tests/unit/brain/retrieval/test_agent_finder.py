@@ -17,14 +17,7 @@ from starling.core.principal import SHARED
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.infra.embeddings.static_vectors import StaticEmbedder
-
-
-@dataclass
-class SetClock(SystemClock):
-    seconds: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.support.set_clock import SetClock
 
 
 def _set(event: asyncio.Event) -> asyncio.Event:

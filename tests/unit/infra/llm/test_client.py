@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -14,6 +13,7 @@ from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
+from tests.support.set_clock import SetClock
 
 ASKED = ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=20)
 CODE = replace(ASKED, role=ModelRole.CODING)
@@ -24,26 +24,13 @@ def no_backoff(_: int) -> float:
     return 0.0
 
 
-class FrozenClock:
-    """A clock that moves only when told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.seconds, UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Models `first` and `second`, `first` for all roles unless a test says otherwise."""
 
     server: ModelServer
     rules: list[Rule]
-    clock: FrozenClock
+    clock: SetClock
     first: EndpointModel
     second: EndpointModel
 
@@ -74,7 +61,7 @@ async def setting() -> AsyncGenerator[Setting]:
     async with ModelServer(respond) as server, open_session(trust_env=False) as session:
         endpoint = Endpoint(server.url)
         first, second = (EndpointModel(f"local:{name}", name, endpoint, session) for name in ("first", "second"))
-        yield Setting(server, rules, FrozenClock(), first, second)
+        yield Setting(server, rules, SetClock(), first, second)
 
 
 async def test_overloaded_model_is_retried(setting: Setting) -> None:

@@ -7,7 +7,6 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
 from starling.core.llm import (
     FailedAttempt,
@@ -26,6 +25,7 @@ from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
 from tests.support.model_script import Answer, Body, Rule, Script
 from tests.support.model_server import ModelServer
+from tests.support.set_clock import SetClock
 
 type IsUsed = Callable[[Body], bool]
 
@@ -35,15 +35,6 @@ FINE = '{"status": "fine"}'
 CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {"city": {"type": "string"}}})
 LIMA = ModelToolCall("call_0", "clock", {"city": "Lima"}, '{"city":"Lima"}')
 LIMA_IN_TEXT = '{"tool_calls": [{"name": "clock", "arguments": {"city": "Lima"}}]}'
-
-
-class SetClock(SystemClock):
-    """A clock that a test sets."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Models built from settings."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -82,14 +80,6 @@ async def test_offline_rules_stream_groups_of_words_by_default() -> None:
     assert isinstance(reply, ModelReply)
     assert reply.model == "offline:rules"
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == reply.content
-
-
-def test_langchain_is_imported_only_if_configured() -> None:
-    program = "import sys, starling.infra.llm.factory; print([name for name in sys.modules if 'langchain' in name])"
-
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert shown.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("named", ["nonsense", "offline:other", "nobody:small", "openai:gpt"])

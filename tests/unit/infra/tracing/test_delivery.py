@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from starling.infra.tracing import delivery
 from starling.infra.tracing.delivery import BatchThread
 
 
@@ -18,7 +19,8 @@ def test_all_items_are_sent_in_order_in_batches_before_it_closes() -> None:
     assert sent == [[0, 1], [2, 3], [4]]
 
 
-def test_items_are_sent_while_it_is_open() -> None:
+def test_items_are_sent_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_GATHER_SECONDS", 0.01)
     sent = threading.Event()
     thread = BatchThread[int]("test", lambda _: sent.set(), limit=10, batch=2)
 

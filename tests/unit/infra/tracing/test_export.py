@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pytest
 
@@ -12,19 +10,7 @@ from starling.core.tracing import SpanKind
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.export import SpanExporter, SpansNotTakenError, open_span_tracer
 from tests.support.run_factories import CLAIMED_RUN
-
-
-@dataclass(slots=True)
-class SetClock:
-    """Stands still until it is set."""
-
-    seconds: float = 0
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.seconds, UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.support.set_clock import SetClock
 
 
 class Collector:

@@ -9,6 +9,14 @@ from rich.console import Console
 from starling.app.cli.terminal import output
 
 
+def table(width: int, heads: tuple[str, ...], *row: str) -> str:
+    """Return what a terminal of this width shows of a table with one row."""
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=width, color_system=None, soft_wrap=True)
+    output.write_table(terminal, heads, [row])
+    return screen.getvalue()
+
+
 def test_a_table_in_a_pipe_is_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("A", "B"), [("one\ntwo", "x" * 300)])
 
@@ -16,48 +24,38 @@ def test_a_table_in_a_pipe_is_tab_separated(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_table_on_a_terminal_cuts_nothing_but_wraps_its_last_column() -> None:
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=60, no_color=True)
+    shown = table(60, ("ID", "WHAT"), "0" * 36, "[bold]a request that is longer than the line")
 
-    output.write_table(terminal, ("ID", "WHAT"), [("0" * 36, "[bold]a request that is longer than the line")])
-
-    assert "0" * 36 in screen.getvalue()
-    assert "[bold]a request" in screen.getvalue()
-    assert "…" not in screen.getvalue()
+    assert "0" * 36 in shown
+    assert "[bold]a request" in shown
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize("width", range(30, 100, 3))
 def test_a_table_cuts_no_character_at_any_width(width: int) -> None:
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=width, color_system=None, soft_wrap=True)
+    heads = ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED")
     row = ("1", "active", "2026-11-22 08:02:38 UTC", "local, start", "0", "+broken, +effects, +system_health, +time")
 
-    output.write_table(terminal, ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [row])
+    shown = table(width, heads, *row)
 
-    assert max(map(len, screen.getvalue().splitlines())) <= width
-    assert sorted("".join(screen.getvalue().split())) == sorted(
-        "EPOCHSTATEMADEBYRUNSWHATCHANGED" + "".join("".join(row).split())
-    )
+    assert max(map(len, shown.splitlines())) <= width
+    assert sorted("".join(shown.split())) == sorted("".join("".join((*heads, *row)).split()))
 
 
 def test_a_table_that_is_too_wide_wraps_between_words_where_that_suffices() -> None:
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=80, color_system=None, soft_wrap=True)
     row = ("1", "active", "2026-11-22 08:02:38 UTC", "local", "696da0bd8c0f", "5d97110765e0", "proven")
 
-    output.write_table(terminal, ("VERSION", "STATE", "CREATED", "BY", "SPEC", "STAR", "PROOF"), [row])
+    shown = table(80, ("VERSION", "STATE", "CREATED", "BY", "SPEC", "STAR", "PROOF"), *row)
 
-    assert {*row[:2], "2026-11-22", "08:02:38", *row[3:]} <= {*screen.getvalue().split()}
+    assert {*row[:2], "2026-11-22", "08:02:38", *row[3:]} <= {*shown.split()}
 
 
 def test_a_table_folds_its_last_column_before_the_words_of_the_others() -> None:
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=60, color_system=None, soft_wrap=True)
     row = ("system_health_team_2", "unproven", "1", "reads the file /tmp/folder/of/files/a.txt")
 
-    output.write_table(terminal, ("NAME", "STATE", "VERSION", "PURPOSE"), [row])
+    shown = table(60, ("NAME", "STATE", "VERSION", "PURPOSE"), *row)
 
-    assert {*row[:3]} <= {*screen.getvalue().split()}
+    assert {*row[:3]} <= {*shown.split()}
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0041"])
