@@ -1,6 +1,6 @@
 """The platform is killed: no process is left, nothing is asked or done again, runs continue.
 
-`tests/integration/brain/test_recovery.py` shows a crash at every other moment of a run.
+`tests/integration/brain/shared/test_recovery.py` shows a crash at every other moment of a run.
 """
 
 import asyncio

@@ -96,6 +96,14 @@ class ModelServer:
     def bodies(self) -> list[Body]:
         return [request.body for request in self.requests]
 
+    def forget(self) -> None:
+        """Begin anew, for another test: nothing was asked, and every gate is closed."""
+        self.requests.clear()
+        self.response_requests.clear()
+        for gate in self._gates.values():
+            gate.set()
+        self._gates.clear()
+
     def release(self, gate: str) -> None:
         self._gates[gate].set()
 

@@ -118,6 +118,11 @@ class ScriptedModel:
         answer = await self._script(body)
         return replace(answer, hold=gate) if gate else answer
 
+    def forget(self) -> None:
+        """Begin anew, for another test: without rules and answers that are held."""
+        self.rules.clear()
+        self.held, self._asked, self._script = False, 0, Script()
+
     def supervisor(self, *answers: Answer) -> None:
         self._add(When(schema="supervisor_decision"), answers)
 

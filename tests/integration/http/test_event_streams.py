@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
+from starling.app.http import event_stream
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -117,7 +118,8 @@ def what_is_left(reader: socket.socket) -> bytes:
     return bytes(taken)
 
 
-async def test_idle_stream_sends_keep_alive_comments(quiet: Quiet) -> None:
+async def test_idle_stream_sends_keep_alive_comments(quiet: Quiet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_PING_SECONDS", 0.2)
     key = await quiet.accept()
     lines: list[str] = []
 

@@ -157,7 +157,10 @@ async def test_lost_connection_during_defer_raises_database_unavailable(database
             await write(queue)
 
 
-async def test_work_cancelled_while_postgres_is_unavailable_ends(database_url: str, engine: AsyncEngine) -> None:
+async def test_work_cancelled_while_postgres_is_unavailable_ends(
+    database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_jobs, "_POOL_SECONDS", 1)
     taken = asyncio.Event()
 
     async def take(_: RunKey) -> None:

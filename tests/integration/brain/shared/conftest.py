@@ -36,7 +36,7 @@ async def module_platform(
 
 @pytest.fixture
 def script(module_script: ScriptedModel) -> ScriptedModel:
-    module_script.rules.clear()
+    module_script.forget()
     return module_script
 
 
@@ -50,5 +50,5 @@ async def model(script: ScriptedModel) -> AsyncGenerator[ModelServer]:
 @pytest.fixture
 def platform(module_platform: Platform, workbench: Workbench) -> Platform:
     """The platform for a tenant of this test; its model has been asked nothing, and the workbench has done nothing."""
-    module_platform.model.requests.clear()
+    module_platform.model.forget()
     return replace(module_platform, caller=Principal(f"tenant-{next(_NUMBERS)}", "", frozenset(Scope)))

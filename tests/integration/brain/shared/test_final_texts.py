@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.brain.conftest import Open
-from tests.integration.brain.test_final_answer import typed
+from tests.integration.brain.shared.test_final_answer import typed
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict

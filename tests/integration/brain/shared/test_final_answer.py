@@ -3,9 +3,13 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOK = calls(("look", {"thing": "disk"}))
 

@@ -23,6 +23,8 @@ from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 EVERY_KIND = tuple(KINDS.values())
 
 
@@ -107,7 +109,7 @@ async def test_completed_run_stores_its_conversation_states_on_the_branch(
 
 
 async def test_states_are_read_in_order_filtered_by_kind_and_limited_in_number(
-    platform: Platform, database_url: str
+    platform: Platform, module_database_url: str
 ) -> None:
     claim = await platform.claim(await platform.accept("Hi."))
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
@@ -126,12 +128,12 @@ async def test_states_are_read_in_order_filtered_by_kind_and_limited_in_number(
 
 @pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
 async def test_state_of_a_newer_version_is_refused(
-    platform: Platform, script: ScriptedModel, database_url: str, change: bytes
+    platform: Platform, script: ScriptedModel, module_database_url: str, change: bytes
 ) -> None:
     script.supervisor(decision(reply="Hello."))
     first = await platform.claim(await platform.accept("Hi."))
     await platform.brain.execute(first)
-    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+    async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute(b"UPDATE states SET " + change)
 
     with pytest.raises(InvalidRequestError, match="Upgrade Starling"):

@@ -1,9 +1,13 @@
 """The supervisor: asked where something is to decide, and a bad plan never passes for a good one."""
 
+import pytest
 from psycopg import AsyncConnection
 
+from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, SHOP, Platform, ScriptedModel, calls, decision, task, verdict
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOK = calls(("look", {"thing": "disk"}))
 GARBAGE = Answer('{"plan": "none"}')
@@ -44,7 +48,7 @@ async def test_reply_with_nul_character_is_stored_with_a_replacement(platform: P
 
 
 async def test_row_that_postgres_refuses_fails_the_run_once(
-    platform: Platform, script: ScriptedModel, database_url: str
+    opened: Open, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(task("t1", "generalist")))
     script.agent("t1", Answer("Done."))
@@ -52,7 +56,8 @@ async def test_row_that_postgres_refuses_fails_the_run_once(
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("ALTER TABLE events ADD CHECK (type <> 'plan')")
 
-    stream = await platform.ask("Hi.")
+    async with opened() as platform:
+        stream = await platform.ask("Hi.")
 
     assert (stream.status, stream.codes) == ("failed", ["internal"])
     assert stream.key.id in stream.reply

@@ -23,6 +23,8 @@ from tests.support.platform import (
     verdict,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LOOK = calls(("look", {"thing": "disk"}))
 NEVER = Answer("late", hold="never")
 

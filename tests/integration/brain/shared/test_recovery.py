@@ -24,6 +24,8 @@ from tests.support.platform import (
 )
 from tests.support.run_factories import locked, wait_for_lock_waiter
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LOOK = calls(("look", {"thing": "disk"}))
 
 
@@ -71,15 +73,15 @@ async def test_crash_in_qa_repeats_only_the_qa_model_call(
 
 
 async def test_crash_after_the_last_node_repeats_at_most_the_last_model_call(
-    platform: Platform, script: ScriptedModel, database_url: str
+    platform: Platform, script: ScriptedModel, module_database_url: str
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK)
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
-    async with locked("branches", database_url), platform.executing(key):
-        await wait_for_lock_waiter(database_url)
+    async with locked("branches", module_database_url), platform.executing(key):
+        await wait_for_lock_waiter(module_database_url)
 
     stream = await go(platform, key)
 
@@ -224,7 +226,9 @@ async def test_interrupted_unsafe_call_is_not_repeated(
     assert told_once(stream)
 
 
-async def test_task_whose_journal_diverged_fails(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+async def test_task_whose_journal_diverged_fails(
+    platform: Platform, script: ScriptedModel, module_database_url: str
+) -> None:
     script.supervisor(decision(task("t1", SHOP)), decision())
     script.agent("t1", calls(("change", {"thing": "door"})))  # its answer is stored before the call
     script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
@@ -232,7 +236,7 @@ async def test_task_whose_journal_diverged_fails(platform: Platform, script: Scr
     key = await platform.accept("How is the disk?")
     async with platform.executing(key):
         await platform.model.received(3)
-    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+    async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute("UPDATE journal SET request_hash = 'other' WHERE path = 't1' AND kind = 'answer'")
 
     stream = await go(platform, key)
@@ -253,7 +257,7 @@ async def test_task_whose_journal_diverged_fails(platform: Platform, script: Scr
     ],
 )
 async def test_diverged_decision_and_answer_say_what_the_run_does_now(
-    platform: Platform, script: ScriptedModel, database_url: str, path: str, then: str, reply: str
+    platform: Platform, script: ScriptedModel, module_database_url: str, path: str, then: str, reply: str
 ) -> None:
     held = Answer("", hold="for ever")
     plan = decision(task("t1", BENCH), task("t2", BENCH, "Do what nobody can."))
@@ -265,7 +269,7 @@ async def test_diverged_decision_and_answer_say_what_the_run_does_now(
     key = await platform.accept("How is the disk?")
     async with platform.executing(key):
         await seen(platform, key, "task_result", 2)
-    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+    async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute(
             "INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)"
             """ VALUES (%s, %s, %s, 'answer', 0, 0, 'other', '{"usage": {}}')""",
@@ -280,13 +284,13 @@ async def test_diverged_decision_and_answer_say_what_the_run_does_now(
 
 
 async def test_worker_that_lost_the_run_stops_and_its_successor_answers(
-    platform: Platform, script: ScriptedModel, database_url: str
+    platform: Platform, script: ScriptedModel, module_database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="first"), decision(reply="The second one's."))
     key = await platform.accept("Hi.")
     async with platform.executing(key) as life:
         await platform.model.received(1)
-        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
             await connection.execute("UPDATE runs SET lease_until = now() - interval '1 second'")
         stream = await platform.finish(key)
         platform.model.release("first")
