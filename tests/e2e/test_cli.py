@@ -403,19 +403,6 @@ def test_invalid_yaml_is_refused_with_the_line(own_workspace: CliWorkspace) -> N
     assert "line 2" in done.stderr
 
 
-def test_garbage_from_the_model_fails_the_run_but_not_the_platform(own_workspace: CliWorkspace) -> None:
-    with (
-        _model(own_workspace, {"content": "{] no decision"}) as (workspace, _),
-        workspace.running("up", "--port", "0") as service,
-    ):
-        asked = workspace.starling("ask", "hello", "--url", service.url)
-        again = workspace.starling("ask", "hello", "--url", service.url)
-
-    assert asked.returncode == again.returncode == 1
-    assert "Failed:" in asked.stdout
-    assert "Traceback" not in asked.stdout + asked.stderr
-
-
 def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> None:
     with (
         _model(own_workspace, {"hold": "gate"}) as (workspace, model),

@@ -1,4 +1,4 @@
-"""Whole runs with agents of CrewAI: approval by a person, also inside a team, and cancellation while a call is out."""
+"""Whole runs with agents of CrewAI: approval by a person, also inside a team, cancellation, and resumption."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -102,3 +102,34 @@ async def test_member_of_a_team_asks_in_the_main_run_and_its_answer_reaches_it(
     assert [event["path"] for event in stream.of("task_start")] == ["t3", "t3/t1"]
     assert "You are Purchaser." in str(platform.requests_containing("Current Task")[0]["messages"][0])
     assert len(platform.requests_containing("Current Task")) == 2
+
+
+async def test_crash_in_a_call_and_between_two_answers_repeats_neither_effects_nor_recorded_answers(
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    script.supervisor(decision(task("t1", "buyer"), task("t2", "buyer")), decision())
+    script.agent("t1", calls(("charge", {"what": "first"})), Answer("It was charged.", hold="answer"))
+    script.agent("t2", calls(("pay", {"what": "second", "stall": "after", "gate": "gate"})), Answer("It was paid."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Both are done [1] [2]."))
+    async with opened(servers={"effects": effects.as_server()}) as platform:
+        await platform.services.agents.create(
+            OWNER, BUYER.model_copy(update={"tools": ("effects.*",)}), Actor.local("test")
+        )
+        key = await platform.accept("Buy both.")
+        async with platform.executing(key):
+            await effects.until("done", "second")
+            await platform.model.received(4)  # a decision, an answer of each agent, and the one that is held
+        effects.open("gate")
+        platform.model.release("answer")
+
+        stream = await platform.finish(key)
+
+        asked = [body for body in platform.requests_containing("Current Task") if body.get("tools")]
+    assert (stream.status, stream.codes) == ("succeeded", [])
+    assert {one["task_id"]: one["summary"] for one in stream.of("task_result")} == {
+        "t1": "It was charged.",
+        "t2": "It was paid.",
+    }
+    assert sorted(effects.done()) == ["charge first", "pay second"]
+    assert len(asked) == 3 + 2  # only the answer that was held is asked for again

@@ -51,7 +51,7 @@ def keeps_its_promise(operation: Any, mode: GenerationMode, examples: int) -> No
 # Runs that were begun in the background take random numbers in this process while Hypothesis makes its own.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@rounds(4, soak=25, name="examples")
+@rounds(2, soak=25, name="examples")
 async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: GenerationMode, examples: int) -> None:
     schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json", timeout=60)
     every = [found.ok() for found in schema.get_all_operations() if found.ok().path not in STARTING]

@@ -20,7 +20,7 @@ LEFT_OUT = [
     ("search_google_scholar_advanced", "its name is listed twice"),
     ("search_google_scholar_advanced", "its name is listed twice"),
 ]
-EXAMPLES = 6  # of the arguments of each tool
+EXAMPLES = 3  # of the arguments of each tool
 
 
 def is_sendable(value: Any) -> bool:
