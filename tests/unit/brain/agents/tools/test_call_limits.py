@@ -61,13 +61,15 @@ async def test_identical_calls_of_an_answer_leave_once_unless_they_only_read(nam
     assert len(gateway.calls) == len(begun.events("tool_start")) == len(begun.events("tool_result")) == left
 
 
-async def test_order_of_arguments_makes_no_other_call() -> None:
-    gateway = ScriptedGateway()
-    begun = begin(tool_calls(("order", {"item": "tea", "count": 2}), ("order", {"count": 2, "item": "tea"})), APPROVED)
+async def test_other_arguments_make_another_call_and_another_order_of_them_none() -> None:
+    gateway, tea = ScriptedGateway(), {"item": "tea", "count": 2}
+    begun = begin(
+        tool_calls(*(("order", args) for args in (tea, {"count": 2, "item": "tea"}, tea | {"count": 3}))), APPROVED
+    )
 
     await run(begun, gateway)
 
-    assert len(gateway.calls) == 1
+    assert [call.arguments["count"] for call in gateway.calls] == [2, 3]
 
 
 async def test_two_hundred_identical_calls_are_one_effect_and_all_are_answered_from_it() -> None:
