@@ -465,7 +465,8 @@ async def test_unknown_names_are_sent_back_and_the_rest_counts_if_the_repair_fai
         "There is no agent 'nobody'. The agents are: architect, away, bench, coder, generalist."
         in execution.model.prompts[1]
     )
-    assert (update["next_step"], [part["part"] for part in update["degraded"]]) == (["t2"], ["book a flight"])
+    [left_out] = update["degraded"]
+    assert (update["next_step"], left_out["part"], left_out["code"]) == (["t2"], "book a flight", "unknown_agent")
 
 
 async def test_part_that_is_served_later_is_not_degraded_any_more() -> None:
