@@ -49,9 +49,9 @@ def _lines(result: ExperimentResult) -> Iterator[str]:
     yield f"  searched    {_counted(Counter(place.partition(' ')[0] for place, _ in found.texts))}"
     yield f"  violations  {_counted(Counter(item.invariant for item in result.violations)) or 'none'}"
     if result.violations:
-        yield described(result.violations, found)
         yield "faults:"
         yield from result.nemesis.log
+        yield described(result.violations, found)
 
 
 def described(violations: Sequence[Violation], found: Observations) -> str:
@@ -60,13 +60,13 @@ def described(violations: Sequence[Violation], found: Observations) -> str:
 
 
 def _description(violations: Sequence[Violation], found: Observations) -> Iterator[str]:
-    for item in violations[:_SHOWN]:
-        yield f"VIOLATED {item.invariant}: {item.run_id} {item.what}"
     for run_id in list(dict.fromkeys(item.run_id for item in violations if item.run_id))[:_SHOWN_RUNS]:
         yield from _run_details(found, run_id)
     for place, text in found.texts:
         if place.startswith("log "):
             yield from _log_details(place, text.splitlines())
+    for item in violations[:_SHOWN]:  # last, as reports of CI are cut at their beginning
+        yield f"VIOLATED {item.invariant}: {item.run_id} {item.what}"
 
 
 def _run_details(found: Observations, run_id: str) -> Iterator[str]:
