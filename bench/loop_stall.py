@@ -19,7 +19,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import line_of, python, running
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.attempts import CallBounds, Timeout
+from mcp_gateway.path.attempts import Timeout
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.result_size_limit import SizeLimit
 from mcp_gateway.path.schema_checks import SchemaCheck
@@ -163,7 +163,7 @@ def _stage(directory: Directory, sessions: SessionPool, limits: Limits) -> Stage
     validators = Validators()
     live = LiveCheck(cast("LiveReview", _AllApproved(directory)), limits.server_start_seconds)
     sent = Dispatch(directory, sessions, validators, NO_HALTS, live)
-    stage: Stage = Timeout(CallBounds(directory, ServerBreakers(), CallQueues(), limits), sent)
+    stage: Stage = Timeout(directory, ServerBreakers(), CallQueues(), limits, sent)
     return SchemaCheck(directory, validators, SizeLimit(limits.tool_result_chars, DISABLED_ARTIFACT_STORE, stage))
 
 

@@ -193,13 +193,12 @@ async def _sections(
     wanted = "\n".join([example.input, *(one.text for one in criteria)])
     texts = await shown(whole, JUDGE, wanted, fits=fits)
     part = "parts" if fits else "the beginning"
-    notes = [
-        {} if text == full else {"shown": f"{part} of {len(full):,} characters"}
+    cut = [
+        (text, {} if text == full else {"shown": f"{part} of {len(full):,} characters"})
         for text, full in zip(texts, whole, strict=True)
     ]
     results = [
-        Section("result", text, {"tool": one.tool, **note})
-        for one, text, note in zip(fixtures, texts[1:], notes[1:], strict=True)
+        Section("result", text, {"tool": one.tool, **note}) for one, (text, note) in zip(fixtures, cut[1:], strict=True)
     ]
     calls = [
         Section("call", attributes={"tool": call.tool, "status": call.status, "result_from": call.source})
@@ -209,7 +208,7 @@ async def _sections(
         Section("request", example.input),
         *([Section("calls", parts=calls)] if calls else []),
         *([Section("known_results", parts=results)] if results else []),
-        Section("answer", texts[0], notes[0]),
+        Section("answer", *cut[0]),
         Section("criteria", parts=[Section("criterion", one.text, {"id": one.id}) for one in criteria]),
     ]
 

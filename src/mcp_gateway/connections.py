@@ -3,7 +3,7 @@
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.gateway import GatewayParts
 from mcp_gateway.path.post_effects import Invalidate, Relist
-from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
+from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_once
 from mcp_gateway.registration.known_servers import KnownServer
@@ -19,9 +19,9 @@ class ServerConnections:
         self.sessions = SessionPool(parts.limits, parts.environment, parts.private, parts.breakers)
         self._seconds = parts.limits.server_start_seconds
         self._live = LiveCheck(LiveReview(parts.observed), self._seconds)
-        stored = StoredResults(parts.artifacts, parts.cache, parts.repository.claims)
+        stored = parts.artifacts, parts.cache, parts.repository.claims
         ports = PathPorts(
-            parts.directory, self.sessions, parts.breakers, self._live, parts.halts, stored, invalidate, relist
+            parts.directory, self.sessions, parts.breakers, self._live, parts.halts, *stored, invalidate, relist
         )
         self.path = build_path(ports, parts.limits, parts.approval)
 

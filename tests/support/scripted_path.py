@@ -11,7 +11,7 @@ from mcp.types import CallToolResult, TextContent
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.result_cache import ResultCache
-from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
+from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.live_check import LiveCheck, LiveTools
 from mcp_gateway.sessions.breakers import ServerBreakers
@@ -106,10 +106,10 @@ class ScriptedPath:
         self.cache = ResultCache(lambda: self.now)
         self.directory = Directory()
         self.configure(self.options)
-        stored = StoredResults(self.artifacts, self.cache, self.claims)
+        stored = self.artifacts, self.cache, self.claims
         sessions, live = cast("SessionPool", self.server), cast("LiveCheck", UnchangedTools())
         ports = PathPorts(
-            self.directory, sessions, self.breakers, live, NO_HALTS, stored, self._invalidate, self.relisted.append
+            self.directory, sessions, self.breakers, live, NO_HALTS, *stored, self._invalidate, self.relisted.append
         )
         self.path = build_path(ports, Limits(), "never")
 

@@ -1,6 +1,6 @@
 """What the calls of a run have changed, or may have, and what of it belongs to attempts that were rejected."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from brain.durability.attempt_outcomes import AttemptOutcomes
@@ -18,12 +18,11 @@ _TEXT_CHARS = 600
 _MAY_BE_DONE: Final = frozenset({CallState.DISPATCHED, *UNCERTAIN})
 
 
-def changes_of(rows: Iterable[LedgerRow], attempts: AttemptOutcomes) -> list[Change]:
+def changes_of(rows: Collection[LedgerRow], attempts: AttemptOutcomes) -> list[Change]:
     """Return the calls of a run that changed something, or may have, in their order.
 
     One is approved if its task was, or that of a call that was given its result.
     """
-    rows = list(rows)
     reused = _reused_and_approved(rows, attempts)
     return [
         Change(
@@ -42,12 +41,11 @@ def changes_of(rows: Iterable[LedgerRow], attempts: AttemptOutcomes) -> list[Cha
     ]
 
 
-def uncertain_calls(rows: Iterable[LedgerRow], path: str) -> list[UncertainCall]:
+def uncertain_calls(rows: Collection[LedgerRow], path: str) -> list[UncertainCall]:
     """Return the calls of a task that may have been done and have no result to show for it.
 
     Those of a team are the calls of its members' tasks.
     """
-    rows = list(rows)
     return [
         UncertainCall(
             call=f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})",
@@ -59,7 +57,7 @@ def uncertain_calls(rows: Iterable[LedgerRow], path: str) -> list[UncertainCall]
 
 
 def done_calls(
-    rows: Iterable[LedgerRow],
+    rows: Collection[LedgerRow],
     attempts: AttemptOutcomes,
     path: str,
     attempt: Attempt,
@@ -71,7 +69,6 @@ def done_calls(
     those whose result was approved in a later attempt. Calls in the state `also` count as well. Results are cut to
     2,000 characters.
     """
-    rows = list(rows)
     root, reused = root_task(path), _reused_and_approved(rows, attempts)
     return [
         DoneCall(row.call_id, row.tool, row.arguments, row.text[:_DONE_CHARS], attempts.reason(row.path, row.attempt))
@@ -88,13 +85,13 @@ def is_success(row: LedgerRow) -> bool:
     return row.state is CallState.SUCCEEDED or (row.state is CallState.REUSED and row.reused_key is None)
 
 
-def _may_be_done(row: LedgerRow, rows: Sequence[LedgerRow]) -> bool:
+def _may_be_done(row: LedgerRow, rows: Collection[LedgerRow]) -> bool:
     """Whether it is unknown if a call was done: no repeat of it under the same idempotency key succeeded."""
     if row.state not in _MAY_BE_DONE:
         return False
     return not any(other.state is CallState.SUCCEEDED and other.sent_key == row.sent_key for other in rows)
 
 
-def _reused_and_approved(rows: Iterable[LedgerRow], attempts: AttemptOutcomes) -> set[str]:
+def _reused_and_approved(rows: Collection[LedgerRow], attempts: AttemptOutcomes) -> set[str]:
     """Return the keys of calls whose result a call of an approved task was given."""
     return {row.reused_key for row in rows if row.reused_key and attempts.is_approved(row.path)}

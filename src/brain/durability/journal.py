@@ -39,14 +39,8 @@ class Journal:
 
     def tokens_inside(self, path: str) -> TokenUsage:
         """Return what answers inside a path used before this life of the run."""
-        return sum(
-            (
-                TokenUsage(**entry.data["usage"])
-                for entry in self._known.values()
-                if entry.kind == "answer" and entry.path.startswith(f"{path}/")
-            ),
-            TokenUsage(),
-        )
+        inside = (one for one in self._known.values() if one.kind == "answer" and one.path.startswith(f"{path}/"))
+        return sum((TokenUsage(**one.data["usage"]) for one in inside), TokenUsage())
 
     def seconds_inside(self, star: str) -> float:
         """Return the seconds that earlier lives of the run used inside a star, as far as their entries tell."""

@@ -38,24 +38,13 @@ class Meter:
         """Whether tokens of the whole run were estimated."""
         return self.whole.estimated if self.whole else self.tokens.estimated
 
-    def add_answer(self, usage: TokenUsage) -> None:
-        """Count one model call."""
-        self.tokens += usage
-        self.model_calls += 1
+    def add(self, tokens: TokenUsage = TokenUsage(), *, model_calls: int = 0, tool_calls: int = 0) -> None:
+        """Count what was used, here and in what this is a part of."""
+        self.tokens += tokens
+        self.model_calls += model_calls
+        self.tool_calls += tool_calls
         if self.whole:
-            self.whole.add_answer(usage)
-
-    def add_failed_call(self) -> None:
-        """Count one model call that gave no answer."""
-        self.model_calls += 1
-        if self.whole:
-            self.whole.add_failed_call()
-
-    def add_tool_call(self) -> None:
-        """Count one tool call."""
-        self.tool_calls += 1
-        if self.whole:
-            self.whole.add_tool_call()
+            self.whole.add(tokens, model_calls=model_calls, tool_calls=tool_calls)
 
     def usage(self) -> Usage:
         """Return the usage as events and results show it."""
@@ -97,20 +86,18 @@ class RunBudget:
         Raises DeadlineExceededError, SuspendedError while a request for more tokens is open, BudgetExhaustedError
         where it was refused, or where the call of a team has used what is its own.
         """
+        if self.deadline.passed:
+            raise DeadlineExceededError(self.exhausted_reason)
+        used = self.meter.tokens.total
         if self.whole:
-            if self.deadline.passed:
-                raise DeadlineExceededError(self.exhausted_reason)
-            used = self.meter.tokens.total
             if self.tokens is not None and used >= self.tokens:  # first, for a person can't give a team more
                 self.meter.exhausted = True
                 raise BudgetExhaustedError(used, self.tokens, "team")
             self.whole.check(path)
             return
-        if self.deadline.passed:
-            raise DeadlineExceededError(OUT_OF_TIME)
         if self.tokens is None:
             return
-        used, allowed, requests = self.meter.tokens.total, self.tokens, 0
+        allowed, requests = self.tokens, 0
         while used >= allowed:
             answer = self.interrupts.answer_to(
                 InterruptRequest(

@@ -21,6 +21,7 @@ from starling.infra.postgres.runs.interrupts import StoredInterrupt, insert_inte
 from starling.infra.postgres.runs.writer import Clause
 
 _COMPARED = {"name", "args"}  # fields that are equal in equal calls
+_IN_EVENT = ("id", "reason", "message", "expiresAt", "responseSchema", "call", "code")
 _EVENTS: Final[Mapping[InterruptKind, type[ApprovalRequired | InDoubt | Clarification | BudgetRequired]]] = {
     "approval": ApprovalRequired,
     "in_doubt": InDoubt,
@@ -102,29 +103,22 @@ class Interrupts:
         return self._writer.run.claimed_at.astimezone(UTC) + passed
 
     def _ask(self, request: InterruptRequest) -> StoredInterrupt:
+        same = {name: getattr(request, name) for name in ("key", "kind", "path", "reason", "message", "code")}
         item = StoredInterrupt(
             id=new_id(),
             run_id=self._writer.run.id,
-            key=request.key,
-            kind=request.kind,
-            path=request.path,
-            reason=request.reason,
-            message=request.message,
             responseSchema=request.response_schema,
             call=request.call.model_dump() if request.call else None,
             state="open",
             createdAt=None,
             expiresAt=self.now() + timedelta(seconds=self._seconds),
-            code=request.code,
+            **same,
         )
         self._known[request.key] = item
         if not self._unwritten:
             self._writer.add(self._taken)
         self._unwritten.append(item)
-        asked = {"id": item.id, "reason": item.reason, "message": item.message, "expiresAt": item.expiresAt}
-        call = {"call": request.call} if request.call else {}
-        call |= {"code": request.code} if request.code else {}
-        event = {**asked, "responseSchema": item.responseSchema, **call}
+        event = {name: value for name in _IN_EVENT if (value := getattr(item, name)) is not None}
         self._writer.emit(_EVENTS[request.kind].model_validate(event))
         return item
 
@@ -145,7 +139,6 @@ def interrupt_on_suspension() -> Generator[None]:
 
 NOT_APPROVED: Final = "not_approved"
 REPEAT: Final = "repeat"  # how keys of approvals begin for which an earlier attempt is the reason
-REPEAT_AFTER_REJECTION: Final = "repeat_after_rejection"
 REPEAT_REFUSED: Final = "repeat_refused"
 _DONE_CHARS = 600
 _NOTE_CHARS = 2_000
@@ -183,7 +176,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
         message=message,
         response_schema=_SCHEMA,
         call=exact_call(call),
-        code=REPEAT_AFTER_REJECTION if done else None,
+        code="repeat_after_rejection" if done else None,
     )
     refusal = None if interrupts.was_asked(request.key) else interrupts.refusal_of(request)
     outcome = refusal or interrupts.answer_to(request)
@@ -198,8 +191,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
     text = f"The call of {name} {texts[outcome.state]} The tool was not called."
     if done is None:
         return ToolOutcome(Observation.NOT_SENT, text, code=NOT_APPROVED)
-    made = canonical(done.arguments)[:_DONE_CHARS]
-    text += f"\nDone before, and to go on with: {done.name} {made}: {done.result}"
+    text += f"\nDone before, and to go on with: {done.name} {canonical(done.arguments)[:_DONE_CHARS]}: {done.result}"
     return ToolOutcome(Observation.NOT_SENT, text, code=REPEAT_REFUSED)
 
 

@@ -2,20 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from brain.state import CitationRecord, TaskOutcome
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _CITATION = re.compile(r"(?<![ \t])[ \t]*\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\](?!\()")  # `[1](…)` is a link
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedText:
-    """A text without the citations that name no source, and the numbers that were removed, in their order."""
-
-    text: str
-    removed: tuple[int, ...] = ()
 
 
 def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
@@ -31,8 +22,8 @@ def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
     ]
 
 
-def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> CheckedText:
-    """Remove the citations `[n]` of a text whose `n` is not a source from 1 to `sources`.
+def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> tuple[str, Sequence[int]]:
+    """Return a text without the citations `[n]` whose `n` is not a source from 1 to `sources`, and these numbers.
 
     Numbers in brackets are content, and stay: in code, in a link, where one of the `quoted` texts has them, and a list
     of several of which none is a source.
@@ -51,7 +42,7 @@ def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> Ch
         return f"{blank}[{', '.join(map(str, valid))}]" if valid else ""
 
     parts = [part if is_code else _CITATION.sub(checked, part) for part, is_code in _parts(text)]
-    return CheckedText("".join(parts).strip(), tuple(removed))
+    return "".join(parts).strip(), removed
 
 
 def without_citations(text: str, sources: int, quoted: Sequence[str] = ()) -> str:

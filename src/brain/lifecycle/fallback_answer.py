@@ -1,6 +1,6 @@
 """Answers without a model: the results as they are, the parts that are missing, and why there is no result."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -24,13 +24,9 @@ def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPar
     parts = [
         f"{one['output'].strip() or 'Nothing was found.'} [{number}]" for number, one in enumerate(outcomes, start=1)
     ]
-    parts += [line for line in degraded_lines(degraded) if not any(line in part for part in parts)]  # a team names some
+    missing = map(degraded_line, degraded)
+    parts += [line for line in missing if not any(line in part for part in parts)]  # a team names some
     return "\n\n".join(parts) or "There is no result, and no model is available to explain why."
-
-
-def degraded_lines(degraded: Sequence[DegradedPart]) -> list[str]:
-    """Return one line for each part that was not answered."""
-    return [degraded_line(part) for part in degraded]
 
 
 def degraded_line(part: DegradedPart) -> str:
@@ -39,14 +35,13 @@ def degraded_line(part: DegradedPart) -> str:
     return f"Not answered: {part['part']} ({reason})"
 
 
-def unapproved(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes by tasks whose result was not approved."""
-    return [change for change in changes if not change.approved]
+def with_changes(reply: str, changes: Iterable[Change], *, approved: bool = False) -> str:
+    """Return the reply with a line for each of the first 20 changes that it doesn't name yet.
 
-
-def with_changes(reply: str, changes: Sequence[Change]) -> str:
-    """Return the reply with a line for each of the first 20 changes that it doesn't name yet."""
-    named = [line for change in changes if (line := _change_line(change)) not in reply]
+    They are those of tasks whose result was not approved, with `approved` all.
+    """
+    shown = (_change_line(change) for change in changes if approved or not change.approved)
+    named = [line for line in shown if line not in reply]
     if len(named) > _MOST_CHANGES:
         named = [*named[:_MOST_CHANGES], f"… and {len(named) - _MOST_CHANGES} more changes"]
     return "\n\n".join([reply, *named]) if named else reply

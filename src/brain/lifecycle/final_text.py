@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 
 from brain.lifecycle.citations import without_citations
 from starling.core.llm import Message, ModelReply, ModelRequest
+from starling.core.model_output.json_document import without_fence
 
 CUT_OFF: Final = "was cut off at the token limit"
-_FENCE: Final = re.compile(r"```\w*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _NUMBERS: Final = re.compile(r"\[[\d, ]+\]")
 _TOKEN: Final = re.compile(r"\w{1,8}|[^\w\s]")
@@ -19,9 +19,8 @@ _FOUND_BY, _COPIES, _REPEATED = 8, 3, 30  # tokens that find a block again, copi
 
 def unwrapped(text: str, request: str) -> str:
     """Return the only text of a JSON object, beside citations, fenced or not; other text, and requested JSON, as is."""
-    fence = _FENCE.fullmatch(text)
     try:
-        value: Any = json.loads(fence[1] if fence else text, strict=False)
+        value: Any = json.loads(without_fence(text), strict=False)
     except (ValueError, RecursionError):
         return text
     if not isinstance(value, dict) or "json" in request.casefold() or "{" in request:

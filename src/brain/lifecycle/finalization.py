@@ -16,7 +16,7 @@ from brain.conversation.states import (
     encode,
 )
 from brain.interrupts.budget import Meter
-from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results, unapproved, with_changes
+from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results, with_changes
 from brain.state import GraphState, approved, is_answered_directly
 from starling.core.clock import Clock
 from starling.core.events.run_events import Change, Citation, Degradation, Done, Failure
@@ -80,7 +80,7 @@ def _result(
         code = failure.code if failure else unfailed
     reply = state["reply"] or broken or reply_without_results(state)
     if status is None:  # else the reply has them, as part of how far the run was
-        reply = with_changes(reply, changes if ended == "failed" else unapproved(changes))
+        reply = with_changes(reply, changes, approved=ended == "failed")
     return RunResult(
         status=ended,
         reply=reply,

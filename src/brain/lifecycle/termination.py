@@ -22,7 +22,7 @@ from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import OpenCall, OpenTask, TerminationRepository, close_open_work
+from starling.infra.postgres.runs.termination import OpenCall, TerminationRepository, close_open_work
 from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
@@ -109,36 +109,34 @@ class RunTerminator:
         `by` is how the run ends, `code` the code of the run where its end is what cuts tasks off. Returns the calls
         that were open.
         """
-        await writer.flush()
-        repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
-        found, tasks = await repository.open_calls(key), await repository.open_tasks(key)
-        _emit_results(writer, found, tasks, why, code)
+        found = await self._emit_results(writer, why, code)
         lost = ToolOutcome(Observation.INTERRUPTED, f"{why} {_UNKNOWN}", code=by)
         writer.add(lambda: close_open_work(lost.to_json(), by))
         return found
 
     async def close_inside(self, writer: RunWriter, task_path: str) -> None:
         """Give each open call of a task, and each open task inside it, a result, with the next batch."""
+        await self._emit_results(writer, LEFT_OPEN, None, inside=task_path)
+
+    async def _emit_results(
+        self, writer: RunWriter, why: str, code: str | None, inside: str | None = None
+    ) -> Sequence[OpenCall]:
         await writer.flush()
         repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
-        found = [call for call in await repository.open_calls(key) if is_within(call.path, task_path)]
-        tasks = [task for task in await repository.open_tasks(key) if is_within(task.path, task_path)]
-        _emit_results(writer, found, [task for task in tasks if task.path != task_path], LEFT_OPEN, None)
+        calls, tasks = await repository.open_calls(key), await repository.open_tasks(key)
+        found = [call for call in calls if inside is None or is_within(call.path, inside)]
+        for call in found:
+            writer.emit(_answer(call, why))
+        for task in tasks:
+            if inside is None or (is_within(task.path, inside) and task.path != inside):
+                writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[], code=code))
+        return found
 
     async def last_state(self, writer: RunWriter) -> GraphState:
         """Return the state in the last checkpoint."""
         found = await RunCheckpoints(self.engine, writer).saver().stored()
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
-
-
-def _emit_results(
-    writer: RunWriter, found: Sequence[OpenCall], tasks: Sequence[OpenTask], why: str, code: str | None
-) -> None:
-    for call in found:
-        writer.emit(_answer(call, why))
-    for task in tasks:
-        writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[], code=code))
 
 
 def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
@@ -166,13 +164,9 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: S
         if call.state is CallState.SUCCEEDED and not any(is_within(call.path, task) for task in in_results)
     ]
     uncertain = [_line(call) for call in ended if call.state in UNCERTAIN]
-    left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
-    parts = [why]
-    parts += ["Done before:", *done] if done else []
-    parts += ["Changed already:", *changed] if changed else []
-    parts += ["May have been done:", *uncertain] if uncertain else []
-    parts += ["Cut off:", *left] if left else []
-    return "\n".join(parts)
+    left = [f"- {call.name} {canonical(call.arguments)[:_ARGUMENT_CHARS]}: {_fate(call)}" for call in open_calls]
+    titled = {"Done before:": done, "Changed already:": changed, "May have been done:": uncertain, "Cut off:": left}
+    return "\n".join([why, *(line for title, found in titled.items() if found for line in (title, *found))])
 
 
 def _answer(call: OpenCall, why: str) -> ToolResult:
@@ -186,12 +180,8 @@ def _answer(call: OpenCall, why: str) -> ToolResult:
     return ToolResult(name=call.name, result=text, call_id=call.call_id, status=status, state=state, artifact=artifact)
 
 
-def _shown(call: OpenCall | LedgerRow) -> str:
-    return canonical(call.arguments)[:_ARGUMENT_CHARS]
-
-
 def _line(call: LedgerRow) -> str:
-    return f"- {call.tool} {_shown(call)}: {call.text[:_OUTPUT_CHARS]}"
+    return f"- {call.tool} {canonical(call.arguments)[:_ARGUMENT_CHARS]}: {call.text[:_OUTPUT_CHARS]}"
 
 
 def _fate(call: OpenCall) -> str:

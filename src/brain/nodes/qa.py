@@ -9,13 +9,7 @@ from langgraph.runtime import Runtime
 from brain.conversation.states import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.citations import citations_of, with_only_source, without_unsourced
-from brain.lifecycle.fallback_answer import (
-    degraded_lines,
-    plain_answer,
-    reply_without_results,
-    unapproved,
-    with_changes,
-)
+from brain.lifecycle.fallback_answer import degraded_line, plain_answer, reply_without_results, with_changes
 from brain.lifecycle.final_text import asked_again, fault_of, unwrapped
 from brain.planning.shortlist import named_agents
 from brain.prompts import element, lines
@@ -46,14 +40,14 @@ class Qa:
             if state["reply"] and is_answered_directly(state):
                 said = [state["input_request"], *(message["content"] for message in state["messages"])]
                 text = _without_unsourced(context, unwrapped(state["reply"], state["input_request"]), 0, said)
-                reply = "\n\n".join([text, *degraded_lines(state["degraded"])])
-            reply = with_changes(reply, _unapproved(context))
+                reply = "\n\n".join([text, *map(degraded_line, state["degraded"])])
+            reply = with_changes(reply, _changes(context))
             emit_text(context.recorder, _message_id(context), reply)
         elif len(outcomes) == len(state["tasks"]) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
             text = outcomes[0]["output"]  # was streamed as it was written; brackets in code are not citations
             is_code = outcomes[0]["agent"] == _CODER
             reply = text if is_code else _without_unsourced(context, unwrapped(text, state["input_request"]), 1, ())
-            reply = with_changes(reply, _unapproved(context))
+            reply = with_changes(reply, _changes(context))
             if reply != text:
                 emit_text(context.recorder, f"{_message_id(context)}.checked", reply)
         else:
@@ -87,7 +81,7 @@ class Qa:
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             then = " The results are shown as they are." if isinstance(error, JournalDivergedError) else ""
             context.recorder.warn(error.code, f"{error}{then}")
-        reply = with_changes(plain_answer(outcomes, state["degraded"]), _unapproved(context))
+        reply = with_changes(plain_answer(outcomes, state["degraded"]), _changes(context))
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
         return reply
@@ -104,7 +98,7 @@ def _completed(
     tasks = {task["id"]: task["task"][:_TASK_CHARS] for task in state["tasks"]}
     read = "; ".join(f"{tasks.get(one['task_id'], one['task_id'])} ({one['agent']})" for one in in_part)
     note = [f"{READ_IN_PART} {read}"] if read else []
-    return with_changes("\n\n".join([checked, *degraded_lines(missing), *note]), _unapproved(context))
+    return with_changes("\n\n".join([checked, *map(degraded_line, missing), *note]), _changes(context))
 
 
 def _known(context: RunContext, text: str) -> str:
@@ -115,23 +109,21 @@ def _known(context: RunContext, text: str) -> str:
     return "switched_off" if any(card.name in context.switched_off for card in able) else "agent_unavailable"
 
 
-def _unapproved(context: RunContext) -> list[Change]:
-    """Return the changes that the answer has to name; that of a team has none, the run's answer names them."""
-    return [] if context.path else unapproved(context.ledger.changes())
+def _changes(context: RunContext) -> list[Change]:
+    """Return the changes that the answer may have to name; that of a team names none, as the run's answer does."""
+    return [] if context.path else context.ledger.changes()
 
 
 def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Sequence[str]) -> str:
     """Return the text without citations of no source; they are counted in one warning, also if this is repeated."""
-    checked = without_unsourced(text, sources, quoted)
+    checked, removed = without_unsourced(text, sources, quoted)
     path = context.at(_NAME)
-    if checked.removed and not context.journal.knows(path, "result"):
+    if removed and not context.journal.knows(path, "result"):
         context.journal.record(path, "result", {})
-        numbers, one = ", ".join(f"[{number}]" for number in checked.removed), len(checked.removed) == 1
-        said = (
-            "1 citation names no source and was" if one else f"{len(checked.removed)} citations name no source and were"
-        )
-        context.recorder.warn("citation_without_source", f"{said} removed from the answer: {numbers}.")
-    return checked.text
+        numbers = ", ".join(f"[{number}]" for number in removed)
+        text = f"Citations that name no source were removed from the answer ({len(removed)}): {numbers}."
+        context.recorder.warn("citation_without_source", text)
+    return checked
 
 
 async def _stream(

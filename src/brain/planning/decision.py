@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -129,19 +130,15 @@ class Verdict(_Document):
     changed: list[str] = []
 
 
+@cache
 def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:
     """Return the schema of a decision that may ask the user, and may look for agents that it isn't shown."""
-    if may_look:
-        return _OPEN_LOOKING_DECISION if may_ask else _LOOKING_DECISION
-    return OPEN_DECISION if may_ask else DECISION
+    kind, optional = (OpenDecision, ("question", "options")) if may_ask else (Decision, ())
+    return response_schema("supervisor_decision", kind, optional=optional, without=() if may_look else ("look_for",))
 
 
-_NAME = "supervisor_decision"
-_QUESTION, _LOOKING = ("question", "options"), ("look_for",)
-DECISION = response_schema(_NAME, Decision, without=_LOOKING)
-OPEN_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION, without=_LOOKING)
-_LOOKING_DECISION = response_schema(_NAME, Decision)
-_OPEN_LOOKING_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION)
+DECISION = decision_schema(may_ask=False, may_look=False)
+OPEN_DECISION = decision_schema(may_ask=True, may_look=False)
 VERDICT = response_schema("verdict", Verdict)
 
 
@@ -207,23 +204,17 @@ async def decision_request(
         ),
         state_context=_state_context(state, zip(results, outputs, strict=True), allowance.hint),
     )
+    if star.name:  # what the supervisor of a team is told, escaped, is below its system text
+        team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
+        messages = (replace(messages[0], content=f"{messages[0].content}\n\n{_TEAM_NOTE}\n{team}"), *messages[1:])
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
-        messages=(*_told_about_team(messages, star), *inputs.noted),
+        messages=(*messages, *inputs.noted),
         response=decision_schema(may_ask=inputs.may_ask, may_look=inputs.may_look),
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,
         prompt=prompt.used,
     )
-
-
-def _told_about_team(messages: tuple[Message, ...], star: StarSpec) -> tuple[Message, ...]:
-    """Return the messages with what the supervisor of a team is told, escaped, below its system text."""
-    if not star.name:
-        return messages
-    system, *rest = messages
-    team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
-    return (Message("system", f"{system.content}\n\n{_TEAM_NOTE}\n{team}"), *rest)
 
 
 def _state_context(state: GraphState, results: Iterable[tuple[TaskOutcome, str]], hint: str) -> str:

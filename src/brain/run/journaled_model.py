@@ -54,7 +54,7 @@ class FailedAttempts:
     def add(self, attempt: FailedAttempt) -> None:
         """Count and record an attempt, and warn the user at once if the next one has to wait."""
         self.count += 1
-        self.meter.add_failed_call()
+        self.meter.add(model_calls=1)
         self.step(attempt.model, is_error=True, failure=attempt.reason, error=attempt.code)
         if attempt.warning:
             self.announced.append(attempt.warning)
@@ -128,9 +128,10 @@ class JournaledModel:
         with failed.journalled(self.journal, position):
             return await self._ask(position, request, failed)
 
-    def recorded(self, path: str, position: int) -> ModelAnswer | None:
-        """Return the answer recorded at this position, whatever it answered, or None."""
-        recorded = self.journal.find(path, "answer", position, request_hash=None)
+    def recorded(self, path: str, position: int, request: ModelRequest | None = None) -> ModelAnswer | None:
+        """Return the answer recorded at this position, without a `request` whatever it answered, or None."""
+        answered = request_hash(request) if request else None
+        recorded = self.journal.find(path, "answer", position, request_hash=answered)
         if recorded is None:
             return None
         return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
@@ -150,9 +151,8 @@ class JournaledModel:
         self, path: str, position: int, request: ModelRequest
     ) -> AsyncIterator[TextDelta | ModelAnswer]:
         """Yield the text as it arrives and the whole answer last; a recorded answer is yielded alone."""
-        recorded = self.journal.find(path, "answer", position, request_hash=request_hash(request))
-        if recorded is not None:
-            yield ModelAnswer(load_reply(recorded), replayed=True)
+        if (recorded := self.recorded(path, position, request)) is not None:
+            yield recorded
             return
         failed = self._failed_attempts(path, request)
         with failed.journalled(self.journal, position):
@@ -166,9 +166,8 @@ class JournaledModel:
             raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
 
     async def _ask(self, position: int, request: ModelRequest, failed: FailedAttempts) -> ModelAnswer:
-        recorded = self.journal.find(failed.path, "answer", position, request_hash=request_hash(request))
-        if recorded is not None:
-            return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
+        if (recorded := self.recorded(failed.path, position, request)) is not None:
+            return recorded
         reply = storable_reply(await self.models.respond(self._within_budget(request, failed)))
         self._record(position, request, reply, failed)
         return ModelAnswer(reply, replayed=False)
@@ -190,7 +189,7 @@ class JournaledModel:
         self.journal.record(failed.path, "answer", data, position, request_hash=request_hash(request))
         if reply.usage.estimated and not self.budget.meter.estimated:
             self.recorder.warn("usage_estimated", _USAGE_ESTIMATED.format(reply.model))
-        self.budget.meter.add_answer(reply.usage)
+        self.budget.meter.add(reply.usage, model_calls=1)
         read, written = reply.usage.input_tokens, reply.usage.output_tokens
         failed.step(reply.model, is_error=bool(fault), input_tokens=read, output_tokens=written)
         for warning in self.warnings.new_warnings(request, reply.warnings):

@@ -90,8 +90,7 @@ def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D])
     if answer.fault:
         read, errors = None, [answer.fault]
     else:
-        reading = read_document(answer.reply.content, document)
-        read, errors = reading.document, reading.errors
+        read, errors = read_document(answer.reply.content, document)
         if read is not None:
             errors = check(read)[:_SHOWN_ERRORS]
     wrote = " ".join(answer.reply.content.split())

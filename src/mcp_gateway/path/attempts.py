@@ -21,31 +21,25 @@ _QUICK_SECONDS: Final = 5.0  # an attempt that took longer is not worth another 
 
 
 @dataclass(frozen=True, slots=True)
-class CallBounds:
-    """What bounds calls. `limits` hold for servers and tools without settings of their own."""
+class Timeout:
+    """Waits for the call's turn, and ends it after its time limit, never later than the deadline.
+
+    The time limit includes the wait. A call that used it up after its turn had come is a failure of its server.
+    `limits` hold for servers and tools without settings of their own.
+    """
 
     directory: Directory
     breakers: ServerBreakers
     queues: CallQueues
     limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Timeout:
-    """Waits for the call's turn, and ends it after its time limit, never later than the deadline.
-
-    The time limit includes the wait. A call that used it up after its turn had come is a failure of its server.
-    """
-
-    bounds: CallBounds
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         name = call.tool.server
-        server = self.bounds.directory.server(name)
+        server = self.directory.server(name)
         if server is None:  # removed since it was checked
             return not_sent("removed", f"The server {name} was removed.")
-        options, limits = server.config.options, self.bounds.limits
+        options, limits = server.config.options, self.limits
         own, at_once = options.timeout_of(call.tool.name) or limits.tool_call_seconds, options.max_calls
         seconds = deadline.cap(own)
         if seconds <= 0:
@@ -54,7 +48,7 @@ class Timeout:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self.bounds.queues.turn(name, at_once or _CALLS_AT_ONCE, call.tenant, call.run_id),
+                self.queues.turn(name, at_once or _CALLS_AT_ONCE, call.tenant, call.run_id),
             ):
                 begun = True
                 return await self.inner(call, deadline, record)
@@ -63,7 +57,7 @@ class Timeout:
                 return not_sent("timeout", f"{name} was busy with other calls for {seconds:.3g} s.")
         text = f"{call.tool.full_name} didn't answer within {seconds:.3g} s."
         if seconds >= own:
-            self.bounds.breakers.failed((name, server.config.hash), ServerUnavailableError(name, text))
+            self.breakers.failed((name, server.config.hash), ServerUnavailableError(name, text))
         if record is not None and call.tool.effect is not Effect.READ and not record.has_left(call):
             return not_sent("timeout", f"No session with {name} was open within {seconds:.3g} s.")
         return failed(call, Observation.TIMED_OUT, "timeout", text)

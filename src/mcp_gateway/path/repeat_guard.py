@@ -10,8 +10,8 @@ from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 _REUSED: Final = "[This was done by an earlier attempt: it wasn't done again.]"
 _UNKNOWN_EFFECT: Final = (
     "[An earlier attempt made this call with these arguments: it wasn't made again, because it isn't known whether"
-    " {tool} changes anything. An admin can say so: `starling server effects {server} --propose`, or `starling server"
-    " tool {server} {name} --set effect=read`.]"
+    " {tool.full_name} changes anything. An admin can say so: `starling server effects {tool.server} --propose`, or"
+    " `starling server tool {tool.server} {tool.name} --set effect=read`.]"
 )
 
 
@@ -29,12 +29,8 @@ class RepeatGuard:
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         if record is None or not call.attempt.is_later or call.tool.repeat == "made" or call.resource:
             return await self.inner(call, deadline, record)
-        unknown = not call.tool.declared and call.tool.hinted is None
-        note = (
-            _UNKNOWN_EFFECT.format(tool=call.tool.full_name, server=call.tool.server, name=call.tool.name)
-            if unknown
-            else _REUSED
-        )
+        is_known = call.tool.declared or call.tool.hinted is not None
+        note = _REUSED if is_known else _UNKNOWN_EFFECT.format(tool=call.tool)
         if (outcome := record.reuse(call, note)) is not None:
             return outcome
         done = record.done_before(call) if call.tool.repeat == "asked" else None

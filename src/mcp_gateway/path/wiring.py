@@ -1,9 +1,11 @@
 """The path of a call, wired from its stages."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from mcp_gateway.path.approval import CallApproval
-from mcp_gateway.path.attempts import CallBounds, Retry, Timeout
+from mcp_gateway.path.attempts import Retry, Timeout
 from mcp_gateway.path.authorization import Authorization, KillSwitch, PinCheck
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Claims, Deduplication
@@ -31,15 +33,6 @@ from starling.core.tools import Halts
 
 
 @dataclass(frozen=True, slots=True)
-class StoredResults:
-    """Where results are kept beyond their call."""
-
-    artifacts: ArtifactStore
-    cache: ResultCache
-    claims: Claims
-
-
-@dataclass(frozen=True, slots=True)
 class PathPorts:
     """What the stages of the path use."""
 
@@ -48,40 +41,42 @@ class PathPorts:
     breakers: ServerBreakers
     live: LiveCheck
     halts: Halts
-    stored: StoredResults
+    artifacts: ArtifactStore
+    cache: ResultCache
+    claims: Claims
     invalidate: Invalidate
     relist: Relist
 
 
 def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> Stage:
     """Wire the path, innermost stage first. A tool that reconciles is asked without cache and effects."""
-    directory, halts, artifacts = ports.directory, ports.halts, ports.stored.artifacts
+    directory, halts, artifacts = ports.directory, ports.halts, ports.artifacts
     validators = Validators()
-    bounds = CallBounds(directory, ports.breakers, CallQueues(), limits)
+    timeout = partial(Timeout, directory, ports.breakers, CallQueues(), limits)
     sent: Stage = Dispatch(directory, ports.sessions, validators, halts, ports.live)
     sent = Retry(directory, ports.breakers, sent)
     sent = RequiredContext(directory, sent)
     sent = NarrowedOutput(directory, validators, ErrorWhen(directory, sent))
-    sent = Timeout(bounds, sent)
+    sent = timeout(sent)
     sent = SecretResults(directory, sent)
     path: Stage = PostEffects(directory, ports.invalidate, ports.relist, sent)
-    path = Cached(directory, ports.stored.cache, path)
+    path = Cached(directory, ports.cache, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
     question: Stage = SizeLimit(limits.tool_result_chars, artifacts, sent)
     question = KillSwitch(halts, SchemaCheck(directory, validators, question))
     path = RecordedCall(Reconciliation(directory, question), path)
-    path = Deduplication(directory, ports.stored.claims, artifacts, path)
+    path = Deduplication(directory, ports.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
     path = TrialCalls(simulation, RepeatGuard(CallApproval(directory, path, approval), path))
     path = SchemaCheck(directory, validators, path)
-    path = LinkedResources(_reading(ports, bounds, approval), path)
+    path = LinkedResources(_reading(ports, limits, timeout, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))
 
 
-def _reading(ports: PathPorts, bounds: CallBounds, approval: ApprovalPolicy) -> Stage:
+def _reading(ports: PathPorts, limits: Limits, timeout: Callable[[Stage], Stage], approval: ApprovalPolicy) -> Stage:
     """Wire the path of a read of a resource. It leaves no row in the ledger, as other reads."""
     path: Stage = ResourceRead(ports.directory, ports.sessions, ports.halts)
-    path = Timeout(bounds, Retry(ports.directory, ports.breakers, path))
+    path = timeout(Retry(ports.directory, ports.breakers, path))
     path = SecretResults(ports.directory, path)
-    path = SizeLimit(bounds.limits.tool_result_chars, ports.stored.artifacts, path)
+    path = SizeLimit(limits.tool_result_chars, ports.artifacts, path)
     return CallApproval(ports.directory, path, approval)

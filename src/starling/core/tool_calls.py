@@ -85,17 +85,14 @@ class InvalidTransitionError(StarlingError):
 
 type _Transitions = Mapping[CallState, Mapping[Observation, CallState]]
 
+_UNANSWERED: Final = (Observation.TIMED_OUT, Observation.CONNECTION_LOST, Observation.PLATFORM_ERROR)
+_UNREADABLE: Final = (Observation.INVALID_RESULT, Observation.INTERNAL_ERROR)
+_NOT_DONE: Final = (Observation.NOT_SENT, Observation.REJECTED, Observation.TOOL_ERROR)
+_FOUND: Final = {Observation.FOUND_DONE: CallState.SUCCEEDED, Observation.FOUND_NOT_DONE: CallState.INTENDED}
 _READ: Final[_Transitions] = {
     CallState.ANNOUNCED: {
         Observation.COMPLETED: CallState.SUCCEEDED,
-        Observation.NOT_SENT: CallState.FAILED,
-        Observation.REJECTED: CallState.FAILED,
-        Observation.TOOL_ERROR: CallState.FAILED,
-        Observation.INVALID_RESULT: CallState.FAILED,
-        Observation.INTERNAL_ERROR: CallState.FAILED,
-        Observation.TIMED_OUT: CallState.FAILED,
-        Observation.CONNECTION_LOST: CallState.FAILED,
-        Observation.PLATFORM_ERROR: CallState.FAILED,
+        **dict.fromkeys((*_NOT_DONE, *_UNREADABLE, *_UNANSWERED), CallState.FAILED),
     }
 }
 _UNSAFE: Final[_Transitions] = {
@@ -108,26 +105,12 @@ _UNSAFE: Final[_Transitions] = {
     },
     CallState.DISPATCHED: {
         Observation.COMPLETED: CallState.SUCCEEDED,
-        Observation.NOT_SENT: CallState.FAILED,
-        Observation.REJECTED: CallState.FAILED,
-        Observation.TOOL_ERROR: CallState.FAILED,
-        Observation.INVALID_RESULT: CallState.UNUSABLE,
-        Observation.INTERNAL_ERROR: CallState.UNUSABLE,
-        Observation.NOT_SENT_AGAIN: CallState.IN_DOUBT,
-        Observation.TIMED_OUT: CallState.IN_DOUBT,
-        Observation.CONNECTION_LOST: CallState.IN_DOUBT,
-        Observation.INTERRUPTED: CallState.IN_DOUBT,
-        Observation.PLATFORM_ERROR: CallState.IN_DOUBT,
+        **dict.fromkeys(_NOT_DONE, CallState.FAILED),
+        **dict.fromkeys(_UNREADABLE, CallState.UNUSABLE),
+        **dict.fromkeys((*_UNANSWERED, Observation.NOT_SENT_AGAIN, Observation.INTERRUPTED), CallState.IN_DOUBT),
     },
-    CallState.UNUSABLE: {
-        Observation.FOUND_DONE: CallState.SUCCEEDED,
-        Observation.FOUND_NOT_DONE: CallState.INTENDED,
-    },
-    CallState.IN_DOUBT: {
-        Observation.FOUND_DONE: CallState.SUCCEEDED,
-        Observation.FOUND_NOT_DONE: CallState.INTENDED,
-        Observation.GIVEN_UP: CallState.IN_DOUBT,
-    },
+    CallState.UNUSABLE: _FOUND,
+    CallState.IN_DOUBT: {**_FOUND, Observation.GIVEN_UP: CallState.IN_DOUBT},
 }
 _IDEMPOTENT: Final[_Transitions] = {
     **_UNSAFE,

@@ -67,13 +67,12 @@ def _deadline(outer: RunContext, star: StarSpec, path: str, clock: Clock) -> Dea
 
 def _warn_of_limits(outer: RunContext, star: StarSpec) -> None:
     """Report the limits of a team that are above those of the run, which hold instead."""
-    limits, allowed = star.limits, outer.allowance.supervisor_calls
-    own, most = (
-        (limits.seconds, limits.iterations, limits.tokens),
-        (outer.run.remaining_seconds, allowed, outer.budget.tokens),
+    limits = (
+        ("seconds", star.limits.seconds, outer.run.remaining_seconds),
+        ("iterations", star.limits.iterations, outer.allowance.supervisor_calls),
+        ("tokens", star.limits.tokens, outer.budget.tokens),
     )
-    both = zip(("seconds", "iterations", "tokens"), own, most, strict=True)
-    if over := [f"{name} {one:,.12g} (the run: {top:,.12g})" for name, one, top in both if one and top and one > top]:
+    if over := [f"{name} {own:,.12g} (the run: {top:,.12g})" for name, own, top in limits if own and top and own > top]:
         message = (
             f"By its spec the team {star.name} has the limits {', '.join(over)}. The lower limits of the run hold."
         )

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from brain.agents.tools.toolbox import Toolbox
+from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.state import ArtifactRecord
 from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
@@ -60,7 +60,7 @@ class ArtifactTool:
     async def call(self, execution: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
         """Return the part that is asked for, or the places of a text. Failures are outcomes."""
         if arguments is None:
-            return ToolOutcome(Observation.NOT_SENT, "The arguments weren't a JSON object.", code="invalid_arguments")
+            return not_made("The arguments weren't a JSON object.")
         run, budget = execution.context.run, execution.context.budget
         room = max(_FRAME_CHARS, self.limits.tool_result_chars - _FRAME_CHARS)
         reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, execution.cut_results, room)
@@ -91,17 +91,14 @@ class _Reader:
             request = _ArtifactRequest.model_validate(arguments)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-            return ToolOutcome(
-                Observation.NOT_SENT, f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments"
-            )
+            return not_made(f"The arguments don't fit {READ_ARTIFACT}: {wrong}.")
         name = request.artifact
         fits = [record for key, record in self.visible.items() if key.startswith(name)]
         is_clear = len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX)
         record = self.visible.get(name) or (fits[0] if is_clear else None)
         if record is None:
             known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
-            text = f"{name!r} names none of the artifacts here. They are: {known}."
-            return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")
+            return not_made(f"{name!r} names none of the artifacts here. They are: {known}.")
         try:
             text = await (self._matches(record, request) if request.find else self._part(record, request))
         except NotFoundError as error:
@@ -180,15 +177,11 @@ def resource_call(
     try:
         uri = _ResourceRequest.model_validate(arguments).uri
     except ValidationError:
-        return _fault(f"{READ_RESOURCE} takes a `uri`, as a result has it.")
+        return not_made(f"{READ_RESOURCE} takes a `uri`, as a result has it.")
     linking = next((tool for tool in execution.card.tools if tool.full_name == execution.links.get(uri)), None)
     if linking is None:
         known = ", ".join(execution.links)
-        return _fault(f"No result of this task names the resource {uri!r}. Named are: {known}.")
+        return not_made(f"No result of this task names the resource {uri!r}. Named are: {known}.")
     reading = linking.reading()
     assert reading.effect is Effect.READ
     return replace(execution.tool_call(reading, {"uri": uri}, *place), resource=uri)
-
-
-def _fault(text: str) -> ToolOutcome:
-    return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")

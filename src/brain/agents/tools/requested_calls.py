@@ -7,14 +7,14 @@ from functools import partial
 from typing import Final
 
 from brain.agents.tools.reading_tools import offers_resources
-from brain.agents.tools.toolbox import Toolbox
+from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import canonical
 from starling.core.llm import ModelToolCall
 from starling.core.model_output.tool_arguments import what_is_wrong
 from starling.core.settings.schema import Limits
-from starling.core.tool_calls import Effect, Observation
+from starling.core.tool_calls import Effect
 from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolOutcome
 
 CALLS_PER_ANSWER: Final = 16  # that one answer of a model may ask for
@@ -75,11 +75,10 @@ def requested_calls(
     requested: list[RequestedCall] = []
     for index, one in enumerate(asked):
         item = _requested(execution, toolbox, position, index, one)
-        if (call := item.changing) is not None and not execution.context.ledger.knows(call):
+        if (call := item.changing) is not None:
             earlier = first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
-            item = item if earlier == index else replace(item, call=None, repeats=earlier)
-        elif call is not None:
-            first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
+            if earlier != index and not execution.context.ledger.knows(call):
+                item = replace(item, call=None, repeats=earlier)
         requested.append(item)
     return requested
 
@@ -126,7 +125,7 @@ def _refusal(
     first = min(items[0].index for items in (over_answer, over_task) if items)
     of_task = bool(over_task) and over_task[0].index == first
     text, most = (_TASK_TEXT, limits.tool_calls_per_task) if of_task else (_ANSWER_TEXT, CALLS_PER_ANSWER)
-    return first, _fault(text.format(most=most, asked=len(requested)), OVER_LIMIT)
+    return first, not_made(text.format(most=most, asked=len(requested)), OVER_LIMIT)
 
 
 def _requested(
@@ -141,12 +140,7 @@ def _requested(
     if built_in.get(asked.name):
         return item(asked.name, call=None)
     if (tool := toolbox.tool(asked.name)) is None:
-        return item(asked.name, call=None, fault=_fault(toolbox.unknown(asked.name), "not_allowed"))
+        return item(asked.name, call=None, fault=not_made(toolbox.unknown(asked.name), "not_allowed"))
     if asked.arguments is None:
-        fault = _fault(what_is_wrong(asked.raw_arguments), "invalid_arguments")
-        return item(tool.full_name, call=None, fault=fault)
+        return item(tool.full_name, call=None, fault=not_made(what_is_wrong(asked.raw_arguments)))
     return item(tool.full_name, call=execution.tool_call(tool, asked.arguments, position, index))
-
-
-def _fault(text: str, code: str) -> ToolOutcome:
-    return ToolOutcome(Observation.NOT_SENT, text, code=code)

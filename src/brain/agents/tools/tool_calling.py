@@ -143,7 +143,7 @@ class ToolCallBatch:
         if item.fault is not None:
             return item.fault
         context = self.execution.context
-        context.budget.meter.add_tool_call()
+        context.budget.meter.add(tool_calls=1)
         if item.name == FIND_TOOLS and self.access.tool_finder is not None:
             place = self.position, item.index
             return await self.access.tool_finder.call(self.execution, self.toolbox, place, item.asked.arguments)

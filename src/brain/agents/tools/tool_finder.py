@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from brain.agents.tools.toolbox import Toolbox
+from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.registry.card_text import shortened
 from brain.retrieval.search import AgentRanker
@@ -67,8 +67,7 @@ class ToolFinder:
         try:
             request = _FindRequest.model_validate(arguments)
         except ValidationError:
-            text = f"{FIND_TOOLS} takes a `query`: a text that says what the tool should do."
-            return ToolOutcome(Observation.NOT_SENT, text, code="invalid_arguments")
+            return not_made(f"{FIND_TOOLS} takes a `query`: a text that says what the tool should do.")
         name = f"execute_tool {FIND_TOOLS}"
         with self.tracer.span(name, SpanKind.RETRIEVER, lambda: {"input": request.query}) as span:
             found = await self._ranked(execution, request.query, _FOUND)

@@ -10,7 +10,8 @@ from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.llm import ToolSpec
 from starling.core.model_output.names import aliases, near_matches, resolve
-from starling.core.tools import CONTINUE, ToolDefinition
+from starling.core.tool_calls import Observation
+from starling.core.tools import CONTINUE, ToolDefinition, ToolOutcome
 
 _CONTINUE_SPEC = ToolSpec(
     CONTINUE,
@@ -64,3 +65,8 @@ def _other_names(tools: Sequence[tuple[str, str, str]]) -> Mapping[str, str]:
     """Return names that models write for tools; the long ones name the server, so that no other server's is meant."""
     prefixes = ("", SPECIALIST_PREFIX, "mcp_")
     return aliases({name: (own, *(f"{prefix}{full}" for prefix in prefixes)) for name, own, full in tools})
+
+
+def not_made(text: str, code: str = "invalid_arguments") -> ToolOutcome:
+    """Return the outcome of a call that can't be made."""
+    return ToolOutcome(Observation.NOT_SENT, text, code=code)

@@ -101,8 +101,7 @@ class Pipeline:
                 span.fail(outcome["reason"])
         if context.close_inside is not None and outcome["status"] == "failed":  # perhaps before it was all resumed
             await context.close_inside(path)
-        approved = outcome["status"] == "approved"
-        context.ledger.attempts.end(path, outcome["attempts"], outcome["reason"], approved=approved)
+        context.ledger.attempts.end(path, outcome)
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
         context.skills.add(lesson)
@@ -130,7 +129,7 @@ class Pipeline:
                 if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
                     break  # a team that works again must not do what may be done
                 execution.rejected_for = review.reasons
-                context.ledger.attempts.reject(path, attempt, " ".join(review.reasons))
+                context.ledger.attempts.reject(path, attempt, review.reasons)
         except _FAILURES as error:
             then = _GOES_ON if isinstance(error, JournalDivergedError) else ""
             context.recorder.warn(error.code, f"{error}{then}", execution.task_id)
@@ -142,7 +141,7 @@ class Pipeline:
         failed = _with_uncertain(context, _failed(dispatch, why, attempt, tools), path)
         if execution.refused:
             failed["refused"] = execution.refused
-        context.ledger.attempts.end(path, attempt, why.text, approved=False)
+        context.ledger.attempts.end(path, failed)
         if done := done_lines(context.ledger.done(path, execution.attempt)):
             failed["done"] = done
         return execution, failed
@@ -174,7 +173,7 @@ class Pipeline:
             produced = await self._runtime(execution).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
             if produced.unable:
-                return produced, ReviewResult(approved=False, output="", reasons=(produced.output,))
+                return produced, ReviewResult(reasons=(produced.output,))
             return produced, await self.reviewer.review(execution, produced, attempt)
 
     def _choose_runtime(self, execution: TaskExecution) -> None:

@@ -7,7 +7,6 @@ from typing import Literal
 from brain.agents.turn.agent_runtime import (
     AttemptOutput,
     FinishedCall,
-    MemberResult,
     TaskExecution,
     has_simulated_effects,
     joined_results,
@@ -19,7 +18,7 @@ from brain.prompts import Xml, element, lines
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import Reflection
 from starling.core.fit import REVIEWER, shown
-from starling.core.json import canonical
+from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
@@ -36,9 +35,9 @@ type Status = Literal["APPROVED", "FIXED", "REJECTED"]
 class ReviewResult:
     """The result of a review. `output` is the attempt's, or the fixed one that passed a review of its own."""
 
-    approved: bool
-    output: str
-    reasons: tuple[str, ...]
+    approved: bool = False
+    output: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Reviewer:
         """
         if not _is_due(execution, produced):
             rejected = _rejected_by_rule(execution, produced)
-            return rejected or ReviewResult(approved=True, output=produced.output, reasons=())
+            return rejected or ReviewResult(approved=True, output=produced.output)
         name = f"{execution.card.name}_reflection"
         with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
@@ -87,11 +86,10 @@ class Reviewer:
             return verdict.status, ReviewResult(approved, produced.output, tuple(verdict.reasons))
         fixed = verdict.refined_output.strip()
         if not fixed:
-            reasons = ("The output was called fixed, but no fix was given.",)
-            return "REJECTED", ReviewResult(approved=False, output="", reasons=reasons)
+            return "REJECTED", ReviewResult(reasons=("The output was called fixed, but no fix was given.",))
         second = await self._verdict(execution, replace(produced, output=fixed), position + 2)
         if second.status != "APPROVED":  # a fix counts only if a second verdict approves it
-            return "REJECTED", ReviewResult(approved=False, output="", reasons=tuple(second.reasons))
+            return "REJECTED", ReviewResult(reasons=tuple(second.reasons))
         return "FIXED", ReviewResult(approved=True, output=fixed, reasons=tuple(verdict.reasons))
 
     async def _verdict(self, execution: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
@@ -145,24 +143,23 @@ def _rejected_by_rule(execution: TaskExecution, produced: AttemptOutput) -> Revi
         # earlier versions rejected that, too, and began another attempt
         is_empty = execution.context.journal.knows(execution.path, "context", execution.attempt.number)
     if is_empty:
-        return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
+        return ReviewResult(reasons=("The output is empty.",))
     kept = any(use.outcome.code == REPEAT_REFUSED for use in produced.uses)  # what was done before is the result
     if produced.uses and not kept and all(use.outcome.status == "failed" for use in produced.uses):
-        reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
-        return ReviewResult(approved=False, output="", reasons=reasons)
+        return ReviewResult(reasons=tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses))
     return None
 
 
 async def _reviewed_texts(execution: TaskExecution, produced: AttemptOutput) -> tuple[str, Xml]:
     """Return the output and the calls behind it as the reviewer is shown them, within one budget."""
     fits, earlier = execution.context.fits, _earlier_calls(execution, produced)
-    calls = [*earlier, *produced.uses]
-    results = [*(use.outcome.text for use in calls), *(result.outcome["output"] for result in produced.inner)]
-    output, *texts = await shown([produced.output, *results], REVIEWER, execution.wanted, fits=fits)
-    elements = [_call_element(use, text, fits=fits) for use, text in zip(calls, texts, strict=False)]
-    members = map(_member_element, produced.inner, texts[len(calls) :])
+    members = [_done_call(one.outcome["agent"], {"task": one.task}, one.outcome["output"]) for one in produced.inner]
+    calls = [*earlier, *produced.uses, *members]
+    results = [produced.output, *(use.outcome.text for use in calls)]
+    output, *texts = await shown(results, REVIEWER, execution.wanted, fits=fits)
+    elements = [_call_element(use, text, fits=fits) for use, text in zip(calls, texts, strict=True)]
     before, own = elements[: len(earlier)], elements[len(earlier) :]
-    return output, lines([*([element("earlier_attempt", Xml("".join(before)))] if before else []), *own, *members])
+    return output, lines([*([element("earlier_attempt", Xml("".join(before)))] if before else []), *own])
 
 
 def _call_element(use: FinishedCall, text: str, *, fits: bool) -> Xml:
@@ -181,12 +178,10 @@ def _earlier_calls(execution: TaskExecution, produced: AttemptOutput) -> list[Fi
     """
     known = {(use.name, canonical(use.arguments)) for use in (*produced.earlier, *produced.uses)}
     others = (done for done in execution.done if (done.name, canonical(done.arguments)) not in known)
-    outcomes = ((done, ToolOutcome(Observation.COMPLETED, done.result)) for done in others)
-    calls = [FinishedCall(done.name, done.arguments, outcome) for done, outcome in outcomes]
+    calls = [_done_call(done.name, done.arguments, done.result) for done in others]
     return [*produced.earlier, *calls][-_MOST_EARLIER:]
 
 
-def _member_element(result: MemberResult, text: str) -> Xml:
-    """Return what a member of a team was asked and answered, which was reviewed by itself."""
-    asked = element("arguments", json.dumps({"task": result.task}, ensure_ascii=False))
-    return element("call", Xml(asked + element("result", text)), name=result.outcome["agent"], status="succeeded")
+def _done_call(name: str, arguments: JsonObject, result: str) -> FinishedCall:
+    """Return as a call what was done before, or what a member of a team was asked and answered."""
+    return FinishedCall(name, arguments, ToolOutcome(Observation.COMPLETED, result))

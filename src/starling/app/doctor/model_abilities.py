@@ -267,10 +267,10 @@ def _request(
 
 
 def _facts_of(reply: ModelReply) -> Facts:
-    reading = read_document(reply.content, Facts)
-    if reading.document is None:
-        raise AbilityMissingError(f"{reading.errors[0]}: it wrote {_quoted(reply)}")
-    return reading.document
+    facts, errors = read_document(reply.content, Facts)
+    if facts is None:
+        raise AbilityMissingError(f"{errors[0]}: it wrote {_quoted(reply)}")
+    return facts
 
 
 def _cities(reply: ModelReply) -> list[str]:

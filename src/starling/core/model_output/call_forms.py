@@ -91,7 +91,7 @@ def _tagged(block: str) -> Iterator[Written]:
     """Yield the calls of a block that has JSON, or tags for each argument."""
     block = _DSML.sub("", block)
     if "<function=" in block:
-        yield from _each(_FUNCTION, block, _function)
+        yield from _each(_FUNCTION, block, lambda name, content: _with_values(name, content, _PARAMETER_VALUE))
     elif "<invoke" in block:
         yield from _each(_INVOKE, block, lambda name, content: _with_values(name, content, _INVOKE_VALUE))
     elif "<arg_key>" in block:
@@ -109,14 +109,11 @@ def _each(call: re.Pattern[str], block: str, read: Callable[[str, str], Written]
         yield "", None
 
 
-def _function(name: str, content: str) -> Written:
-    if "<parameter=" in content:
-        return _with_values(name, content, _PARAMETER_VALUE)
-    return name, whole_object(content) if content else {}
-
-
 def _with_values(name: str, content: str, value: re.Pattern[str]) -> Written:
+    """Return a call whose arguments are tags, or JSON."""
     found = value.findall(content)
+    if content and not found:
+        return name, whole_object(content)
     complete = not value.sub("", content).strip()  # else a value has the end of its tag in it, or none
     return name.strip(), {key.strip(): RawText(text) for key, text in found} if complete else None
 

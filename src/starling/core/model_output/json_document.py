@@ -38,37 +38,33 @@ _AROUND_WORD: Final = " \t\n*_.!\"'`“”"
 _WRAPPERS: Final = ("response", "result", "output", "answer", "json", "arguments", "parameters")
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentReading[D: BaseModel]:
-    """The document of an answer, or what is wrong with it."""
-
-    document: D | None
-    errors: Sequence[str] = ()
+type _Reading[D] = tuple[D | None, Sequence[str]]
+"""The document of an answer, or None and what is wrong with it."""
 
 
-def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
-    """Return the first object in `text` that fits `kind`, unless the rest of the text contradicts it.
+def read_document[D: BaseModel](text: str, kind: type[D]) -> _Reading[D]:
+    """Return the first object in `text` that fits `kind`, unless the rest of the text contradicts it, and its errors.
 
     Without one, the errors are those of the first object that is JSON. Characters that Postgres can't store are
     replaced.
     """
     if (value := getattr(kind, "WHOLE_ANSWERS", {}).get(text.strip(_AROUND_WORD).casefold())) is not None:
-        return DocumentReading(kind.model_validate(value))
-    reading = _first_document(text, kind)
-    if reading.document is not None and _agreed_members(kind) and _is_contradicted(reading.document, text):
-        return DocumentReading(None, ["document: the answer has several that contradict each other"])
-    return reading
+        return kind.model_validate(value), ()
+    document, errors = _first_document(text, kind)
+    if document is not None and _agreed_members(kind) and _is_contradicted(document, text):
+        return None, ["document: the answer has several that contradict each other"]
+    return document, errors
 
 
-def _first_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
+def _first_document[D: BaseModel](text: str, kind: type[D]) -> _Reading[D]:
     errors: Sequence[str] = ()
     for written in _objects(text):
         document, wrong = _first_fit(written.readings, kind)
         if document is not None:
-            return DocumentReading(document)
+            return document, ()
         errors = errors or wrong
     document, wrong = _first_fit(_cut_object(text, kind), kind)
-    return DocumentReading(document, () if document is not None else errors or wrong or [_without_object(text)])
+    return document, () if document is not None else errors or wrong or [_without_object(text)]
 
 
 def _agreed_members(kind: type[BaseModel]) -> Sequence[str]:
@@ -145,7 +141,7 @@ def _objects(text: str) -> Iterator[_Written]:
         at = text.find("{", at)
         if at < 0:
             return
-        end = _end_of_object(text, at).end
+        end = _end_of_object(text, at)[0]
         readings = [*_readings(text[at:end])] if end is not None else []
         if end is not None and readings:
             yield _Written(at, end, readings)
@@ -168,7 +164,7 @@ def whole_object(text: str) -> dict[str, Any] | None:
     inner = without_fence(text)
     if (value := loads_object(inner)) is not None:
         return value
-    is_whole = inner.startswith("{") and _end_of_object(inner, 0).end == len(inner)  # else it was cut off in a string
+    is_whole = inner.startswith("{") and _end_of_object(inner, 0)[0] == len(inner)  # else it was cut off in a string
     return next(_readings(inner), None) if is_whole else None
 
 
@@ -196,7 +192,7 @@ def _readings(text: str) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _first_fit[D: BaseModel](readings: Iterable[dict[str, Any]], kind: type[D]) -> tuple[D | None, Sequence[str]]:
+def _first_fit[D: BaseModel](readings: Iterable[dict[str, Any]], kind: type[D]) -> _Reading[D]:
     errors: Sequence[str] = ()
     for value in readings:
         document, wrong = _fit(value, kind)
@@ -206,7 +202,7 @@ def _first_fit[D: BaseModel](readings: Iterable[dict[str, Any]], kind: type[D]) 
     return None, errors
 
 
-def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> tuple[D | None, Sequence[str]]:
+def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> _Reading[D]:
     """Return the document that `value` is, or wraps in a single member, and the errors."""
     first: Sequence[str] = ()
     for candidate in (value, *_wrapped(value)):
@@ -242,23 +238,15 @@ def _without_object(text: str) -> str:
     return f"document: there is no {'complete ' if '{' in text else ''}JSON object"
 
 
-@dataclass(slots=True)
-class _Scan:
-    """Where an object ends, None if it has no end, and where its members end."""
-
-    end: int | None
-    member_ends: Sequence[int]
-
-
-def _end_of_object(text: str, start: int) -> _Scan:
-    """Follow strings, comments and brackets from the brace at `start`."""
+def _end_of_object(text: str, start: int) -> tuple[int | None, Sequence[int]]:
+    """Return where the object from `start` ends, None if it has no end, and where its members end."""
     depth, at, before, ends = 0, start, "{", list[int]()
     while at < len(text):
         sign = text[at]
         if sign in _QUOTES and before in _BEFORE_VALUE:
             at, before = _end_of_string(text, at), sign
             if at < 0:
-                return _Scan(None, ends)
+                return None, ends
             continue
         if (sign in "/#") and (comment := _COMMENT.match(text, at)):
             at = comment.end()
@@ -268,14 +256,14 @@ def _end_of_object(text: str, start: int) -> _Scan:
         elif sign in "}]":
             depth -= 1
             if depth == 0:
-                return _Scan(at + 1, ends)
+                return at + 1, ends
         elif sign == "," and depth == 1:
             ends.append(at)
         before = before if sign.isspace() else sign
         at += 1
     if depth == 1 and before in _CLOSED_VALUE:
         ends.append(at)
-    return _Scan(None, ends)
+    return None, ends
 
 
 def _end_of_string(text: str, start: int) -> int:
@@ -351,9 +339,9 @@ def _cut_object(text: str, kind: type[BaseModel]) -> Sequence[dict[str, Any]]:
     start = text.find("{")
     if start < 0 or len(text) > _REPAIR_CHARS:
         return ()
-    scan = _end_of_object(text, start)
-    if scan.end is not None or not scan.member_ends:
+    end, member_ends = _end_of_object(text, start)
+    if end is not None or not member_ends:
         return ()
     needed: Sequence[str] = getattr(kind, "NEEDED_IF_CUT", ())
-    closed = f"{text[start : scan.member_ends[-1]]}}}"
+    closed = f"{text[start : member_ends[-1]]}}}"
     return [value for value in _readings(closed) if all(name in value for name in needed)]

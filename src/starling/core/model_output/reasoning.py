@@ -7,7 +7,7 @@ sentence, or below a line that ends with a colon it is content; a pair of `<thin
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from starling.core.model_output.reasoning_markers import (
     BARE_ANALYSIS,
@@ -51,40 +51,6 @@ def is_in_quotes(before: str, after: str) -> bool:
     return not outside or outside.isspace() or outside in _BEFORE_QUOTATION
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerContext:
-    """What the text before a marker says about it."""
-
-    before: str  # the last character of its line that isn't a space
-    adjacent: str  # the two characters right before it
-    quoted: bool  # an odd number of quotes or backticks is before it in its line
-    announced: bool  # the line before ends with a colon
-    in_fence: bool  # or in a block quotation
-    is_json: bool
-    names_marker: bool  # a beginning that was content
-
-    @property
-    def is_quoted(self) -> bool:
-        """Whether a marker here is within code or quotes."""
-        return self.in_fence or self.quoted
-
-    def allows_marker(self, after: str) -> bool:
-        """Whether reasoning can begin here: at the beginning of a line, or with a sentence of its own."""
-        if self.announced or self.is_json or self.is_quoted:
-            return False
-        return not self.before or (self.before in _SENTENCE_STOPS and _begins_sentence(after))
-
-    def may_be_reasoning(self, after: str) -> bool:
-        """Whether all this text can be reasoning that a marker ends which is followed by `after`."""
-        if self.is_json or self.names_marker or self.is_quoted:
-            return False
-        if is_in_quotes(self.adjacent, after):
-            return False
-        if self.before and self.before in _QUOTES and after[:1] in _QUOTES:  # each of another quotation
-            return after[1:].isalnum()
-        return not self.before or self.before in _SENTENCE_ENDS or _begins_sentence(after)
-
-
 def _begins_sentence(after: str) -> bool:
     """Whether an answer begins here, and not the rest of a sentence that names a marker."""
     if after[:1] == "\n" or after[:1].isalnum():
@@ -95,7 +61,7 @@ def _begins_sentence(after: str) -> bool:
 
 @dataclass(slots=True)
 class GivenText:
-    """Follows lines, quotes and code fences of the text that was given out, without keeping it."""
+    """Follows lines, quotes and code fences of text without keeping it: they say whether a marker here is content."""
 
     head: str = ""  # of the current line, as far as a fence is long
     tail: str = ""  # of the current line
@@ -105,7 +71,36 @@ class GivenText:
     announced: bool = False  # the last line that is not empty ends with a colon
     fence: str = ""
     is_json: bool | None = None
-    names_marker: bool = False
+    names_marker: bool = False  # a beginning that was content
+
+    @property
+    def before(self) -> str:
+        """The last character of the line that isn't a space."""
+        return self.tail.rstrip()[-1:]
+
+    @property
+    def in_fence(self) -> bool:
+        """Whether what follows is in code, or in a block quotation."""
+        return bool(self.fence) or self.head.lstrip().startswith(">")
+
+    @property
+    def quoted(self) -> bool:
+        """Whether an odd number of quotes or backticks is before it in its line."""
+        return bool(self.ticks % 2 or self.quotes % 2)
+
+    def allows_marker(self, after: str) -> bool:
+        """Whether reasoning can begin here: at the beginning of a line, or with a sentence of its own."""
+        if self.announced or self.is_json or self.in_fence or self.quoted:
+            return False
+        return not self.before or (self.before in _SENTENCE_STOPS and _begins_sentence(after))
+
+    def may_be_reasoning(self, after: str) -> bool:
+        """Whether all this text can be reasoning that a marker ends which is followed by `after`."""
+        if self.is_json or self.names_marker or self.in_fence or self.quoted or is_in_quotes(self.adjacent, after):
+            return False
+        if self.before and self.before in _QUOTES and after[:1] in _QUOTES:  # each of another quotation
+            return after[1:].isalnum()
+        return not self.before or self.before in _SENTENCE_ENDS or _begins_sentence(after)
 
     def add(self, text: str) -> None:
         """Add text that follows."""
@@ -118,14 +113,11 @@ class GivenText:
             self._end_line()
         self._extend(rest)
 
-    def context(self, text: str) -> MarkerContext:
-        """Return the context of a marker that comes after this text, which is not given out yet."""
+    def followed_by(self, text: str) -> Self:
+        """Return a copy that has this text as well."""
         ahead = replace(self)
         ahead.add(text)
-        before = ahead.tail.rstrip()[-1:]
-        quoted, fenced = bool(ahead.ticks % 2 or ahead.quotes % 2), ahead.head.lstrip().startswith(">") or ahead.fence
-        is_json, names_marker = bool(ahead.is_json), ahead.names_marker
-        return MarkerContext(before, ahead.adjacent, quoted, ahead.announced, bool(fenced), is_json, names_marker)
+        return ahead
 
     def _extend(self, part: str) -> None:
         self.ticks += len(_TICKS.findall(part)) - (self.adjacent[-1:] == "`" == part[:1])
@@ -278,18 +270,17 @@ class ReasoningSplitter:
 
     def _text(self, *, final: bool) -> Iterable[Piece]:
         """Give out text up to a marker at the beginning of a line, a stop of Harmony, or an end without beginning."""
-        seen = 0  # content before the next candidate whose context is known
-        ahead = replace(self._given)
+        context, seen = self._given, 0  # what is before the next candidate, and how much of the buffer that has
         for match in CANDIDATES.finditer(self._buffer):
             at, found = match.start(), plain(match.group())
             after = self._buffer[match.end() : match.end() + _AHEAD]
             if len(after) < _AHEAD and not final:
                 break
-            context = ahead.context(self._buffer[seen:at])
+            context, seen = context.followed_by(self._buffer[seen:at]), at
             if found in ENDS and not self._split and context.may_be_reasoning(after):
                 yield from self._retract(at, found)
                 return
-            if not self.held and found in self._stops and not context.is_quoted:
+            if not self.held and found in self._stops and not (context.in_fence or context.quoted):
                 yield from self._give(at)
                 self._buffer, self._at_start = self._buffer[len(found) :], True
                 return
@@ -302,14 +293,12 @@ class ReasoningSplitter:
                 if begins:
                     self._enter(marker, self._buffer)
                 return
-            ahead.add(self._buffer[seen : match.end()])
-            seen = match.end()
         if final:
             yield from self._give(len(self._buffer))
         elif not self.held:
             yield from self._give(len(self._buffer) - self._kept())
 
-    def _is_pair(self, begin: int, marker: Marker, context: MarkerContext, *, final: bool) -> bool | None:
+    def _is_pair(self, begin: int, marker: Marker, context: GivenText, *, final: bool) -> bool | None:
         """Whether this is reasoning with an end, outside of quotations; None where the end may still come."""
         rest = self._buffer[begin:]
         at, end = _first_end(rest, marker, final=final)

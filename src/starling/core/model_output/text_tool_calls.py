@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Self, cast
 
 import orjson
@@ -24,7 +25,7 @@ from starling.core.model_output.tool_arguments import is_too_deep, loads_argumen
 _SHORTEST_QUOTE = 8  # characters of a call; a shorter one is looked for in the messages with its syntax
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OfferedTools:
     """The tools of a request, other names for them, and the texts that the model was given to read."""
 
@@ -43,21 +44,15 @@ class OfferedTools:
         """The tool of each name that means one, in plain form."""
         return {**self.other_names, **aliases({tool.name: () for tool in self.tools})}
 
+    @cached_property
+    def _read_words(self) -> str:
+        return _squeezed("\n".join(self.read))
 
-@dataclass(frozen=True, slots=True)
-class _ReadTexts:
-    """The texts that the model was given to read, to find quotations in."""
-
-    texts: Sequence[str]
-    words: str
-
-    def have(self, written: str) -> bool:
-        """Whether this text stands there, whatever its escapes and white space."""
-        wanted = _squeezed(written)
-        if len(wanted) >= _SHORTEST_QUOTE:
-            return wanted in self.words
-        compact = _compact(written)
-        return any(compact in _compact(text) for text in self.texts)
+    def have_read(self, written: str) -> bool:
+        """Whether the model was given this text to read, whatever its escapes and white space."""
+        if len(wanted := _squeezed(written)) >= _SHORTEST_QUOTE:
+            return wanted in self._read_words
+        return any(_compact(written) in _compact(text) for text in self.read)
 
 
 def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToolCall, ...]]:
@@ -84,14 +79,13 @@ def has_unread_call(reply: ModelReply, request: ModelRequest) -> bool:
 
 def _written(text: str, offered: OfferedTools) -> tuple[str, list[Written], bool]:
     """Return the text around the calls, these, and whether their marker has no other use."""
-    read = _ReadTexts(offered.read, _squeezed("\n".join(offered.read)))
-    rest, written, is_marked = _marked(text, read)
-    if written or read.have(text):
+    rest, written, is_marked = _marked(text, offered)
+    if written or offered.have_read(text):
         return rest, written, is_marked
     stripped = without_fence(text)
     if stripped.startswith(("{", "[")):
         return "", [*json_or_python(stripped)], False
-    rest, written, _ = _marked(stripped, read, (BARE,))
+    rest, written, _ = _marked(stripped, offered, (BARE,))
     return (rest, written, False) if written and resolve(written[0][0], offered.names) else (text, [], False)
 
 
@@ -119,10 +113,10 @@ def _decoded(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def _marked(text: str, read: _ReadTexts, forms: Sequence[Form] = FORMS) -> tuple[str, list[Written], bool]:
+def _marked(text: str, offered: OfferedTools, forms: Sequence[Form] = FORMS) -> tuple[str, list[Written], bool]:
     """Return the text around the calls in the markers of one form, these, and whether the form isn't generic."""
     for form in forms:
-        blocks = [match for match in form.block.finditer(text) if not _is_quotation(form, match, read)]
+        blocks = [match for match in form.block.finditer(text) if not _is_quotation(form, match, offered)]
         if blocks and _is_announced_example(text, blocks):
             return text, [], False
         if calls := [call for match in blocks for call in form.read(match.group(1))]:
@@ -132,12 +126,12 @@ def _marked(text: str, read: _ReadTexts, forms: Sequence[Form] = FORMS) -> tuple
     return text, [], False
 
 
-def _is_quotation(form: Form, block: re.Match[str], read: _ReadTexts) -> bool:
+def _is_quotation(form: Form, block: re.Match[str], offered: OfferedTools) -> bool:
     before, inner = block.string[: block.start()], block.group(1)
     if _is_quoted(before) or (form.fenced and _is_announced(before)):
         return True
     with_marker = block.string[block.start() : block.end(1)]
-    return read.have(inner if len(_squeezed(inner)) >= _SHORTEST_QUOTE else with_marker)
+    return offered.have_read(inner if len(_squeezed(inner)) >= _SHORTEST_QUOTE else with_marker)
 
 
 def _is_quoted(before: str) -> bool:

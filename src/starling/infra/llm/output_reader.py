@@ -1,36 +1,15 @@
 """Wrapper that reads what a model writes: reasoning is split off, and tool calls in the text become tool calls."""
 
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.core.model_output.json_document import last_object
-from starling.core.model_output.reasoning import Piece, ReasoningSplitter, SplitAnswer, split_reasoning
+from starling.core.model_output.reasoning import ReasoningSplitter, SplitAnswer, split_reasoning
 from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, readable_calls
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply, with_usage
 from starling.infra.llm.endpoint_capabilities import Dialect
-
-
-@dataclass(slots=True)
-class _StreamedText:
-    """Gives out the text of a stream; if tools are offered, it holds it, for a call may begin anywhere."""
-
-    offers_tools: bool
-    held: str = ""
-
-    def deltas(self, pieces: list[Piece]) -> list[TextDelta]:
-        """Return what the reader of the stream gets."""
-        found: list[TextDelta] = []
-        for piece in pieces:
-            if piece.kind == "retraction":
-                self.held = ""
-                found.append(TextDelta("", restart=True))
-            elif piece.kind == "text" and self.offers_tools:
-                self.held += piece.text
-            elif piece.kind == "text":
-                found.append(TextDelta(piece.text))
-        return found
 
 
 class OutputReader:
@@ -60,23 +39,29 @@ class OutputReader:
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds.
 
-        `restart` says that the text so far was reasoning.
+        `restart` says that the text so far was reasoning. With tools the text is held: a call may begin anywhere.
         """
-        begins_inside = self._begins_inside
-        splitter, text = ReasoningSplitter(held=begins_inside), _StreamedText(bool(request.tools))
+        begins_inside, held = self._begins_inside, ""
+        splitter = ReasoningSplitter(held=begins_inside)
         async with aclosing(self._inner.stream_respond(self._own(request))) as items:
             async for item in items:
                 if isinstance(item, TextDelta):
-                    for delta in text.deltas(splitter.feed(item.text)):
-                        yield delta
-                    continue
-                reply = self._read(item, request, begins_inside)
-                for delta in text.deltas(splitter.finish(cut=_is_cut(item))):
-                    yield delta
-                if text.held and (held := reply.content if reply.tool_calls else text.held):
-                    yield TextDelta(held)
-                yield reply
-                return
+                    reply, pieces = None, splitter.feed(item.text)
+                else:
+                    reply, pieces = self._read(item, request, begins_inside), splitter.finish(cut=_is_cut(item))
+                for piece in pieces:
+                    if piece.kind == "retraction":
+                        held = ""
+                        yield TextDelta("", restart=True)
+                    elif piece.kind == "text" and request.tools:
+                        held += piece.text
+                    elif piece.kind == "text":
+                        yield TextDelta(piece.text)
+                if reply:
+                    if held and (shown := reply.content if reply.tool_calls else held):
+                        yield TextDelta(shown)
+                    yield reply
+                    return
 
     def _own(self, request: ModelRequest) -> ModelRequest:
         """Return the request without the reasoning of other models."""

@@ -45,7 +45,7 @@ async def test_calls_whose_arguments_are_the_same_json_numbers_are_equal(count: 
     ledger.intend([first, again := ledger.with_keys(again)])
     await ledger.leave(first)
     await ledger.settle(first, ToolOutcome(Observation.COMPLETED, "Ordered."), find=not_found)
-    ledger.attempts.reject("t1", 1, "No.")
+    ledger.attempts.reject("t1", 1, ["No."])
 
     outcome = ledger.reuse(again, "[Done before.]")
 

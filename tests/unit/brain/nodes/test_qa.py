@@ -156,7 +156,7 @@ async def test_citations_without_a_source_are_removed_and_counted() -> None:
     assert update["reply"] == execution.text == "The disk is fine [1], and warm."
     [warning] = execution.events("warning")
     assert warning["code"] == "citation_without_source"
-    assert warning["message"] == "2 citations name no source and were removed from the answer: [3], [7]."
+    assert warning["message"] == "Citations that name no source were removed from the answer (2): [3], [7]."
 
 
 async def test_direct_reply_has_no_sources_to_cite() -> None:

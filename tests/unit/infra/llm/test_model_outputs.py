@@ -216,13 +216,13 @@ async def test_document_is_read(row: Row) -> None:
         assert row["expected"].get("refused")
         return
 
-    reading = read_document(reply.content, DOCUMENTS[row["context"]["schema"]])
+    document, errors = read_document(reply.content, DOCUMENTS[row["context"]["schema"]])
 
     if row["expected"].get("refused"):
-        assert (reading.document, bool(reading.errors)) == (None, True)
+        assert (document, bool(errors)) == (None, True)
     else:
-        assert reading.document is not None, reading.errors
-        assert reading.document.model_dump() | row["expected"]["document"] == reading.document.model_dump()
+        assert document is not None, errors
+        assert document.model_dump() | row["expected"]["document"] == document.model_dump()
 
 
 @rows("call")

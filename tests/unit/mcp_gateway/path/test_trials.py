@@ -10,7 +10,7 @@ from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.trials import NOT_EXECUTED
-from mcp_gateway.path.wiring import PathPorts, StoredResults, build_path
+from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.sessions.breakers import ServerBreakers
@@ -62,9 +62,9 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     config = server_of({"command": "shop", "x-starling": {"approval": approval}})
     directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready", (call.tool,))])
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
-    stored = StoredResults(DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed()))
+    stored = DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed())
     nothing, live = cast("Any", None), cast("LiveCheck", NothingUsed())
-    ports = PathPorts(directory, sessions, ServerBreakers(), live, NO_HALTS, stored, nothing, nothing)
+    ports = PathPorts(directory, sessions, ServerBreakers(), live, NO_HALTS, *stored, nothing, nothing)
     path = build_path(ports, Limits(tool_result_chars=chars), "never")
     return await path(call, Deadline(SystemClock(), 1), record)
 

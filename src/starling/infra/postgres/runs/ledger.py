@@ -32,10 +32,7 @@ ledgered AS (
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key)"""
 
-_WRITTEN: Final = (
-    *("key", "path", "position", "index", "tool", "effect", "arguments", "state", "outcome", "fence", "settled"),
-    *("settled_by", "idempotency_key", "attempt", "declared", "reads", "reused_key"),
-)
+_BY_DATABASE: Final = ("created_at", "dispatched_at", "settled_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class LedgerRow:
 
     def as_json(self) -> dict[str, Any]:
         """Return the columns that the run itself writes."""
-        return {name: getattr(self, name) for name in _WRITTEN}
+        return {name: getattr(self, name) for name in self.__match_args__ if name not in _BY_DATABASE}
 
 
 def storing(rows: Iterable[LedgerRow], correlation_id: str) -> Clause:
@@ -104,13 +101,10 @@ class LedgerReader:
 
     async def calls(self, key: RunKey) -> Sequence[LedgerRow]:
         """Return a run's calls that may change something, in the order in which they were intended."""
-        columns = (
-            *(ledger.c.key, ledger.c.path, ledger.c.position, ledger.c.index, ledger.c.tool, ledger.c.effect),
-            *(ledger.c.arguments, ledger.c.state, ledger.c.outcome, ledger.c.fence),
-            *(ledger.c.settled_at.is_not(None).label("settled"), ledger.c.settled_by),
-            *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at, ledger.c.idempotency_key),
-            *(ledger.c.attempt, ledger.c.declared, ledger.c.reused_key, ledger.c.reads),
-        )
+        columns = [
+            ledger.c.settled_at.is_not(None) if name == "settled" else ledger.c[name]
+            for name in LedgerRow.__match_args__
+        ]
         query = (
             select(*columns)
             .where(ledger.c.tenant == key.tenant, ledger.c.run_id == key.id)
