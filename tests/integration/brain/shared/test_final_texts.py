@@ -2,15 +2,28 @@
 
 import json
 import sys
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from tests.integration.brain.conftest import Open
+from tests.conftest import DatabaseServer
 from tests.integration.brain.shared.test_final_answer import typed
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
+from tests.support.model_server import ModelServer
+from tests.support.platform import (
+    BENCH,
+    Platform,
+    RunStream,
+    ScriptedModel,
+    calls,
+    decision,
+    open_platform,
+    task,
+    verdict,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,23 +136,39 @@ async def test_read_that_finds_nothing_is_a_result(platform: Platform, script: S
     assert (stream.status, stream.reply, len(stream.of("tool_start"))) == ("succeeded", "Nothing was found [1].", 1)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def library(
+    database_server: DatabaseServer,
+    database_copy: str,
+    module_script: ScriptedModel,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncGenerator[Platform]:
+    """A platform with a server that searches books and one that looks at the machine, for the tests of this module."""
+    run = {"shelf": [str(SERVERS / "shelf.py")], "health": ["-m", "mcp_gateway.servers.system_health"]}
+    servers = {name: {"command": sys.executable, "args": args} for name, args in run.items()}
+    with database_server.database(database_copy) as url:
+        async with (
+            ModelServer(module_script) as model,
+            open_platform(url, model, servers, tmp_path_factory.mktemp("library")) as platform,
+        ):
+            yield platform
+
+
 @pytest.mark.parametrize(
     ("wanted", "times", "looks"), [(DRAGONS, 2, False), (DRAGONS, 2, True), *((one, 1, False) for one in SMALL_TALK)]
 )
 async def test_direct_reply_is_sent_back_once_where_the_rank_of_an_agent_is_certain(
-    opened: Open, script: ScriptedModel, wanted: str, times: int, *, looks: bool
+    library: Platform, script: ScriptedModel, wanted: str, times: int, *, looks: bool
 ) -> None:
     direct = decision(reply="There are 51.")
     script.supervisor(direct, decision(task("t1", "mcp_agent_shelf")) if looks else direct)
     script.agent("t1", calls(("search_books", {"words": "green dragons"})))
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("There is none [1]."))
-    run = {"shelf": [str(SERVERS / "shelf.py")], "health": ["-m", "mcp_gateway.servers.system_health"]}
-    servers = {name: {"command": sys.executable, "args": args} for name, args in run.items()}
+    library.model.forget()
 
-    async with opened(servers=servers) as platform:
-        stream = await platform.ask(wanted)
+    stream = await library.ask(wanted, thread=f"{wanted} {looks}")
 
-    assert (stream.status, times_asked(platform, "You supervise agents")) == ("succeeded", times)
+    assert (stream.status, times_asked(library, "You supervise agents")) == ("succeeded", times)
     assert stream.reply.startswith("There is none [1]." if looks else "There are 51.")
     assert ("not looked up" in stream.reply.casefold()) == (times == 2 and not looks)

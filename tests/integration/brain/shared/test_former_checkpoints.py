@@ -14,7 +14,9 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
-FOLDER = Path(__file__).parents[2] / "data" / "checkpoints"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FOLDER = Path(__file__).parents[3] / "data" / "checkpoints"
 QUESTION, ANSWER = "How is the disk?", "It is nearly full [1]."
 # in the order of each file: the supervisor once, the agent twice, QA once, as far as they come after the checkpoint
 ASKED = {"seven_supersteps": [4, 4, 3, 1, 1], "before_teams": [4, 3, 1]}
@@ -29,9 +31,9 @@ def recorded() -> Iterator[Any]:
             yield pytest.param(stored, count, id=f"{name}-{number}-{stored['next']}")
 
 
-async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None:
+async def put(module_database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None:
     """Store the checkpoint as that of a run whose first worker died."""
-    async with await AsyncConnection.connect(database_url) as connection:
+    async with await AsyncConnection.connect(module_database_url) as connection:
         await connection.execute(
             "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint, metadata)"
             " VALUES (%s, '', %s, %s, %s)",
@@ -48,7 +50,7 @@ async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None
 
 @pytest.mark.parametrize(("stored", "asked"), list(recorded()))
 async def test_run_continues_from_a_checkpoint_of_the_former_graph(
-    platform: Platform, script: ScriptedModel, database_url: str, stored: Mapping[str, Any], asked: int
+    platform: Platform, script: ScriptedModel, module_database_url: str, stored: Mapping[str, Any], asked: int
 ) -> None:
     script.supervisor(decision(reply="Hello yourself."), decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"})), Answer("The disk is nearly full."))
@@ -56,7 +58,7 @@ async def test_run_continues_from_a_checkpoint_of_the_former_graph(
     script.qa(Answer(ANSWER))
     await platform.ask("Hello!")
     key = await platform.accept(f" {QUESTION} ")
-    await put(database_url, key, stored)
+    await put(module_database_url, key, stored)
 
     stream = await platform.finish(key)
 
