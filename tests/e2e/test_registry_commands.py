@@ -1,6 +1,7 @@
 """`starling registry` commands."""
 
 import json
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, new_workspace, server_file
-from tests.support.gateway_harness import wait_for
+from tests.support.command_line import CliWorkspace, new_workspace, server_file
+from tests.support.gateway_harness import SERVERS, wait_for
+
+RECORDER = {"command": sys.executable, "args": [str(SERVERS / "recording.py"), "/dev/null"]}
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def planned(workspace: CliWorkspace, file: Path) -> tuple[int, dict[str, Any]]:
 
 
 def test_registry_commands_plan_reload_list_and_roll_back(workspace: CliWorkspace) -> None:
-    file = server_file(workspace, health=SYSTEM_HEALTH)
+    file = server_file(workspace, health=RECORDER)
 
     code, report = planned(workspace, file)
     assert (code, report["epoch"], report["changes"]["servers"]["added"]) == (10, 0, ["health"])
@@ -45,17 +48,17 @@ def test_registry_commands_plan_reload_list_and_roll_back(workspace: CliWorkspac
 
 
 def test_plan_prints_agents_and_teams_that_would_lose_their_tools(workspace: CliWorkspace) -> None:
-    workspace.json("registry", "reload", "--mcp-config", server_file(workspace, health=SYSTEM_HEALTH))
+    workspace.json("registry", "reload", "--mcp-config", server_file(workspace, health=RECORDER))
     member = {"name": "watcher", "role": "Watcher", "goal": "Watch.", "server": "health"}
     crew = {"name": "crew", "purpose": "Watches.", "members": [member]}
     (workspace.folder / "crew.json").write_text(json.dumps(crew))
     workspace.json("team", "import", "crew.json", "--activate")
-    workspace.json("agent", "create", "--name", "load", "--tool", "health.load")
+    workspace.json("agent", "create", "--name", "writer", "--tool", "health.record")
 
     done = workspace.starling("registry", "plan", "--mcp-config", server_file(workspace))
 
     assert done.returncode == 10
-    assert "! agent default/load can't work then: It needs tools that aren't there: health.load." in done.stdout
+    assert "! agent default/writer can't work then: It needs tools that aren't there: health.record." in done.stdout
     assert "! team default/crew lacks something then: watcher: Its server 'health' was removed." in done.stdout
     assert planned(workspace, server_file(workspace))[1]["broken_teams"].keys() == {"default/crew"}
 
@@ -73,7 +76,7 @@ def test_reload_of_an_invalid_file_changes_nothing(workspace: CliWorkspace) -> N
 
 
 def test_plan_without_a_file_says_how_to_name_one_and_keeps_the_servers(workspace: CliWorkspace) -> None:
-    workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, health=SYSTEM_HEALTH))
+    workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, health=RECORDER))
 
     done = workspace.starling("registry", "plan")
 
@@ -82,7 +85,7 @@ def test_plan_without_a_file_says_how_to_name_one_and_keeps_the_servers(workspac
 
 
 async def test_platform_follows_its_server_file_and_other_processes(workspace: CliWorkspace) -> None:
-    file = server_file(workspace, health=SYSTEM_HEALTH)
+    file = server_file(workspace, health=RECORDER)
 
     with workspace.running("up", "--port", "0", "--watch", "--mcp-config", file) as platform:
 
@@ -91,7 +94,7 @@ async def test_platform_follows_its_server_file_and_other_processes(workspace: C
             return found["epoch"], {server["name"] for server in found["servers"]}
 
         assert ready() == (1, {"health"})
-        server_file(workspace, health=SYSTEM_HEALTH, other=SYSTEM_HEALTH)
+        server_file(workspace, health=RECORDER, other=RECORDER)
         await wait_for(lambda: ready() == (2, {"health", "other"}), seconds=30)
 
         assert workspace.json("registry", "rollback")["epoch"] == 3
