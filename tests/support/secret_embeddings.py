@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import traceback
 from base64 import b64encode, encodebytes, urlsafe_b64encode
 from collections.abc import Callable
@@ -15,6 +16,10 @@ def _traceback(secret: str) -> str:
         raise ConnectionError(f"login with {secret} failed")
     except ConnectionError:
         return traceback.format_exc()
+
+
+def _json_with(special: str, form: str, escaped: str) -> str:
+    return "".join(form.format(ord(each)) if each in special else each for each in escaped)
 
 
 SECRETS = {
@@ -50,9 +55,14 @@ EMBEDDINGS: dict[str, Callable[[str], str]] = {
     "hex": lambda secret: secret.encode().hex(),
     "upper-case hex": lambda secret: f"0x{secret.encode().hex().upper()}",
     "URL": lambda secret: f"https://shop.example/?token={quote(secret, safe='')}&a=b",
+    "URL in lower case": lambda secret: re.sub("%..", lambda found: found[0].lower(), quote(secret, safe="")),
     "form": lambda secret: f"a=b&token={quote_plus(secret)}",
     "JSON": lambda secret: json.dumps({"text": f"the key is {secret}"}),
     "JSON in JSON": lambda secret: json.dumps({"body": json.dumps({"key": secret}, ensure_ascii=False)}),
+    "JSON of Go": lambda secret: _json_with("<>&", "\\u{:04x}", json.dumps({"key": secret})),
+    "JSON of .NET": lambda secret: _json_with("<>&'\"+`", "\\u{:04X}", secret.replace("\\", "\\\\")),
+    "HTML of Jinja": lambda secret: html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+    "HTML with quotes": lambda secret: f"<p>{html.escape(secret, quote=False)}</p>",
     "HTML": lambda secret: f"<p>{html.escape(secret)}</p>",
     "traceback": _traceback,
     "split over lines": lambda secret: "\n".join(secret[at : at + 5] for at in range(0, len(secret), 5)),

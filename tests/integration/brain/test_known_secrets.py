@@ -109,7 +109,7 @@ async def test_secrets_that_a_server_gives_away_are_in_no_sink(
     files = [file.read_text("utf-8", "replace") for file in platform.settings.data_dir.rglob("*") if file.is_file()]
     assert ended.status == "succeeded"
     assert len(ended.of("tool_result")) == len(TOOLS[effect])
-    assert (len(SECRETS), len(EMBEDDINGS)) == (20, 15)
+    assert (len(SECRETS), len(EMBEDDINGS)) == (20, 20)
     detector = SecretDetector(SECRETS)
     sinks = {"row": rows, "span": spans, "file": files, "response": told.values(), "prompt": prompts}
     leaks = [(sink, place, what) for sink, texts in sinks.items() for place in texts if (what := detector.found(place))]

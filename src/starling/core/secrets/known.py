@@ -37,11 +37,18 @@ def passwords_of(address: str) -> set[str]:
 
 def _encodings(text: str) -> Iterator[str]:
     quoted = {quote(text, safe=""), quote(text), quote_plus(text)}
-    yield from (text, html.escape(text), *quoted)
-    yield from (one.replace("%2F", "%2f").replace("%3D", "%3d").replace("%2B", "%2b") for one in quoted)
+    marked = html.escape(text)
+    yield from (text, marked, html.escape(text, quote=False), *quoted)
+    for double, single in (("&#34;", "&#39;"), ("&quot;", "&#039;"), ("&quot;", "&apos;")):
+        yield marked.replace("&quot;", double).replace("&#x27;", single)
+    yield from (re.sub("%..", lambda found: found[0].lower(), one) for one in quoted)
     for ascii_only in (True, False):
         escaped = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         yield from (escaped, json.dumps(escaped)[1:-1], escaped.replace("/", "\\/"))
+        for special in ("<>&", "<>&='"):  # of Go, and of Gson
+            yield re.sub(f"[{special}]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
+    upper = re.sub(r"\\u....", lambda found: f"\\u{found[0][2:].upper()}", json.dumps(text)[1:-1])  # as .NET has it
+    yield re.sub("[<>&'+`]", lambda found: f"\\u{ord(found[0]):04X}", upper.replace('\\"', "\\u0022"))
     data = text.encode("utf-8", "surrogatepass")
     yield from (data.hex(), data.hex().upper())
     for offset in range(3):
