@@ -1,4 +1,4 @@
-"""What keeps stdio servers from the platform's files on this machine: a user of their own, or files that are hidden."""
+"""What keeps stdio servers from each other, and from the platform's processes and files, on this machine."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, Self
 
+import starling.core
 from mcp_gateway.configuration.servers import ServerConfig, StdioServer
 from mcp_gateway.configuration.variable_expansion import resolve
 from mcp_gateway.sessions import shim
@@ -98,27 +99,46 @@ def _with_interpreters(command: Path) -> Iterable[Path]:
             yield Path(interpreter)
 
 
-VISIBLE: Final = "stdio servers can read the platform's data folder, password and token: {}."
+VISIBLE: Final = "{} can read the platform's data folder, password and token, and write its files: {}."
 VISIBLE_REMEDY: Final = (
     "Allow user namespaces (sysctl kernel.unprivileged_userns_clone, or the container's seccomp profile), or run "
     "Starling with CAP_SYS_ADMIN; until then add only servers that you trust like the platform itself."
 )
-_PROBE: Final = "import runpy, sys; print(runpy.run_path(sys.argv[1])['hide']([]))"
+NOT_APART: Final = {
+    "signals": "{} can end each other{} by signals: {}.",
+    "none": "{} can read each other's variables, answer each other's calls and end each other{}: {}.",
+}
+NOT_APART_REMEDY: Final = (
+    "Use Linux 6.12 or later with Landlock, on x86-64 or ARM64 and allowed by the container's seccomp profile, or run "
+    "servers that have secrets in containers of their own and name their `url`."
+)
+_PROBE: Final = """
+import runpy, sys
+shim = runpy.run_path(sys.argv[1])
+print(shim["hide"]([], [sys.argv[1]]), *shim["set_apart"](), sep="\\n")"""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateFiles:
     """The data folder, what of it is hidden where a server works in that folder, and who servers run as.
 
-    Where `user` reaches what a server needs, the server runs as that user.
+    Where `user` reaches what a server needs, the server runs as that user. No server can write what is `read_only`.
     """
 
     folder: Path
     entries: tuple[Path, ...] = ()
     user: ServerUser | None = None
+    read_only: tuple[Path, ...] = ()
 
 
 NO_PRIVATE_FILES: Final = PrivateFiles(Path())
+
+
+def installed_files() -> tuple[Path, ...]:
+    """Return what the platform's programs consist of: interpreter, library, environment, source, migrations."""
+    source = Path(starling.core.__file__).parents[2]
+    environment = (Path(sys.prefix),) if sys.prefix != sys.base_prefix else ()
+    return Path(sys.executable), Path(os.__file__).parent, *environment, source, source.with_name("migrations")
 
 
 def paths_to_hide(private: PrivateFiles, used: Iterable[str]) -> list[str]:
@@ -129,7 +149,7 @@ def paths_to_hide(private: PrivateFiles, used: Iterable[str]) -> list[str]:
     parts = (part for text in used for piece in text.split(os.pathsep) for part in (piece, piece.rpartition("=")[2]))
     works_there = any(Path(os.path.realpath(part)).is_relative_to(folder) for part in parts if part.startswith("/"))
     hidden = private.entries if works_there else (private.folder,)
-    return [str(path) for path in hidden if path.exists()]
+    return [os.path.realpath(path) for path in hidden if path.exists()]
 
 
 def user_of(private: PrivateFiles, server: StdioServer) -> ServerUser | None:
@@ -138,47 +158,72 @@ def user_of(private: PrivateFiles, server: StdioServer) -> ServerUser | None:
     return None if user is None or user.unreached(server) else user
 
 
-async def unhidden_reason() -> str:
-    """Return why files can't be hidden from servers on this machine; nothing where they can."""
+type ProcessIsolation = Literal["apart", "signals", "none"]
+type FileIsolation = Literal["own_user", "mount_namespace", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What keeps a stdio server from other processes, and from the platform's files, on the machine that answers.
+
+    `signals`: it can end other processes of its user. `none`: it can read them, too, also those of other servers.
+    """
+
+    processes: ProcessIsolation
+    files: FileIsolation
+
+
+@dataclass(frozen=True, slots=True)
+class MachineIsolation:
+    """What this machine can keep servers from, with the reasons why it isn't more."""
+
+    processes: ProcessIsolation
+    processes_reason: str
+    files_reason: str
+
+
+async def machine_isolation() -> MachineIsolation:
+    """Try in a process of its own what is done at each start of a server."""
     if sys.platform != "linux":
-        return "this system has no mount namespaces"
+        return MachineIsolation("none", "this system has no Landlock", "this system has no mount namespaces")
     command = (sys.executable, "-I", "-S", "-c", _PROBE, shim.__file__)
     probe = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     said, _ = await probe.communicate()
-    return said.decode(errors="replace").strip() if probe.returncode == 0 else "the probe failed"
-
-
-type Isolation = Literal["own_user", "mount_namespace", "none"]
+    match said.decode(errors="replace").splitlines():
+        case [files_reason, ("apart" | "signals" | "none") as processes, processes_reason]:
+            return MachineIsolation(processes, processes_reason, files_reason)
+        case _:
+            return MachineIsolation("none", "the probe failed", "the probe failed")
 
 
 class ServerIsolation:
-    """Tells what keeps servers from the platform's files; the machine is asked once."""
+    """Tells what keeps servers from other processes and the platform's files; the machine is asked once."""
 
     def __init__(self, private: PrivateFiles, environment: Mapping[str, str]) -> None:
         self._private = private
         self._environment = environment
 
     async def of(self, name: str, config: ServerConfig) -> Isolation | None:
-        """Return what isolates a server from this machine's platform, None for a remote one."""
+        """Return what isolates a server on this machine, None for a remote one."""
         if not isinstance(config, StdioServer):
             return None
-        resolved = self._resolved(name, config)
+        resolved, machine = self._resolved(name, config), await self.machine()
         if resolved is not None and user_of(self._private, resolved) is not None:
-            return "own_user"
-        return "none" if await self.unhidden_reason() else "mount_namespace"
+            return Isolation(machine.processes, "own_user")
+        return Isolation(machine.processes, "none" if machine.files_reason else "mount_namespace")
 
     def unreached(self, name: str, config: ServerConfig) -> str:
         """Return the file or folder because of which a server doesn't run as the servers' user, empty without one."""
         resolved = self._resolved(name, config)
         return self._private.user.unreached(resolved) if self._private.user and resolved else ""
 
-    async def unhidden_reason(self) -> str:
-        """Return why files can't be hidden from servers on this machine; nothing where they can."""
-        return await asyncio.shield(self._reason)
+    async def machine(self) -> MachineIsolation:
+        """Return what this machine can keep servers from."""
+        return await asyncio.shield(self._machine)
 
     @cached_property
-    def _reason(self) -> asyncio.Task[str]:
-        return asyncio.get_running_loop().create_task(unhidden_reason(), name="probe of mount namespaces")
+    def _machine(self) -> asyncio.Task[MachineIsolation]:
+        return asyncio.get_running_loop().create_task(machine_isolation(), name="probe of the machine's isolation")
 
     def _resolved(self, name: str, config: ServerConfig) -> StdioServer | None:
         try:

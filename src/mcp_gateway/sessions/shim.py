@@ -11,23 +11,38 @@ which each ends everything if the other one is killed: a guard, and its child, w
 """
 
 import ctypes
+import errno
 import os
 import select
 import signal
+import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_LANDLOCK_VERSION, _LANDLOCK_PATH_BENEATH, _LANDLOCK_ACCESS_REFER, _LANDLOCK_SCOPE_SIGNAL = 1, 1, 1 << 13, 2
+_LANDLOCK_REFER_ABI, _LANDLOCK_SIGNAL_ABI = 2, 6
+_PRLIMIT = {  # of a machine: each architecture of its programs, as seccomp names it, with the number of prlimit64
+    "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 1 << 30), (0x40000003, 340)),
+    "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
+}
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_RDONLY, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 4096, 16384, 1 << 18
 # DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, MKNOD, PERFMON, BPF, CHECKPOINT_RESTORE
 _DANGEROUS_CAPABILITIES = (2, 16, 17, 19, 21, 27, 38, 39, 40)
-HIDDEN = "STARLING_SHIM_HIDDEN"  # the variable with the paths to hide from the server, which doesn't get it
-USER = "STARLING_SHIM_USER"  # the variable with uid, gid and groups of the server, which doesn't get it
+# Variables that the server doesn't get:
+HIDDEN = "STARLING_SHIM_HIDDEN"  # the paths to hide from it, one a line
+READ_ONLY = "STARLING_SHIM_READ_ONLY"  # the paths that it can't write, one a line
+USER = "STARLING_SHIM_USER"  # its uid, gid and groups
 _PARENT_GONE = signal.SIGUSR1  # sent by the kernel when the thread that spawned the shim ends
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STDIN_GRACE = 0.7  # seconds between the end of stdin and SIGTERM
@@ -51,30 +66,92 @@ def become(uid: int, gid: int, *groups: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def hide(paths: list[str], *, as_own_user: bool = False) -> str:
-    """Make these files and folders empty for this process and its descendants; return why that failed, else nothing.
+def hide(paths: list[str], read_only: list[str], *, as_own_user: bool = False) -> str:
+    """Make files and folders empty, and others read-only, for this process and its descendants.
 
-    It gets a mount namespace of its own, and loses the capabilities by which root could get around it. A server that
-    runs as a user of its own can't be in a user namespace that doesn't have that user.
+    Return why that failed, else nothing. It gets a mount namespace of its own. A server that runs as a user of its own
+    can't be in a user namespace that doesn't have that user. Folders above these paths can't be renamed there: they
+    are mount points.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
-    for capability in _DANGEROUS_CAPABILITIES:  # the next program doesn't get them
-        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     if libc.unshare(_CLONE_NEWNS) != 0:
         if as_own_user or libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
             return f"no mount namespace: {os.strerror(ctypes.get_errno())}"
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    mounts: list[_Mount] = [(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)]
-    for path in filter(os.path.exists, paths):
-        folder = (b"tmpfs", os.fsencode(path), b"tmpfs", _MS_RDONLY, b"size=4k,mode=000")
-        mounts.append(folder if os.path.isdir(path) else (b"/dev/null", os.fsencode(path), None, _MS_BIND, None))
-    for mount in mounts:
+    for mount in _mounts(list(filter(os.path.exists, paths)), read_only := list(filter(os.path.exists, read_only))):
         if libc.mount(*mount) != 0:
             return f"{os.fsdecode(mount[1])} can't be covered: {os.strerror(ctypes.get_errno())}"
+    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    for path in filter(os.path.exists, read_only):  # the others are hidden now
+        flags, size = _AT_RECURSIVE, ctypes.c_size_t(len(attributes))
+        if libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attributes, size) != 0:
+            return f"{path} can't be made read-only: {os.strerror(ctypes.get_errno())}"
+    os.chdir(os.getcwd())  # the folder of that path is in the new mounts now
     return ""
+
+
+def _mounts(hidden: list[str], read_only: list[str]) -> Iterator[_Mount]:
+    """Yield the mounts that cover paths; each folder above one, and what will be read-only, is mounted on itself."""
+    yield b"none", b"/", None, _MS_REC | _MS_PRIVATE, None
+    above, paths = set[str](), {*hidden, *read_only}
+    while paths := {os.path.dirname(path) for path in paths} - {"/"}:
+        above |= paths
+    for path in [*sorted(above, key=len), *read_only]:
+        yield os.fsencode(path), os.fsencode(path), None, _MS_BIND | _MS_REC, None
+    for path in map(os.fsencode, hidden):
+        folder = (b"tmpfs", path, b"tmpfs", _MS_RDONLY, b"size=4k,mode=000")
+        yield folder if os.path.isdir(path) else (b"/dev/null", path, None, _MS_BIND, None)
+
+
+def set_apart() -> tuple[str, str]:
+    """Keep this process and its descendants from all other processes, also as root, from the next program on.
+
+    Return what was reached, and why it isn't more: `apart`, `signals` (it can send signals to other processes, but not
+    read their variables, memory and descriptors), or `none`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in _DANGEROUS_CAPABILITIES:  # with some of them, root reads processes of all domains
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    abi = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
+    if abi < _LANDLOCK_REFER_ABI:  # with the first one, no domain could rename a file into another folder
+        return "none", f"no Landlock: {os.strerror(ctypes.get_errno()) if abi < 0 else 'Linux 5.19 or later has it'}"
+    if (ruleset := _ruleset(libc, abi)) < 0 or libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # who isn't root needs it
+        if libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+            return "none", f"no Landlock domain: {os.strerror(ctypes.get_errno())}"
+    if abi < _LANDLOCK_SIGNAL_ABI:
+        return "signals", "Linux 6.12 or later keeps signals in a Landlock domain"
+    return ("apart", "") if _forbid_limits(libc) else ("signals", "it can set limits of other processes")
+
+
+def _ruleset(libc: ctypes.CDLL, abi: int) -> int:
+    """Return the descriptor of a Landlock ruleset that denies nothing, or only signals; -1 for an error."""
+    scoped = abi >= _LANDLOCK_SIGNAL_ABI
+    handled = struct.pack("QQQ", 0, 0, _LANDLOCK_SCOPE_SIGNAL) if scoped else struct.pack("Q", _LANDLOCK_ACCESS_REFER)
+    ruleset: int = libc.syscall(_LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+    if scoped:
+        return ruleset
+    everywhere = struct.pack("=Qi", _LANDLOCK_ACCESS_REFER, os.open("/", os.O_PATH))
+    return ruleset if libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, everywhere, 0) == 0 else -1
+
+
+def _forbid_limits(libc: ctypes.CDLL) -> bool:
+    """Deny prlimit of other processes, which could end them; return whether that is done."""
+    load, equal, leave = 0x20, 0x15, 0x06  # BPF: of the field at an offset; else skip instructions; with a verdict
+    code = b"".join(
+        struct.pack("=" + "HBBI" * 7, load, 0, 0, 4, equal, 0, 5, machine, load, 0, 0, 0, equal, 0, 3, number,
+                    load, 0, 0, 16, equal, 1, 0, 0, leave, 0, 0, 0x50000 | errno.EPERM)
+        for machine, number in _PRLIMIT.get(os.uname().machine, ())
+    )  # fmt: skip
+    if not code:
+        return False
+    code += struct.pack("=HBBI", leave, 0, 0, 0x7FFF0000)
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(kept := ctypes.create_string_buffer(code)))
+    return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0) == 0 and kept)
 
 
 def _parent(name: str) -> int:
@@ -152,10 +229,13 @@ class Supervisor:
         signal.set_wakeup_fd(-1)
         for number in (*_ENDING, _PARENT_GONE, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        hidden, user = os.environ.pop(HIDDEN, ""), os.environ.pop(USER, "")  # noqa: TID251 - the server's environment
+        own = os.environ  # noqa: TID251 - the server's environment
+        hidden, read_only, user = own.pop(HIDDEN, ""), own.pop(READ_ONLY, ""), own.pop(USER, "")
         try:
-            if hidden and _LINUX:
-                hide(hidden.split(os.pathsep), as_own_user=bool(user))
+            if _LINUX and (hidden or read_only):
+                hide(hidden.split("\n"), read_only.split("\n"), as_own_user=bool(user))
+            if _LINUX:
+                set_apart()
             if user:
                 become(*map(int, user.split(",")))
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it is killed with the shim; a change of the user resets that

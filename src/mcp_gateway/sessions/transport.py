@@ -176,7 +176,9 @@ class ShimTransport:
         folder = self.server.cwd or str(Path.cwd())
         used = (program, *self.server.args, *self.server.env.values(), folder)
         if hidden := paths_to_hide(self._private, used):
-            env[shim.HIDDEN] = os.pathsep.join(hidden)
+            env[shim.HIDDEN] = "\n".join(hidden)
+        if self._private.read_only:
+            env[shim.READ_ONLY] = "\n".join(map(os.path.realpath, self._private.read_only))
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,

@@ -15,6 +15,7 @@ from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
 from mcp_gateway.sessions import isolation
+from mcp_gateway.sessions.isolation import MachineIsolation
 from starling.app.doctor import database, machine, mcp_servers
 from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.runner import run_checks
@@ -238,17 +239,21 @@ def test_command_prints_one_line_per_finding_and_exits_by_the_worst(database_url
 async def test_servers_that_nothing_isolates_are_a_warning_with_the_reason(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refused() -> str:  # what the probe says where the kernel refuses it
-        return "no mount namespace: Operation not permitted"
+    async def refused() -> MachineIsolation:  # what the probe says where the kernel refuses it
+        return MachineIsolation("none", "no Landlock: not built", "no mount namespace: Operation not permitted")
 
-    monkeypatch.setattr(isolation, "unhidden_reason", refused)
+    monkeypatch.setattr(isolation, "machine_isolation", refused)
 
     async with ModelServer(says_ok) as model:
-        found = await mcp_servers.check(settings(database_url, tmp_path, model, {"well": WELL}))
+        found = await mcp_servers.check(settings(database_url, tmp_path, model, {"well": WELL, "other": WELL}))
 
-    [finding] = [one for one in found if one.subject == "isolation"]
-    assert finding.state == "warning"
-    assert "no mount namespace: Operation not permitted" in finding.message
+    said = {one.subject: one.message for one in found if one.state == "warning"}
+    assert said["isolation"].startswith("other, well can read the platform's data folder, password and token")
+    assert said["isolation"].endswith("no mount namespace: Operation not permitted.")
+    assert said["processes"].startswith(
+        "other, well can read each other's variables, answer each other's calls and end"
+    )
+    assert said["processes"].endswith("and the platform: no Landlock: not built.")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")

@@ -214,5 +214,5 @@ async def test_servers_say_what_keeps_them_from_the_files_of_the_platform(api: L
     async with api.client.get(f"/v1/servers/{listed[0]['name']}") as response:
         shown = await response.json()
 
-    assert {server["isolation"] for server in listed} == {"mount_namespace"}
-    assert shown["isolation"] == "mount_namespace"
+    assert {server["isolation"]["files"] for server in listed} == {"mount_namespace"}
+    assert shown["isolation"] == listed[0]["isolation"]

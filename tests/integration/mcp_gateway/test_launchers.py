@@ -15,7 +15,7 @@ from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
-from mcp_gateway.sessions.isolation import PrivateFiles, unhidden_reason
+from mcp_gateway.sessions.isolation import PrivateFiles, installed_files, machine_isolation
 from starling.core.settings.schema import Limits
 from starling.core.tools import ToolOutcome
 from tests.support.absent_services import open_gateway
@@ -77,7 +77,7 @@ def uvx(harness: GatewayHarness) -> ServerConfig:
 @asynccontextmanager
 async def hiding(harness: GatewayHarness, home: Path) -> AsyncGenerator[Gateway]:
     data = home / ".local/share/starling"
-    private = PrivateFiles(data, (data / "token",))
+    private = PrivateFiles(data, (data / "token",), read_only=installed_files())
     repository = ServerRepository(harness.engine)
     async with open_gateway(repository, connect, Limits(), harness.environment, private=private) as gateway:
         yield gateway
@@ -85,7 +85,7 @@ async def hiding(harness: GatewayHarness, home: Path) -> AsyncGenerator[Gateway]
 
 async def called(harness: GatewayHarness, home: Path, server: ServerConfig, tool: str, **arguments: Any) -> ToolOutcome:
     """Return the outcome of a call, and check that the server has the data folder hidden."""
-    if reason := await unhidden_reason():
+    if reason := (await machine_isolation()).files_reason:
         pytest.skip(f"nothing can be hidden here: {reason}")
     async with hiding(harness, home) as gateway:
         outcome = await call(gateway, await listed(gateway, server), tool, **arguments)

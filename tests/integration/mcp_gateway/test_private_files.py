@@ -7,7 +7,7 @@ import pytest
 
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.discovery import try_servers
-from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, unhidden_reason
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, machine_isolation, paths_to_hide
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
@@ -71,7 +71,7 @@ async def test_server_does_not_get_the_list_of_hidden_files(private: PrivateFile
 
 
 async def test_machine_of_these_tests_hides_files_from_servers() -> None:
-    assert await unhidden_reason() == ""
+    assert (await machine_isolation()).files_reason == ""
 
 
 def test_paths_are_hidden_by_what_the_server_uses(private: PrivateFiles) -> None:

@@ -15,7 +15,7 @@ import pytest
 from mcp_gateway.configuration.servers import StdioServer
 from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.sessions import shim
-from mcp_gateway.sessions.isolation import PrivateFiles, ServerIsolation, ServerUser
+from mcp_gateway.sessions.isolation import Isolation, PrivateFiles, ServerIsolation, ServerUser
 from starling.core.errors import ConfigurationError, ServerUnavailableError
 from starling.core.settings.schema import Limits
 
@@ -100,8 +100,9 @@ async def test_isolation_of_servers_is_told(private: PrivateFiles, folder: Path)
     isolation = ServerIsolation(private, {})
     without = ServerIsolation(replace(private, user=None), {})
 
-    assert [await isolation.of("x", reached), await isolation.of("x", closed)] == ["own_user", "mount_namespace"]
-    assert await without.of("x", reached) == "mount_namespace"
+    processes = (await isolation.machine()).processes
+    assert await isolation.of("x", reached) == Isolation(processes, "own_user")
+    assert await isolation.of("x", closed) == await without.of("x", reached) == Isolation(processes, "mount_namespace")
     assert isolation.unreached("x", closed) == str(folder / "closed")
 
 
@@ -132,7 +133,7 @@ hide = runpy.run_path(shim)["hide"]
 os.chroot(root)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as after an exec
-reason = hide([data])
+reason = hide([data], [])
 try:
     found = open(data + "/token").read()
 except OSError as error:

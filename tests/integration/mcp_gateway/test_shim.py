@@ -1,5 +1,6 @@
 """Nothing of a server outlives the platform, whatever either does."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -22,6 +23,35 @@ subprocess.Popen([*sys.argv[1:5], str(os.getpid()), *sys.argv[5:]], stdin=subpro
 print("started", flush=True)
 sys.stdin.read()
 """
+
+# A process that says whether it reads and signals another one of its user, first as it is and then apart from it, with
+# what that is called; and whether it moves a file to another folder. The first version of Landlock that is taken to
+# scope signals is an argument.
+APART = """
+import ctypes, os, runpy, sys
+_, shim, since, user = sys.argv
+set_apart = runpy.run_path(shim)["set_apart"]
+set_apart.__globals__["_LANDLOCK_SIGNAL_ABI"] = int(since)
+os.setresuid(*[int(user)] * 3)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as after an exec
+read, write = os.pipe()
+if (other := os.fork()) == 0:
+    os.close(write)
+    os._exit(len(os.read(read, 1)))  # when the other end is closed
+def works(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError:
+        return False
+    return True
+reaches = lambda: (works(os.readlink, f"/proc/{other}/cwd"), works(os.kill, other, 0))
+print(*reaches())
+found, reason = set_apart()
+open("a/file", "w").close()
+print(found, *reaches(), works(os.rename, "a/file", "b/file"))
+"""
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) if sys.platform == "linux" else 0
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def run(*command: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -178,3 +208,19 @@ async def test_sigkill_of_either_process_of_the_shim_leaves_no_daemon(record: Pa
         {"guard": guard, "supervisor": guard.children()[0]}[killed].kill()
 
         await wait_for(lambda: not executing(record) and not any(process.is_running() for process in below))
+
+
+@pytest.mark.skipif(LANDLOCK < 6, reason="the kernel's Landlock doesn't scope signals")
+@pytest.mark.parametrize("user", [os.geteuid(), pytest.param(65534, marks=as_root)], ids=["platform_user", "own_user"])
+@pytest.mark.parametrize(("since", "said"), [(6, "apart False False True"), (99, "signals False True True")])
+def test_process_is_kept_from_others_by_what_the_kernel_has_and_moves_files(
+    tmp_path: Path, user: int, since: int, said: str
+) -> None:
+    for folder in (tmp_path, tmp_path / "a", tmp_path / "b"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+    command = (sys.executable, "-I", "-S", "-c", APART, shim.__file__, str(since), str(user))
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+
+    assert done.stdout.splitlines() == ["True True", said]

@@ -116,6 +116,8 @@ def test_server_writes_no_servers_settings_source_or_environment_of_the_platform
 
 
 def test_server_changes_no_setting_of_the_kernel_that_runs_or_freezes_other_processes(attacked: Attacked) -> None:
+    if psutil.Process(attacked.mole.pid).uids().real == 0:
+        pytest.skip("a server of root can change the machine, as the guide says")
     groups = [str(path) for path in Path("/sys/fs/cgroup").glob("**/cgroup.procs")]
 
     assert attacked.mole("write", ["/proc/sys/kernel/core_pattern", *groups]) == []
@@ -142,7 +144,7 @@ def test_isolation_that_is_told_is_what_an_attack_finds(attacked: Attacked) -> N
     assert shown["processes"] == ("none" if attacked.readable else "signals" if reached else "apart")
     assert shown["processes"] == ("apart" if _ABI >= 6 else "signals")
     assert shown["files"] == ("own_user" if psutil.Process(attacked.mole.pid).uids().real else "mount_namespace")
-    assert [server["isolation"] for server in listed["servers"]] == [shown] * 2
+    assert [server["isolation"] for server in listed] == [shown] * 2
 
 
 @with_scoped_signals

@@ -110,12 +110,8 @@ def reach_by_signal(pids: Sequence[int]) -> list[str]:
 
 
 def limit(pids: Sequence[int]) -> list[str]:
-    """Try what ends a process without a signal of one's own: the kernel's, at a limit or where memory is short."""
-    return _ways(
-        pids,
-        prlimit=lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
-        oom_score=lambda pid: os.close(os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)),
-    )
+    """Try what ends a process without a signal of one's own: the kernel's, at a limit."""
+    return _ways(pids, prlimit=lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)))
 
 
 def end(pids: Sequence[int]) -> list[str]:

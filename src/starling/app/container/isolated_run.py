@@ -40,6 +40,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed must not mix with the outcome
     work: IsolatedWork = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the parent
+    Settings.settings_file = work.settings_file
     settings = Settings.model_construct(set(work.given), **work.settings)
     configure_logs(settings.log_level, Console(stderr=True), settings)
     with answer, run_log_context(work.claim.run):

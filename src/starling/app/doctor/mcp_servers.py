@@ -9,7 +9,13 @@ from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
 from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.repository import ServerRow
-from mcp_gateway.sessions.isolation import VISIBLE, VISIBLE_REMEDY, ServerIsolation
+from mcp_gateway.sessions.isolation import (
+    NOT_APART,
+    NOT_APART_REMEDY,
+    VISIBLE,
+    VISIBLE_REMEDY,
+    ServerIsolation,
+)
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
@@ -48,9 +54,14 @@ async def _isolation(config: McpConfig, isolation: ServerIsolation, settings: Se
         paths = "; ".join(f"{name} ({path})" for name, path in sorted(unreached.items()))
         message = f"These servers don't run as {settings.server_user}, which can't reach what they need: {paths}."
         found.append(warning("isolation", message, "Install them where that user can read and run them."))
-    if "none" in [await isolation.of(name, server) for name, server in config.items()]:
-        reason = VISIBLE.format(await isolation.unhidden_reason())
-        found.append(warning("isolation", reason, VISIBLE_REMEDY))
+    files = {name: one.files for name, server in sorted(config.items()) if (one := await isolation.of(name, server))}
+    machine = await isolation.machine()
+    if visible := ", ".join(name for name, kept_by in files.items() if kept_by == "none"):
+        found.append(warning("isolation", VISIBLE.format(visible, machine.files_reason), VISIBLE_REMEDY))
+    if files and machine.processes != "apart":
+        platform = "" if set(files.values()) == {"own_user"} else " and the platform"
+        message = NOT_APART[machine.processes].format(", ".join(files), platform, machine.processes_reason)
+        found.append(warning("processes", message, NOT_APART_REMEDY))
     return found
 
 

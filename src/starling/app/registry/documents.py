@@ -18,9 +18,9 @@ from starling.infra.postgres.server_breakers import StoredBreaker
 class ServerState:
     """A server at its last listing.
 
-    `quarantined` are tools that agents get only once they are approved, with the reasons. `isolation` is what
-    keeps a stdio server from the platform's files on the machine that answers. `breakers` are the processes that make
-    no calls of it now, because it failed there several times in a row.
+    `quarantined` are tools that agents get only once they are approved, with the reasons. `isolation` is what keeps a
+    stdio server from other processes and the platform's files on the machine that answers. `breakers` are the
+    processes that make no calls of it now, because it failed there several times in a row.
     """
 
     name: str

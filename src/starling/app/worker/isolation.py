@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from starling.app.telemetry.metrics import Measurement
@@ -39,6 +40,7 @@ class IsolatedWork:
 
     settings: Mapping[str, Any]
     given: frozenset[str]  # names of the settings that aren't defaults
+    settings_file: Path | None
     url: str
     direct_url: str
     claim: Claim
@@ -61,7 +63,8 @@ class IsolatedRuns:
         take_over: Callable[[Sequence[Measurement]], None],
     ) -> None:
         self._leases = leases
-        self._work_of = partial(IsolatedWork, dict(settings), frozenset(settings.model_fields_set), url, direct_url)
+        given = frozenset(settings.model_fields_set)
+        self._work_of = partial(IsolatedWork, dict(settings), given, settings.settings_file, url, direct_url)
         self._take_over = take_over
         self._processes: set[Process] = set()
         self._draining = False

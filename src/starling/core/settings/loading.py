@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> 
 
     class FromFile(Settings):
         _file_values: ClassVar[Mapping[str, Any]] = file_values
+        settings_file: ClassVar[Path | None] = Path(file)
 
     try:
         return FromFile(**options)

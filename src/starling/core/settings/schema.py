@@ -171,6 +171,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     _file_values: ClassVar[Mapping[str, Any]] = {}  # content of the settings file
+    settings_file: ClassVar[Path | None] = None
 
     database_url: SecretStr | None = _setting(
         "DATABASE_URL",

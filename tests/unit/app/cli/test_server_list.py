@@ -16,7 +16,9 @@ SERVER: dict[str, Any] = {
     "remedy": "",
     "description": "Tells the time.",
 }
-VISIBLE = "It can read the platform's token and password: `starling doctor` says why."
+VISIBLE = "It can read the platform's token and password and write its files: `starling doctor` says why."
+ENDS = "It can end other servers{} by signals: `starling doctor` says why."
+READS = "It can read other servers' variables, answer their calls, and end them{}: `starling doctor` says why."
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,14 @@ VISIBLE = "It can read the platform's token and password: `starling doctor` says
     [
         ({}, "Tells the time."),
         ({"isolation": None}, "Tells the time."),
-        ({"isolation": "mount_namespace"}, "Tells the time."),
-        ({"isolation": "none"}, VISIBLE),
-        ({"isolation": "none", "error": "It is gone.", "remedy": "Start it."}, f"It is gone. Start it. {VISIBLE}"),
+        ({"isolation": "none"}, VISIBLE),  # of a platform of an earlier version
+        ({"isolation": {"files": "mount_namespace", "processes": "apart"}}, "Tells the time."),
+        (
+            {"isolation": {"files": "none", "processes": "apart"}, "error": "It is gone.", "remedy": "Start it."},
+            f"It is gone. Start it. {VISIBLE}",
+        ),
+        ({"isolation": {"files": "own_user", "processes": "signals"}}, ENDS.format("")),
+        ({"isolation": {"files": "mount_namespace", "processes": "none"}}, READS.format(" and the platform")),
     ],
 )
 def test_server_without_isolation_is_named_in_the_list(more: dict[str, Any], said: str) -> None:

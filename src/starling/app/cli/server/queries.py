@@ -15,10 +15,16 @@ from starling.app.cli.terminal.output import print_fields, print_json, print_lin
 app = typer.Typer(add_completion=False)
 
 _DESCRIPTION_CHARS = 100
-_VISIBLE = "It can read the platform's token and password: `starling doctor` says why."
-_ISOLATIONS = {
+_WHY = "`starling doctor` says why."
+_FILES = {
     "own_user": "It runs as the user of STARLING_SERVER_USER.",
-    "mount_namespace": "It runs in a mount namespace without the platform's files.",
+    "mount_namespace": "It runs in a mount namespace without the platform's data folder; it can't write its files.",
+    "none": f"It can read the platform's token and password and write its files: {_WHY}",
+}
+_PROCESSES = {
+    "apart": "It can't read other processes, nor end them by signals.",
+    "signals": f"It can end other servers{{}} by signals: {_WHY}",
+    "none": f"It can read other servers' variables, answer their calls, and end them{{}}: {_WHY}",
 }
 _FIELDS = ("name", "state", "tools", "source", "error", "remedy")
 _LATER: Final[dict[str, Any]] = {
@@ -51,8 +57,8 @@ def show(context: typer.Context, name: Server, as_json: Json = False) -> None:
         print_json(document)
         return
     print_fields({field: document[field] for field in _SHOWN}, 12)
-    if isolation := document.get("isolation"):
-        print_fields({"isolation": _VISIBLE if isolation == "none" else _ISOLATIONS[isolation]}, 12)
+    for text in _isolation(document):
+        print_fields({"isolation": text}, 12)
     for text in _failing(document):
         print_fields({"failing": text}, 12)
     print_line("config")
@@ -77,11 +83,20 @@ def row_of(server: Document) -> tuple[str, ...]:
     error = f"{server['error']} {server['remedy']}" if server["error"] else ""
     tools = ", ".join(server.get("quarantined", {}))
     waiting = f"Quarantined: {tools}. `starling server approve {server['name']}` shows why." if tools else ""
-    visible = _VISIBLE if server.get("isolation") == "none" else ""
-    said = " ".join(filter(None, (*_failing(server), error, waiting, visible))) or shorten(
+    reached = (text for text in _isolation(server) if text.endswith(_WHY))
+    said = " ".join(filter(None, (*_failing(server), error, waiting, *reached))) or shorten(
         server["description"], _DESCRIPTION_CHARS, placeholder=" …"
     )
     return server["name"], server["state"], str(server["tools"]), server["source"], said
+
+
+def _isolation(server: Document) -> list[str]:
+    """Return what a stdio server can and can't do to files and processes; its files only, of earlier platforms."""
+    told: str | dict[str, str] = server.get("isolation") or {}
+    found = {"files": told} if isinstance(told, str) else told
+    platform = "" if found.get("files") == "own_user" else " and the platform"
+    texts = _FILES.get(found.get("files", "")), _PROCESSES.get(found.get("processes", ""))
+    return [text.format(platform) for text in texts if text]
 
 
 def _failing(server: Document) -> list[str]:
