@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -53,9 +55,21 @@ def effects(tmp_path: Path) -> EffectRecorder:
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    """The file with the ids of the processes that the killing server has killed."""
-    return tmp_path / "killed"
+async def killed(tmp_path: Path) -> AsyncGenerator[Path]:
+    """The file with the ids of the processes that the killing server has had killed."""
+    (file := tmp_path / "killed").touch()
+
+    async def kill() -> None:
+        done = 0
+        while True:
+            for pid in file.read_text().splitlines()[done:]:
+                os.kill(int(pid), signal.SIGKILL)
+                done += 1
+            await asyncio.sleep(0.02)
+
+    killing = asyncio.create_task(kill())
+    yield file
+    killing.cancel()
 
 
 @pytest.fixture

@@ -50,10 +50,11 @@ def test_file_is_valid_by_the_published_schema() -> None:
 def test_services_are_those_that_readme_and_profiles_promise() -> None:
     by_profile = {
         profile: {name for name, service in SERVICES.items() if profile in service.get("profiles", [""])}
-        for profile in ("", "monitoring", "langfuse")
+        for profile in ("", "server", "monitoring", "langfuse")
     }
 
     assert by_profile[""] == {"postgres", "migrate", "api", "worker"}
+    assert by_profile["server"] == {"server"}
     assert by_profile["monitoring"] == {"prometheus", "grafana"}
     assert {"langfuse-web", "langfuse-worker"} < by_profile["langfuse"]
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
@@ -80,7 +81,7 @@ def test_no_value_of_a_secret_is_in_the_file() -> None:
             elif _SECRET.search(variable) and not variable.endswith(("ACCESS_KEY_ID", "NEXTAUTH_URL")):
                 assert re.search(r"\$\{\w+(:\?[^}]+|:-)\}", value), f"{name}: {variable}"
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
-    assert {"/deploy/.env", "/deploy/settings.env", "/deploy/secrets/"} <= set(ignored)
+    assert {"/deploy/.env", "/deploy/settings.env", "/deploy/server.env", "/deploy/secrets/"} <= set(ignored)
 
 
 def test_variables_that_the_file_takes_are_in_the_example() -> None:
@@ -103,6 +104,17 @@ def test_commands_are_commands_with_their_options() -> None:
     assert [service["command"] for service in OURS.values()] == [["db", "upgrade"], ["serve"], ["worker"]]
     for service in OURS.values():
         parse_command(service["command"])
+
+
+def test_server_with_secrets_shares_no_variables_and_no_network_with_postgres() -> None:
+    server = SERVICES["server"]
+
+    assert ([file["path"] for file in server["env_file"]], "environment" in server) == (["server.env"], False)
+    assert server["networks"] == ["server"]
+    assert "server" not in SERVICES["postgres"].get("networks", ())
+    assert all(set(service["networks"]) == {"default", "server"} for service in OURS.values())
+    assert COMPOSE["networks"].keys() == {"server"}
+    assert (server["read_only"], server["cap_drop"]) == (True, ["ALL"])
 
 
 def test_one_service_builds_the_image_of_all() -> None:

@@ -29,7 +29,9 @@ OBJECTS = read_objects(FOLDER)
 SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "secret.example.yaml").read_text("utf-8"))
 SCALING = read_objects(FOLDER / "autoscaling")
 ADMIN: dict[str, Any] = yaml.safe_load((FOLDER / "admin.yaml").read_text("utf-8"))
-ALL = [*OBJECTS, SECRET, ADMIN]
+SERVER = read_objects(FOLDER / "server")
+SERVER_SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "server/secret.example.yaml").read_text("utf-8"))
+ALL = [*OBJECTS, SECRET, ADMIN, *SERVER, SERVER_SECRET]
 PODS = dict(pods(OBJECTS))
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
@@ -128,7 +130,7 @@ def test_a_wrong_name_is_found(change: Callable[[list[Any]], None], fault: str) 
     assert any(fault in text for text in dangling(objects))
 
 
-@pytest.mark.parametrize("pod", [*PODS.values(), ADMIN], ids=[*PODS, "starling-admin"])
+@pytest.mark.parametrize("pod", [*PODS.values(), ADMIN, *dict(pods(SERVER)).values()], ids=[*PODS, "admin", "server"])
 def test_pod_is_restricted(pod: dict[str, Any]) -> None:
     uid, gid = image_user()
     security = pod["spec"]["securityContext"]
@@ -146,7 +148,17 @@ def test_pod_is_restricted(pod: dict[str, Any]) -> None:
             "capabilities": {"drop": ["ALL"]},
         }
         written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-        assert written == writable_folders()
+        assert written == (writable_folders() if container["image"] == "starling" else {"/tmp"})
+
+
+def test_server_with_secrets_has_a_secret_of_its_own_and_does_not_reach_postgres() -> None:
+    (pod,) = dict(pods(SERVER)).values()
+    labels = pod["metadata"]["labels"]
+    policies = [item["spec"] for item in ALL if item["kind"] == "NetworkPolicy"]
+    its_own = [spec for spec in policies if spec["podSelector"].get("matchLabels", {}).items() <= labels.items()]
+
+    assert pod["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": SERVER_SECRET["metadata"]["name"]}}]
+    assert {port["port"] for spec in its_own for rule in spec["egress"] for port in rule["ports"]} == {53, 443}
 
 
 @pytest.mark.parametrize("name", PODS)
