@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.support.command_line import STARLING
 
 ROOT = Path(__file__).parents[2]
+_MIGRATIONS = Path("migrations/versions")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Version:
     @cached_property
     def revision(self) -> str:
         """The newest revision of the schema that this version knows."""
-        return _newest_migration(self.folder).name.partition("_")[0]
+        return _revision(_newest_migration(self.folder))
 
     @cached_property
     def graph_version(self) -> int:
@@ -63,13 +64,25 @@ class HistoryMissingError(Exception):
 
 def previous_version(folder: Path, checkout: Path = ROOT) -> Version:
     """Extract the newest earlier commit with another revision of the schema. Raises HistoryMissingError."""
-    migration = _newest_migration(checkout).relative_to(checkout)
-    added = _git(checkout, "log", "-1", "--diff-filter=A", "--format=%H", "--", str(migration)).decode().strip()
-    commit = f"{added}^" if added else "HEAD"  # where the newest migration isn't committed yet
+    newest = _revision(_newest_migration(checkout))
+    changes = _git(checkout, "rev-list", "HEAD", "--", str(_MIGRATIONS)).decode().split()
+    commits = ["HEAD", *(f"{change}^" for change in changes)]  # HEAD where the newest migration isn't committed yet
+    commit = next(commit for commit in commits if _is_before(newest, commit, checkout))
     archive = _git(checkout, "archive", "--format=tar", commit, "src", "migrations")
     with tarfile.open(fileobj=BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
     return Version(folder)
+
+
+def _is_before(newest: str, commit: str, checkout: Path) -> bool:
+    """Whether a commit has earlier revisions only, each once. Raises HistoryMissingError."""
+    files = _git(checkout, "ls-tree", "--name-only", f"{commit}:{_MIGRATIONS}").decode().split()
+    revisions = [_revision(Path(file)) for file in files if file[0].isdigit()]
+    return max(revisions) < newest and len(set(revisions)) == len(revisions)
+
+
+def _revision(migration: Path) -> str:
+    return migration.name.partition("_")[0]
 
 
 def _git(checkout: Path, *arguments: str) -> bytes:
@@ -84,4 +97,4 @@ def _git(checkout: Path, *arguments: str) -> bytes:
 
 
 def _newest_migration(folder: Path) -> Path:
-    return max((folder / "migrations" / "versions").glob("[0-9]*.py"))
+    return max((folder / _MIGRATIONS).glob("[0-9]*.py"))
