@@ -64,18 +64,6 @@ async def test_run_continues_after_its_reader_disconnects(api: LiveApi) -> None:
     assert events[-1].data["status"] == "succeeded"
 
 
-async def test_ready_route_names_a_degraded_server_with_error_and_remedy(api: LiveApi) -> None:
-    async with api.client.get("/ready") as response:
-        ready = await response.json()
-
-    assert response.status == 200
-    assert ready["epoch"] == 1
-    broken = next(server for server in ready["servers"] if server["name"] == "broken")
-    assert broken["state"] == "degraded"
-    assert "no-such-command-anywhere" in broken["error"]
-    assert broken["remedy"]
-
-
 @pytest.mark.parametrize(
     ("accept", "kind", "words"),
     [
