@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from mcp_gateway.configuration.servers import ServerConfig
 from starling.core.clock import Deadline, SystemClock
+from starling.core.json import canonical
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall
 from starling.infra.postgres.tables.registry import servers
@@ -91,6 +92,16 @@ async def test_linked_resource_is_read_by_its_own_server_whatever_its_address(ha
 
     assert (uri, found.text) == ("file:///a.txt", "its own words")
     assert "read file:///a.txt" in harness.recorded()
+
+
+async def test_characters_that_postgres_cannot_store_are_replaced_in_a_result(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("unstorable"))
+        outcome = await call(gateway, listing, "act")
+
+    assert outcome.text == "a�b"
+    assert outcome.data == {"nul�": "a�b", "inf": "inf", "big": str(10**30)}
+    assert canonical(outcome.data)
 
 
 @pytest.mark.parametrize(
