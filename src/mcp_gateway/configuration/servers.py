@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
@@ -156,8 +157,7 @@ class _NameUsedTwiceError(ValueError):
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise _NameUsedTwiceError(f"the name {twice!r} is used twice in one object")
     return found
 

@@ -130,7 +130,7 @@ def _stored(row: ServerRow, tool: str, document: Mapping[str, Any]) -> JsonObjec
         if removed_tests({"x-starling": {"tools": {tool: document}}}):
             raise InvalidRequestError(f"The settings of {row.name}.{tool} aren't right: {REMOVED_TESTS}.")
     except ValidationError as error:
-        text = f"The settings of {row.name}.{tool} aren't right: {fault_list(error)}."
+        text = f"The settings of {row.name}.{tool} aren't right: {fault_list(error.errors())}."
         raise InvalidRequestError(text, "Nothing was changed.") from None
     if options.reconcile == tool:
         raise InvalidRequestError(f"{tool} can't reconcile itself: `reconcile` has to name another tool.")

@@ -1,11 +1,9 @@
 """Texts of pydantic's validation errors and patterns of names, the same for files, settings, requests and commands."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-from pydantic import ValidationError
 
 from starling.core.errors import ConfigurationError
 
@@ -24,6 +22,8 @@ IN_WORDS: Final[Mapping[str, str]] = {
 """What is wrong with a text that doesn't match a pattern."""
 
 
+MOST_FAULTS: Final = 20  # errors of one document that are shown
+_PATH_CHARS: Final = 200
 _TEXTS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "string_type": "must be a text",
@@ -63,15 +63,15 @@ def fault_text(fault: Mapping[str, Any], thing: str = "field") -> str:
     return _TEXTS.get(fault["type"]) or _SUBJECT.sub("must ", _PREFIXES.sub("", fault["msg"]))
 
 
-def fault_list(error: ValidationError) -> str:
-    """Return all errors as `location: reason`, such as `limits.run_seconds: must be greater than 0; …`."""
-    faults = ((location_path(fault["loc"]), fault_text(fault)) for fault in error.errors())
-    return "; ".join(": ".join(filter(None, fault)) for fault in faults)
+def fault_list(faults: Sequence[Mapping[str, Any]]) -> str:
+    """Return pydantic's first errors as `location: reason`, such as `limits.run_seconds: must be greater than 0; …`."""
+    shown = (": ".join(filter(None, (location_path(one["loc"]), fault_text(one)))) for one in faults[:MOST_FAULTS])
+    return "; ".join(shown) + (f"; and {more:,} more" if (more := len(faults) - MOST_FAULTS) > 0 else "")
 
 
 def location_path(location: tuple[int | str, ...]) -> str:
-    """Return the location of a pydantic error as a path, such as `tools.0`."""
-    return ".".join(map(str, location))
+    """Return the location of a pydantic error as a path, such as `tools.0`; of a long one the beginning."""
+    return ".".join(map(str, location))[:_PATH_CHARS]
 
 
 def http_address(setting: str, url: str, example: str) -> str:

@@ -83,7 +83,7 @@ async def test_unsupported_method_is_refused_with_the_allowed_methods(api: LiveA
         (b'{"input": "x", }', "is not JSON: "),  # Pythons differ in what follows
         (b'{"input": "\xff"}', "is not JSON: 'utf-8' codec can't decode"),
         (b'{"input": ' + b"9" * 5_000 + b"}", "is not JSON: Exceeds the limit"),
-        (b"[" * 100_000, "is not JSON: "),
+        (b"1," * 100_000, "is not JSON: "),
     ],
 )
 async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, body: bytes, what: str) -> None:
@@ -93,6 +93,15 @@ async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, bo
     assert (response.status, problem["code"], problem["title"]) == (422, "invalid_request", "Invalid request")
     assert problem["errors"][0]["where"] == "body"
     assert problem["errors"][0]["what"].startswith(what)
+
+
+async def test_body_with_too_many_levels_is_refused_with_the_limit(api: LiveApi) -> None:
+    headers = {"content-type": "application/json"}
+    async with api.client.post("/v1/runs", data=b"[" * 100_000, headers=headers) as response:
+        problem = await response.json()
+
+    assert (response.status, problem["code"]) == (413, "http")
+    assert "The body has more than 64 levels of lists and objects" in problem["detail"]
 
 
 async def test_json_sent_as_a_form_is_refused_with_the_content_type_to_send(api: LiveApi) -> None:
@@ -120,7 +129,7 @@ async def test_body_over_the_limit_is_refused_before_it_is_read_completely(api: 
         problem = await response.json()
 
     assert (response.status, problem["code"]) == (413, "http")
-    assert "The body has more than 8388608 bytes" in problem["detail"]
+    assert "The body has more than 1572864 bytes" in problem["detail"]
     assert "limits.input_chars" in problem["remedy"]
 
 

@@ -83,4 +83,4 @@ def test_validation_error_is_listed_as_location_and_reason(given: Any, expected:
     with pytest.raises(ValidationError) as caught:
         Form.model_validate(given)
 
-    assert fault_list(caught.value) == expected
+    assert fault_list(caught.value.errors()) == expected

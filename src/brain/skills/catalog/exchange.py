@@ -24,7 +24,7 @@ from starling.core.text_screening import suspicion
 from starling.core.validation_errors import fault_list
 
 _LINES: Final = 5_000
-_FAULTS: Final = 10  # lines that are named
+_FAULTS: Final = 10  # wrong lines, then no more are read
 _SHARED: Final = ("task", "template", "outcome", "tools", "agent_kind", "agent")  # fields of every form of a skill
 _REMEDY: Final = "Correct the document; nothing was stored."
 
@@ -108,7 +108,7 @@ class SkillDocument(BaseModel):
 def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocument]:
     """Return the skills of JSON lines by the number of their line, from 1; empty lines are skipped.
 
-    Raises InvalidRequestError that names the lines that are wrong and their fields, also those with secrets.
+    Raises InvalidRequestError that names the first lines that are wrong and their fields, also those with secrets.
     """
     try:
         lines = content.decode("utf-8-sig").split("\n")
@@ -119,17 +119,19 @@ def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocume
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        if len(faults) == _FAULTS:
+            faults.append(f"the lines from {number} on were not read")
+            break
         try:
             found[number] = SkillDocument.model_validate(storable(json.loads(line, parse_constant=_refused)))
             if place := found[number].secret_place(redact):
                 faults.append(f"line {number}: {place}: has a text that looks like a secret")
         except ValidationError as error:
-            faults.append(f"line {number}: {fault_list(error)}")
+            faults.append(f"line {number}: {fault_list(error.errors())}")
         except (ValueError, RecursionError) as error:
             faults.append(f"line {number}: is not JSON: {error}")
     if faults:
-        more = f" (and {len(faults) - _FAULTS} more lines)" if len(faults) > _FAULTS else ""
-        raise InvalidRequestError("; ".join(faults[:_FAULTS]) + more, _REMEDY)
+        raise InvalidRequestError("; ".join(faults), _REMEDY)
     if not 0 < len(found) <= _LINES:
         raise InvalidRequestError(f"The document has {len(found)} skills.", f"Send 1 to {_LINES} lines, one a skill.")
     return found

@@ -1,5 +1,6 @@
 """Queries over the skills of a tenant, and changes of them in the transaction of their audit entry."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -147,8 +148,9 @@ class SkillCatalog:
         self, connection: AsyncConnection, tenant: str, found: Sequence[ImportedSkill], shared_by: str
     ) -> None:
         """Store imported skills; further tasks of a skill only as long as it has less than it is compared by."""
-        items = json.dumps(storable([item.to_json() for item in found]), ensure_ascii=False)
-        values = {"tenant": tenant, "items": items, "shared_by": shared_by, "most": MOST_MERGED}
+        written = (json.dumps(storable(item.to_json()), ensure_ascii=False) for item in found)
+        items = await asyncio.to_thread(",".join, written)  # a thread, one by one: vectors take long
+        values = {"tenant": tenant, "items": f"[{items}]", "shared_by": shared_by, "most": MOST_MERGED}
         await connection.execute(_STORE, values)
 
 

@@ -35,7 +35,7 @@ from starling.core.errors import (
 )
 from starling.core.principal import Principal, Scope
 from starling.core.teams.spec import TeamInvalidError
-from starling.core.validation_errors import fault_text, location_path
+from starling.core.validation_errors import MOST_FAULTS, fault_list, fault_text, location_path
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
@@ -58,7 +58,8 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     503: {"Retry-After": "1"},
 }
 _OF_THE_DATABASE: Final = (DatabaseUnavailableError, DatabaseUnsuitableError)
-_REMEDIES: Final[Mapping[int, str]] = {413: "Send less: only `limits.input_chars` characters of a request are read."}
+_REMEDIES: Final = {413: "Send less at once; of a run's request only `limits.input_chars` characters are read."}
+_MOST_CHARS: Final = 10_000  # of a detail or a remedy
 _SEND_JSON: Final = "Send JSON in UTF-8, with the header `content-type: application/json`."
 
 
@@ -79,9 +80,10 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem} for status in statuses}
 
 
-def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
-    """Return the response that carries a problem; `more` are its other fields."""
-    body = Problem(title=title, status=status, detail=detail, code=code, **more)
+def problem(status: int, title: str, detail: str, code: str, remedy: str = "", **more: Any) -> JSONResponse:
+    """Return the response that carries a problem; `more` are its other fields. Long texts are cut."""
+    detail, remedy = detail[:_MOST_CHARS], remedy[:_MOST_CHARS]
+    body = Problem(title=title, status=status, detail=detail, code=code, remedy=remedy, **more)
     return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type=PROBLEM_TYPE)
 
 
@@ -122,11 +124,14 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         )
     if found := next((item for item in error.errors() if item["type"] == "json_invalid"), None):
         return _unread(f"is not JSON: {found['ctx']['error']} at character {found['loc'][-1]}", "json_invalid")
+    faults = error.errors()
     errors = [
-        {"where": location_path(item["loc"]), "what": fault_text(item), "type": item["type"]} for item in error.errors()
+        {"where": location_path(item["loc"]), "what": fault_text(item), "type": item["type"]}
+        for item in faults[:MOST_FAULTS]
     ]
-    detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors)
-    return problem(422, "Invalid request", detail, "invalid_request", errors=errors, remedy="See /docs for the fields.")
+    return problem(
+        422, "Invalid request", fault_list(faults), "invalid_request", "See /docs for the fields.", errors=errors
+    )
 
 
 def _unread(what: str, kind: str) -> JSONResponse:

@@ -1,5 +1,6 @@
 """Imports skills: all lines of a document or none, with one audit entry."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -58,7 +59,7 @@ class SkillImport:
         instruct puts its skill into quarantine; one whose tools are others here is suspended. Raises
         InvalidRequestError with the lines and fields that are wrong.
         """
-        placed = await _placed(self.memory, tenant, parse(content, self.memory.redact))
+        placed = await _placed(self.memory, tenant, await asyncio.to_thread(parse, content, self.memory.redact))
         async with self.catalog.changing() as connection:
             pins = (await self.epochs.begin(connection)).manifest.tool_hashes()
             rows = {line.line: _rows(line, pins) for line in placed}

@@ -74,7 +74,7 @@ def test_first_ten_wrong_lines_are_named() -> None:
     message = refusal("{\n" * 12)
 
     assert "line 10: " in message
-    assert message.endswith("(and 2 more lines)")
+    assert message.endswith("the lines from 11 on were not read")
 
 
 def test_document_that_is_not_utf8_is_refused() -> None:

@@ -1,5 +1,6 @@
 """The registry: list epochs; plan, reload and roll back servers."""
 
+import asyncio
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from brain.registry.repository import EpochRecord
 from mcp_gateway.configuration.servers import McpConfig, parse_config
@@ -23,11 +24,11 @@ router = APIRouter(prefix="/v1/registry", tags=["registry"], responses=refusals(
 
 
 class ServersDocument(BaseModel):
-    """The content of an `mcpServers` file; other top-level keys are ignored."""
+    """The content of an `mcpServers` file: at most 2,000 servers; other top-level keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
+    servers: dict[str, Annotated[Any, WithJsonSchema({"type": "object"})]] = Field(alias="mcpServers", max_length=2_000)
 
 
 class HowToRead(ClosedModel):
@@ -115,7 +116,9 @@ async def _config(request: Request) -> McpConfig | None:
     body = await request.body()
     if not body.strip():
         return None
-    return parse_config(body.decode(json.detect_encoding(body), "surrogatepass"), "The document")
+    return await asyncio.to_thread(
+        parse_config, body.decode(json.detect_encoding(body), "surrogatepass"), "The document"
+    )
 
 
 @contextmanager
