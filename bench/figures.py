@@ -82,6 +82,7 @@ MARKS: Mapping[str, Mark] = {
     "deploy.runs_per_second_4_workers": _times_at_least(3.2),
     "runs.fairness_ratio": _at_most(3),
     "api.p95_ms_1000_streams": _at_most(300),
+    "api.loop_stall_ms": _at_most(100),
     "streams.silent_readers_mb": _times_at_most(1.5),
     "up.idle_ms_per_s": _times_at_most(1.5),
     "up.ready_ms_300": _at_most(3_000),

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    body_stall,
     call_overhead,
     command_startup,
     deployment,
@@ -69,6 +70,7 @@ PARTS = (
     Part(many_servers.NAMES, many_servers.measure),
     Part(many_teams.NAMES, many_teams.measure),
     Part(loop_stall.NAMES, loop_stall.measure),
+    Part(body_stall.NAMES, body_stall.measure, seconds=1_200),
     Part(call_overhead.NAMES, call_overhead.measure),
     Part(tracing_overhead.NAMES, tracing_overhead.measure),
     Part(retrieval.NAMES, retrieval.measure),
