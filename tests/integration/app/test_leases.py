@@ -264,6 +264,17 @@ async def test_run_claimed_by_another_worker_is_stopped_and_not_released(harness
     assert await harness.is_held_by("another")
 
 
+async def test_renewal_reports_a_run_to_cancel(harness: WorkerHarness) -> None:
+    key = await harness.accept()
+    async with harness.worker(lease=2):
+        await harness.handlers.began[1].wait()
+        await harness.execute("UPDATE runs SET cancel_requested = true")
+
+        await wait_for(lambda: bool(harness.handlers.cancelled))
+
+    assert set(harness.handlers.cancelled) == {key.id}
+
+
 @pytest.mark.parametrize("times", [1, 2])
 async def test_run_whose_worker_ended_goes_on_beside_others_once_and_alone_the_second_time(
     harness: WorkerHarness, times: int
