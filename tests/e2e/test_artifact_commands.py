@@ -54,3 +54,21 @@ def test_artifact_is_printed_unchanged(workspace: CliWorkspace, run: str) -> Non
 
     assert hashlib.sha256(piped.stdout).hexdigest() == listed["id"]
     assert document == {"id": listed["id"], "media_type": "text/plain", "content": poem(_LINES)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("no-id",), "is not the id of a run"),
+        (("01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",), "There is no run"),
+        (("RUN", "0" * 64), "There is no artifact"),
+        (("RUN", "--tenant", "shop"), "There is no run"),
+    ],
+)
+def test_unknown_artifact_or_run_is_refused(
+    workspace: CliWorkspace, run: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = workspace.starling("run", "artifacts", *(run if word == "RUN" else word for word in arguments))
+
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -107,6 +107,13 @@ def test_status_without_a_platform_says_how_to_start_one() -> None:
     assert done.stdout == f"Starling does not run on {workspace.folder}/data. `starling up` starts it.\n"
 
 
+def test_ask_finds_the_platform_of_the_data_folder(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", _QUESTION, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert platform.url
+
+
 def test_ask_prints_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", _QUESTION, "--url", platform.url)
 
@@ -194,6 +201,26 @@ def test_server_is_added_used_tested_and_removed_on_a_running_platform(
     assert "recorder" not in workspace.starling("server", "list").stdout
 
 
+def test_server_that_cannot_start_is_not_added(workspace: CliWorkspace, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    done = workspace.starling("server", "add", "nothing", "--", "no-such-command")
+
+    assert done.returncode == 1
+    assert "'no-such-command' was not found" in done.stderr
+    assert "nothing" not in workspace.starling("server", "list").stdout
+
+
+def test_unknown_server_is_refused_with_the_known_names(workspace: CliWorkspace, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    done = workspace.starling("server", "test", "nobody")
+
+    assert done.returncode == 2
+    assert "There is no server 'nobody'" in done.stderr
+    assert "system_health" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "mistyped", "meant"),
     [
@@ -217,12 +244,31 @@ def test_kill_switch_for_unknown_target_warns(
     assert "There is no" not in right.stdout
 
 
+def test_unknown_run_is_refused_with_a_hint(workspace: CliWorkspace, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    unknown = workspace.starling("run", "show", "01900000-0000-7000-8000-000000000000")
+    malformed = workspace.starling("run", "tail", "nonsense")
+
+    assert (unknown.returncode, malformed.returncode) == (2, 2)
+    assert "There is no run" in unknown.stderr
+    assert "starling run list" in unknown.stderr
+    assert "starling run list" in malformed.stderr
+
+
 def test_second_up_on_a_data_folder_names_the_first_process(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("up", "--port", "0")
 
     assert done.returncode == 2
     assert f"belongs to process {platform.process.pid}" in done.stderr
     assert "STARLING_DATA_DIR" in done.stderr
+
+
+def test_empty_request_is_refused_with_the_reason(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", "   ", "--url", platform.url)
+
+    assert done.returncode == 2
+    assert "empty" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code", "installed"), [(signal.SIGTERM, 0, True), (signal.SIGINT, 130, False)])
@@ -288,6 +334,15 @@ def test_command_without_a_database_says_how_to_get_one() -> None:
     assert "DATABASE_URL" in done.stderr
 
 
+def test_ask_without_an_api_says_how_to_start_one() -> None:
+    with new_workspace() as workspace, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        done = workspace.starling("ask", "hello", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+    assert done.returncode == 3
+    assert "starling up" in done.stderr
+
+
 def test_up_on_a_used_port_is_refused(own_workspace: CliWorkspace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = own_workspace.starling("up", "--port", str(taken.getsockname()[1]))
@@ -295,6 +350,13 @@ def test_up_on_a_used_port_is_refused(own_workspace: CliWorkspace) -> None:
     assert done.returncode == 2
     assert "Address already in use" in done.stderr
     assert "--port" in done.stderr
+
+
+def test_up_on_an_open_address_without_keys_is_refused(own_workspace: CliWorkspace) -> None:
+    done = own_workspace.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
+
+    assert done.returncode == 2
+    assert "but there is no key" in done.stderr
 
 
 def test_invalid_server_file_is_refused_with_the_place(own_workspace: CliWorkspace) -> None:
@@ -330,6 +392,17 @@ def test_invalid_configuration_is_refused_before_anything_starts(option: tuple[s
     assert ("bad.json is not JSON" if option else "'nonsense'") in done.stderr
 
 
+def test_invalid_yaml_is_refused_with_the_line(own_workspace: CliWorkspace) -> None:
+    file = own_workspace.folder / "other.yaml"
+    file.write_text("bogus: [1\n")
+
+    done = own_workspace.starling("--settings", file, "run", "list")
+
+    assert done.returncode == 2
+    assert f"{file} is not YAML" in done.stderr
+    assert "line 2" in done.stderr
+
+
 def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> None:
     with (
         _model(own_workspace, {"hold": "gate"}) as (workspace, model),
@@ -349,6 +422,15 @@ def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> 
 
     assert begun.startswith(f"Run {run_id}")
     assert "Failed:" in rest
+
+
+def test_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
+    with new_workspace(DATABASE_URL=old_server_url) as workspace:
+        done = workspace.starling("up", "--port", "0")
+
+    assert done.returncode == 2
+    assert "version 15" in done.stderr
+    assert "16 or newer" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])

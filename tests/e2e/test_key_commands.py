@@ -88,3 +88,15 @@ def test_open_address_needs_a_key(workspace: CliWorkspace) -> None:
         forwarded = {"X-Forwarded-For": "203.0.113.7"}
         assert httpx.get(run, headers=forwarded).status_code == 401
         assert httpx.get(run, headers=forwarded | {"Authorization": f"Bearer {key}"}).status_code == 404
+
+
+def test_ask_sends_the_key_from_the_environment(workspace: CliWorkspace) -> None:
+    key = workspace.json("key", "create", "anybody")["key"]
+    workspace.json("key", "revoke", workspace.json("key", "list")[0]["id"])
+    shown = CliWorkspace(workspace.folder, {**workspace.variables, "STARLING_API_KEY": key})
+
+    with workspace.running("serve", "--port", "0") as service:
+        done = shown.starling("ask", "hello", "--url", service.url)
+
+    assert done.returncode == 2
+    assert "is revoked" in done.stderr

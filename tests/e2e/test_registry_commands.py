@@ -63,6 +63,18 @@ def test_plan_prints_agents_and_teams_that_would_lose_their_tools(workspace: Cli
     assert planned(workspace, server_file(workspace))[1]["broken_teams"].keys() == {"default/crew"}
 
 
+def test_reload_of_an_invalid_file_changes_nothing(workspace: CliWorkspace) -> None:
+    file = workspace.folder / "mcp.json"
+    file.write_text('{"mcpServers": {"a": {"command": 1}}}')
+
+    for command in ("plan", "reload"):
+        done = workspace.starling("registry", command)
+
+        assert done.returncode == 2
+        assert "mcpServers.a.command" in done.stderr
+    assert workspace.json("registry", "list") == []
+
+
 def test_plan_without_a_file_says_how_to_name_one_and_keeps_the_servers(workspace: CliWorkspace) -> None:
     workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, health=RECORDER))
 

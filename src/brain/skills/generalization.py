@@ -1,13 +1,15 @@
-"""Turns the calls that solved one task into calls with slots, and the task into a template. Pure."""
+"""Turns calls that solved a task into calls with slots, and the task into a template; tells equal tasks. Pure."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import accumulate, groupby
 from typing import Final, Literal, cast
 
 from brain.retrieval.text_similarity import content_words
-from brain.skills.skill import SLOT, SkillCall
+from brain.skills.skill import SLOT, PromptSkill, SkillCall, call_from_json, is_slot, nested_values, with_slots
 from starling.core.json import Json, JsonObject, canonical
 
 type _Source = Literal["task", "request", "result"]
@@ -23,6 +25,7 @@ _SECRET_NAME: Final = re.compile(
 )
 _SHORTEST_SECRET: Final = 4  # characters: shorter ones would hide harmless words
 _HIDDEN: Final = "***"
+_BORDERED: Final = r"[^\W\u0e00-\U0010ffff]"  # of a script with spaces between words
 _MOST_VALUES: Final = 50  # of all arguments
 _CALLS_CHARS: Final = 4_000
 _PLACE_CHARS: Final = 20_000  # of a request or a result that values are looked for in
@@ -50,16 +53,8 @@ class TaskTexts:
     results: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralizedTask:
-    """Calls with slots, and the task with a `{slot}` in place of each value that comes from it."""
-
-    template: str
-    calls: tuple[SkillCall, ...]
-
-
-def generalized(texts: TaskTexts, made: Sequence[MadeCall], redact: Redact) -> GeneralizedTask:
-    """Return what the calls of one task have in common with those of similar tasks.
+def generalized(texts: TaskTexts, made: Sequence[MadeCall], redact: Redact) -> tuple[str, tuple[SkillCall, ...]]:
+    """Return a task with a `{slot}` in place of each value, and the calls that similar tasks have in common with it.
 
     A value that occurs in the task, the request or an earlier result becomes a slot, and so does one that shares a
     word with the task or the request: `America/Lima` where the task says Lima. A date or a time is a slot in any case,
@@ -70,7 +65,32 @@ def generalized(texts: TaskTexts, made: Sequence[MadeCall], redact: Redact) -> G
     for call in made:
         calls.append(SkillCall(call.tool, cast("JsonObject", slots.filled(call.arguments))))
         slots.results.append(call.result[:_PLACE_CHARS])
-    return GeneralizedTask(_template(redact(texts.task), slots.examples), tuple(calls))
+    return _template(redact(texts.task), slots.examples), tuple(calls)
+
+
+def for_task(skill: PromptSkill, known: str, task: str, changing: Mapping[str, JsonObject]) -> PromptSkill | None:
+    """Return a skill that solved the task `known` as `task` recalls it, None if it doesn't.
+
+    One with calls of `changing` tools, by name with their schemas, is recalled without its examples, and only if `task`
+    equals `known` but for the values of all slots, and has the constants of these calls.
+    """
+    calls = [call for call in skill.calls if call.tool in changing]
+    if not calls:
+        return skill
+    constants = (text for call in calls for text in _constants(call, canonical(changing[call.tool])) if text.strip())
+    if not _is_equal(task, known, _examples(skill)) or not all(_occurrence(one).search(task) for one in constants):
+        return None
+    plain = with_slots([call.to_json() for call in skill.calls], lambda slot: {SLOT: slot[SLOT], "from": slot["from"]})
+    return replace(skill, calls=tuple(map(call_from_json, cast("Sequence[JsonObject]", plain))))
+
+
+def shown_template(skill: PromptSkill, request: str) -> str:
+    """Return a skill's template with `…` in place of words, numbers and signs that a request doesn't have."""
+    shown = set(_parts(request[:_PLACE_CHARS].casefold())) | {f"{{{name}}}" for name in _examples(skill)}
+    texts = enumerate(re.split(r"(\{\w+\})", skill.template))
+    parts = (part for index, text in texts for part in ([text] if index % 2 else _parts(text)))
+    kept = (part if part.isspace() or {part, part.casefold()} & shown else "…" for part in parts)
+    return re.sub(r"…(\s*…)+", "…", "".join(kept))
 
 
 def is_too_long(made: Sequence[MadeCall]) -> bool:
@@ -104,6 +124,48 @@ def _values(value: Json, *, secret: bool = False) -> Iterator[tuple[str, bool]]:
                 yield from _values(item, secret=secret)
         case _:
             yield str(value), secret
+
+
+def _examples(skill: PromptSkill) -> dict[str, str]:
+    """Return the slots of a skill by name, each with the value that it had."""
+    slots = (part for call in skill.calls for part in nested_values(call.arguments) if is_slot(part))
+    return {str(slot[SLOT]): str(slot.get("example", "")) for slot in slots}
+
+
+def _constants(call: SkillCall, schema: str) -> Iterator[str]:
+    """Yield what a call has beside slots and the names that are in its tool's schema."""
+    given = with_slots(call.arguments, lambda _: "")
+    names = (name for part in nested_values(given) if isinstance(part, Mapping) for name in part)
+    yield from (name for name in names if f'"{name}"' not in schema)
+    yield from (text for text, _ in _values(given))
+
+
+def _is_equal(task: str, known: str, examples: Mapping[str, str]) -> bool:
+    """Whether a task is a known one but for the values of all slots, each of the kind of the known one's."""
+    parts, given = _parts(known), _parts(task)
+    if len(parts) != len(given):
+        return False
+    places: dict[int, str] = {}  # the slot at each position
+    for name, text in sorted(examples.items(), key=lambda item: len(item[1])):
+        found = _occurrence(text).finditer(known) if text.strip() else ()
+        places |= dict.fromkeys((at for one in found for at in range(*one.span())), name)
+    values: dict[tuple[str, str], str] = {}
+    for start, had, has in zip(accumulate(map(len, parts), initial=0), parts, given, strict=False):
+        same, slot = has.split() == had.split(), places.get(start)
+        if not (same if slot is None else _kind(has) == _kind(had) and values.setdefault((slot, had), has) == has):
+            return False
+    return set(examples) == {slot for slot, _ in values}
+
+
+def _parts(text: str) -> list[str]:
+    """Return the words, numbers, signs and spaces of a text; a letter of a script without spaces is a word."""
+    runs = groupby(enumerate(text, 1), key=lambda at: (_kind(at[1]), at[0] * _has_no_borders(at[1])))
+    return ["".join(character for _, character in run) for _, run in runs]
+
+
+def _kind(part: str) -> str:
+    kinds = {"L": "word", "M": "word", "N": "number"}
+    return kinds.get(unicodedata.category(part[0])[0], " " if part.isspace() else part[0])
 
 
 @dataclass(slots=True)
@@ -180,7 +242,7 @@ def _occurrence(text: str) -> re.Pattern[str]:
     """Return a pattern that finds a value as a whole: `5` isn't part of `15` or `5.2`."""
     inner = r"\s+".join(map(re.escape, text.split()))
     if text[:1].isdigit():
-        return re.compile(rf"(?<![\w.,]){inner}(?!\w|[.,]\d)", re.IGNORECASE)
+        return re.compile(rf"(?<!{_BORDERED}|[\d.,]){inner}(?!{_BORDERED}|[.,]?\d)", re.IGNORECASE)
     before = "" if _has_no_borders(text.strip()[0]) else r"(?<!\w)"
     after = "" if _has_no_borders(text.strip()[-1]) else r"(?!\w)"
     return re.compile(f"{before}{inner}{after}", re.IGNORECASE)

@@ -4,12 +4,12 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
 from brain.run_sink import RunSink
-from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized, hiding_secrets, is_too_long
+from brain.skills.generalization import MadeCall, Redact, TaskTexts, for_task, generalized, hiding_secrets, is_too_long
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
 from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, PromptSkill, SkillExample
@@ -19,11 +19,13 @@ from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
 from starling.core.json import canonical
 from starling.core.text_screening import suspicion
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 from starling.core.tracing import SpanKind, Tracer
 from starling.infra.postgres.runs.writer import Clause
 
 _RECOUNT_SECONDS: Final = 60.0
-_KEPT: Final = 1_000  # skills, and tasks with their vectors, in memory
+_KEPT: Final = 1_000  # tasks with their vectors, in memory
 _WORD_CHARS: Final = 100  # longer ones are data; Postgres refuses those of over 2,046 bytes
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
@@ -57,26 +59,16 @@ class FinishedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
-    """The skills that a task recalled; `warning` says why vectors weren't used where they should have been."""
-
-    skills: Sequence[PromptSkill] = ()
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SkillSearch:
-    """All skills that a task was compared with, best first, and the ids of those that it recalls.
+    """All skills that a task was compared with, best first, and those that it recalls.
 
-    It recalls none if `certainty` doesn't reach `cut`. `known` are those that solved a task of the same text; `warning`
-    is that of Recall.
+    It recalls none if `certainty` doesn't reach `cut`. `warning` says why vectors weren't used where they should be.
     """
 
     ranked: Sequence[RankedSkill] = ()
-    recalled: Sequence[str] = ()
+    recalled: Sequence[PromptSkill] = ()
     certainty: float = -math.inf
     cut: float = 0.0
-    known: frozenset[str] = frozenset()
     warning: str = ""
 
 
@@ -133,46 +125,49 @@ class SkillMemory:
     _retry_at: float = 0.0
     _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     _queries: dict[tuple[str, str], SkillQuery] = field(default_factory=dict[tuple[str, str], SkillQuery])
-    _read: dict[tuple[str, str], PromptSkill] = field(default_factory=dict[tuple[str, str], PromptSkill])
 
-    async def recall(self, tenant: str, card: AgentCard, task: str) -> Recall:
+    async def recall(self, tenant: str, card: AgentCard, task: str) -> SkillSearch:
         """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
         if not card.tools:
-            return Recall()
+            return SkillSearch()
         with self.tracer.span("recall", SpanKind.RETRIEVER, lambda: {"input": task}) as span:
             try:
-                search = await self.search(tenant, _hashes(card), task)
-                skills = await self._skills(tenant, search.recalled)
+                found = await self.search(tenant, card.tools, task)
             except DatabaseUnavailableError as error:
                 _log.warning("no skills were recalled: %s", error)
                 span.fail(str(error))
-                return Recall()
+                return SkillSearch()
             except Exception as error:  # noqa: BLE001 - a task does without skills
                 _log.exception("no skills were recalled")
                 span.fail(type(error).__name__)
-                return Recall()
-            span.set(lambda: {"output": [{"id": skill.id, "task": skill.template} for skill in skills]})
-            return Recall([replace(skill, known=skill.id in search.known) for skill in skills], search.warning)
+                return SkillSearch()
+            span.set(lambda: {"output": [{"id": skill.id, "task": skill.template} for skill in found.recalled]})
+            return found
 
-    async def search(self, tenant: str, tools: Mapping[str, str], task: str) -> SkillSearch:
+    async def search(self, tenant: str, tools: Sequence[ToolDefinition], task: str) -> SkillSearch:
         """Return how active skills compare with a task, of those that need only `tools`.
 
-        `tools` has the hash of each tool by its full name. Raises DatabaseUnavailableError.
+        Raises DatabaseUnavailableError.
         """
         size = await self._size(tenant)
         if not size:
             return SkillSearch()
         query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
-        examples = await search(tenant, tools, query)
+        examples = await search(tenant, _hashes(tools), query)
         with_vectors = _have_vectors(examples)
         found = ranked(tenant, query.text, examples, with_vectors=with_vectors)
+        ids = [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)]
+        rows = await self.repository.recalled(tenant, ids) if ids else ()
+        known = {skill.id for text, skill in rows if text == self.redact(task)}
+        changing = {tool.full_name: tool.input_schema for tool in tools if tool.effect is not Effect.READ}
+        shown = [for_task(replace(skill, known=skill.id in known), text, task, changing) for text, skill in rows]
+        first = {skill.id: skill for skill in reversed(shown) if skill}
         return SkillSearch(
             found,
-            [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)],
+            [first[key] for key in ids if key in first],
             certainty(found, with_vectors=with_vectors),
             cut(with_vectors=with_vectors),
-            frozenset(example.skill_id for example in examples if example.text == self.redact(task)),
             self._failure,
         )
 
@@ -216,7 +211,8 @@ class SkillMemory:
         self._failure = ""
         query = SkillQuery(task, words, vector, self.embedder.name) if any(vector) else SkillQuery(task, words)
         self._queries[tenant, task] = query
-        _forget_oldest(self._queries)
+        if len(self._queries) > _KEPT:
+            del self._queries[next(iter(self._queries))]
         return query
 
     async def lesson(self, done: FinishedTask) -> Lesson:
@@ -231,15 +227,6 @@ class SkillMemory:
         except Exception:  # noqa: BLE001 - the task has its result without a skill
             _log.exception("a skill was not stored")
         return Lesson(uses)
-
-    async def _skills(self, tenant: str, ids: Sequence[str]) -> list[PromptSkill]:
-        """Return skills in the order of `ids`, those that were read before from memory: they never change."""
-        missing = [key for key in ids if (tenant, key) not in self._read]
-        for skill in await self.repository.recalled(tenant, missing) if missing else ():
-            self._read[tenant, skill.id] = skill
-        found = [self._read[tenant, key] for key in ids if (tenant, key) in self._read]
-        _forget_oldest(self._read)
-        return found
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
@@ -260,15 +247,15 @@ class SkillMemory:
             return None
         if len(done.task) > TASK_CHARS or is_too_long(done.calls):
             return None
-        tools, redact = _hashes(done.card), hiding_secrets(self.redact, done.calls)
-        found = generalized(TaskTexts(done.task, done.request, done.results), done.calls, redact)
-        if len(found.template) > 2 * TASK_CHARS:
+        tools, redact = _hashes(done.card.tools), hiding_secrets(self.redact, done.calls)
+        template, calls = generalized(TaskTexts(done.task, done.request, done.results), done.calls, redact)
+        if len(template) > 2 * TASK_CHARS:
             return None
         arguments = (canonical(call.arguments) for call in done.calls)
         return LearnedSkill(
             task=redact(done.task),
-            template=found.template,
-            calls=found.calls,
+            template=template,
+            calls=calls,
             outcome=redact(done.output)[:OUTCOME_CHARS],
             tools={call.tool: tools[call.tool] for call in done.calls},
             agent_kind=done.card.kind,
@@ -288,15 +275,10 @@ class SkillMemory:
         return size
 
 
-def _forget_oldest(kept: dict[Any, Any]) -> None:
-    while len(kept) > _KEPT:
-        del kept[next(iter(kept))]
-
-
 def _have_vectors(examples: Sequence[SkillExample]) -> bool:
     """Whether a task was compared with any example by vectors: those of another model don't count."""
     return any(example.cosine is not None for example in examples)
 
 
-def _hashes(card: AgentCard) -> Mapping[str, str]:
-    return {tool.full_name: tool.hash for tool in card.tools}
+def _hashes(tools: Sequence[ToolDefinition]) -> Mapping[str, str]:
+    return {tool.full_name: tool.hash for tool in tools}

@@ -141,8 +141,10 @@ FROM pg_class, pg_stats, unnest(most_common_elems::text::text[], most_common_ele
 WHERE pg_class.oid = 'skills'::regclass AND tablename = 'skills' AND attname = 'words' AND schemaname = current_schema()
     AND word IS NOT NULL"""
 
-_SKILLS: Final = """
-SELECT id, template, calls, shape FROM skills WHERE tenant = %(tenant)s AND id = ANY(%(ids)s::uuid[])"""
+_OF_SKILLS: Final = """
+SELECT merged_into, id, task, template, calls, shape FROM skills WHERE tenant = %(tenant)s AND """
+_SKILLS: Final = f"""{_OF_SKILLS} id = ANY(%(ids)s::uuid[])
+UNION ALL {_OF_SKILLS} merged_into = ANY(%(ids)s::uuid[]) ORDER BY merged_into NULLS FIRST, id"""
 _OF_SHAPE: Final = f"""
 SELECT main.id, main.state, part.task,
     {_COSINE}
@@ -335,14 +337,13 @@ class SkillRepository:
         rare = [word for word, count in zip(words, rows_so_far, strict=True) if count <= _MATCHING_WORDS]
         return rare or (words[:1] if query.vector is None else [])
 
-    async def recalled(self, tenant: str, ids: Sequence[str]) -> list[PromptSkill]:
-        """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
+    async def recalled(self, tenant: str, ids: Sequence[str]) -> list[tuple[str, PromptSkill]]:
+        """Return the tasks of skills, the first ones first, each with its skill. Raises DatabaseUnavailableError."""
         rows = await fetch_by_index(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
-        by_id = {
-            str(key): PromptSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
-            for key, template, calls, shape in rows
-        }
-        return [by_id[key] for key in ids if key in by_id]
+        return [
+            (task, PromptSkill(str(main or key), text, tuple(map(call_from_json, calls)), shape))
+            for main, key, task, text, calls, shape in rows
+        ]
 
     async def alike(self, tenant: str, skill: LearnedSkill, query: SkillQuery) -> list[SkillExample]:
         """Return the nearest tasks of skills with the same calls, in any state. Raises DatabaseUnavailableError."""

@@ -1,9 +1,9 @@
 """What a solved task leaves: a template of the task, and the calls that solved it with slots for what varies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 from starling.core.json import Json, JsonObject, digest
 
@@ -37,9 +37,30 @@ def call_from_json(stored: Mapping[str, Any]) -> SkillCall:
     return SkillCall(stored["tool"], stored["arguments"])
 
 
-def is_slot(value: Json) -> bool:
+def is_slot(value: Json) -> TypeGuard[JsonObject]:
     """Whether an argument's value is a slot."""
     return isinstance(value, Mapping) and value.keys() >= _SLOT_KEYS and value.keys() <= _SLOT_KEYS | {"example"}
+
+
+def nested_values(value: Json) -> Iterator[Json]:
+    """Yield a value and all that is in it."""
+    yield value
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else cast("Sequence[Json]", value):
+            yield from nested_values(item)
+
+
+def with_slots(value: Json, change: Callable[[JsonObject], Json]) -> Json:
+    """Return a value with what `change` returns in place of each slot."""
+    if is_slot(value):
+        return change(value)
+    match value:
+        case Mapping():
+            return {name: with_slots(item, change) for name, item in value.items()}
+        case list() | tuple():
+            return [with_slots(item, change) for item in cast("Sequence[Json]", value)]
+        case _:
+            return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +83,7 @@ class LearnedSkill:
     @property
     def shape(self) -> str:
         """A digest that skills share if their calls differ only in the values of their slots."""
-        return digest([[call.tool, _without_examples(call.arguments)] for call in self.calls])
+        return digest([[call.tool, with_slots(call.arguments, lambda _: {SLOT: True})] for call in self.calls])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +187,3 @@ def _fits(pattern: Json, value: Json) -> bool:
             return all(map(_fits, items, cast("Sequence[Json]", value)))
         case _:
             return pattern == value and type(pattern) is type(value)
-
-
-def _without_examples(value: Json) -> Json:
-    if is_slot(value):
-        return {SLOT: True}
-    match value:
-        case Mapping():
-            return {name: _without_examples(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_without_examples(item) for item in cast("Sequence[Json]", value)]
-        case _:
-            return value

@@ -126,6 +126,19 @@ async def test_ready_route_server_list_prompt_and_answer_name_degraded_servers(
     assert stream.status == "succeeded"
 
 
+async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tmp_path: Path) -> None:
+    async with platform(database_url, tmp_path, ScriptedModel(), server_start_seconds=10) as opened:
+        settings = opened.settings
+        found = await doctor_servers.check(settings)
+
+    problems = {finding.subject.removeprefix("server "): finding for finding in found if finding.state == "problem"}
+    assert problems.keys() == BROKEN.keys()
+    assert [name for name, said in BROKEN.items() if said not in problems[name].message] == []
+    assert "within 10 s" in problems["silent"].message
+    assert all(finding.remedy for finding in problems.values())
+    assert len(found) == 20
+
+
 async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path) -> None:
     servers = {"good": server("well")}
     async with (

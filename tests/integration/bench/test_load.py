@@ -1,7 +1,10 @@
 """The load test against HTTP: which kinds of failures callers count, and a short load on a real platform."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -9,13 +12,16 @@ import aiohttp
 import psutil
 import pytest
 from aiohttp import web
+from psycopg import AsyncConnection
 from rich.console import Console
 
 from bench.callers import Caller, open_session
+from bench.line_process import HERE
 from bench.load import load, parse, show
 from bench.resource_use import postgres_cpu_ms, watched
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from tests.support.command_line import new_workspace
+from tests.support.gateway_harness import wait_for
 from tests.support.http_server import start, stop
 
 _PROBLEM = '{"status": 429, "code": "rate_limited"}'
@@ -112,6 +118,16 @@ async def test_two_callers_keep_a_running_platform_busy(database_url: str) -> No
     assert "runs a second" in printed.getvalue()
 
 
+async def test_most_connections_of_all_are_those_at_one_time(database_url: str) -> None:
+    async with watched(database_url) as watch:
+        for name in ("one", "two"):
+            async with await AsyncConnection.connect(database_url, autocommit=True, application_name=name):
+                await wait_for(lambda name=name: name in watch.connections.by_application)
+
+    assert watch.connections.by_application == {"one": 1, "two": 1}
+    assert watch.connections.together == 1
+
+
 async def test_looking_at_a_database_is_no_processor_time_of_it(
     postgres_server: EmbeddedPostgres, database_url: str
 ) -> None:
@@ -125,3 +141,50 @@ async def test_looking_at_a_database_is_no_processor_time_of_it(
     assert before is not None
     assert after is not None
     assert after - before < used / 2
+
+
+def _take_interrupts() -> None:
+    """Undo what a shell does to a job in the background: it ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@asynccontextmanager
+async def _loading(address: str, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Give the process of a long load test once it sends its load."""
+    options = ("--url", address, "--input", "good", "--callers", "1", "--seconds", "100", *arguments)
+    command = (sys.executable, "-m", "bench.load", *options)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=HERE.parent,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        preexec_fn=_take_interrupts,
+    )
+    try:
+        assert process.stdout is not None
+        assert b"1 callers for" in await process.stdout.readline()
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_interrupted_load_ends_with_a_message(address: str) -> None:
+    async with _loading(address) as load:
+        load.send_signal(signal.SIGINT)
+        _, said = await load.communicate()
+
+    assert (load.returncode, said) == (130, b"Interrupted: nothing was measured.\n")
+
+
+async def test_database_that_is_lost_under_load_ends_it_with_a_message(address: str, database_url: str) -> None:
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'load-test'"
+    async with _loading(address, "--database", database_url) as load:
+        async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+            await other.execute(end)
+        _, said = await load.communicate()
+
+    assert load.returncode == 1
+    assert b"The database can't be used: " in said
+    assert said.count(b"\n") == 1

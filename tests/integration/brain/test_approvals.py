@@ -101,6 +101,21 @@ async def test_refused_call_is_not_made_and_the_agent_continues(
     assert ("too much" if answer else "withdrawn") in refused["result"]
 
 
+async def test_refused_call_is_not_submitted_for_approval_again(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, CHARGE)
+    key = await begun(platform)
+    [question] = await open_interrupts(platform, key)
+
+    await say(platform, key, question, {"approved": False})
+    stream = await platform.finish(key)
+
+    assert stream.status == "failed"
+    assert len(stream.of("approval_required")) == 1
+    assert effects.done() == []
+
+
 @pytest.mark.parametrize("renewed", [False, True], ids=["in one task", "in a task that is given anew"])
 async def test_reason_of_a_refusal_is_in_the_reply_when_the_agent_fails_at_a_later_call(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, renewed: bool

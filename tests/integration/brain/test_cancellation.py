@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from psycopg import AsyncConnection
 
-from starling.core.errors import ConflictError, LeaseLostError
+from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -245,6 +245,25 @@ async def test_cancelled_run_does_not_make_a_call_that_waited_for_approval(
     ]
     assert workbench.done() == []
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
+
+
+async def test_cancelling_an_ended_run_changes_nothing(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
+    stream = await platform.ask("Hi.")
+
+    statuses = [await platform.services.runs.cancellation.cancel(stream.key) for _ in range(2)]
+
+    assert statuses == [RunStatus.SUCCEEDED] * 2
+    assert await platform.stream(stream.key) == stream
+
+
+async def test_cancelling_a_run_of_another_tenant_is_not_found(platform: Platform) -> None:
+    key = await platform.accept("Hi.")
+
+    with pytest.raises(NotFoundError):
+        await platform.services.runs.cancellation.cancel(RunKey("other", key.id))
+
+    assert await platform.services.runs.cancellation.cancel(key) is CANCELLED
 
 
 async def test_cancelled_run_of_a_dead_worker_ends_at_once_and_rejects_its_writes(

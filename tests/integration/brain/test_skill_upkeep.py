@@ -16,6 +16,8 @@ from brain.skills.repository import SkillQuery, SkillRepository, nearest_stateme
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.ids import new_id
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.postgres.engine import Engine, connected, execute_autocommit, fetch_autocommit
@@ -24,6 +26,7 @@ from tests.integration.brain.conftest import Open
 from tests.support.platform import Platform
 
 TOOLS = {"desk.find": "1", "desk.file": "2"}
+FIND = ToolDefinition("desk", "find", "", {}, None, Effect.READ, "1")
 COLORS, THINGS = ("red", "green", "blue", "old", "large"), ("book", "map", "key", "lamp", "coin", "bell", "box", "pen")
 SHELVES = [f"Find the {color} {thing} on shelf {at}." for at, (color, thing) in enumerate(product(COLORS, THINGS))]
 SHORT = [0.1, 0.2, 0.3]
@@ -233,7 +236,7 @@ async def test_skill_with_a_vector_of_another_model_is_recalled_by_its_words(eng
     repository = SkillRepository(engine)
     memory = SkillMemory(repository, StaticEmbedder(), lambda text: text, NOOP_TRACER, SystemClock())
 
-    found = await memory.search("a", TOOLS, "Please find the red book on shelf 7.")
+    found = await memory.search("a", [FIND], "Please find the red book on shelf 7.")
 
     assert len(found.recalled) == 1
     assert found.cut < 0.5

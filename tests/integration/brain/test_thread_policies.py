@@ -26,6 +26,15 @@ async def statuses(url: str) -> list[str]:
         return [status for (status,) in await cursor.fetchall()]
 
 
+async def test_runs_of_a_thread_are_queued_by_default(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
+    keys = [await platform.accept("Hi.") for _ in range(3)]
+
+    streams = [await platform.finish(key) for key in keys]
+
+    assert [item.status for item in streams] == ["succeeded"] * 3
+
+
 async def test_run_with_policy_reject_is_refused_while_another_is_unfinished(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:

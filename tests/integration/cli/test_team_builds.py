@@ -243,6 +243,22 @@ def test_prove_sends_version_and_cases_and_shows_what_fails(
     assert "Case two failed; calls: none\n  ✗ sum: The answer has no sum.\n" in done.stdout
 
 
+@pytest.mark.parametrize(("option", "approved"), [("--yes", True), ("--no", False)])
+def test_fixed_answer_decides_on_the_activation(
+    platform: ScriptedPlatform, workspace: CliWorkspace, option: str, *, approved: bool
+) -> None:
+    platform.events = (started(), APPROVAL, DONE)
+
+    done = workspace.starling("team", "build", GOAL, option)
+
+    assert done.returncode == 0, done.stderr
+    assert platform.sent[1] == (
+        f"/v1/runs/{RUN}/resume",
+        [{"interruptId": APPROVAL["id"], "status": "resolved", "payload": {"approved": approved}}],
+    )
+    assert f"Answered by {option}." in done.stdout
+
+
 def test_person_approves_an_activation_after_its_tools_and_proof_were_shown(platform: ScriptedPlatform) -> None:
     platform.events = (started(), PLAN, START, DESIGN, SOUND, PASSED, APPROVAL, STORED, DONE)
 
@@ -296,6 +312,24 @@ def test_person_who_follows_a_run_and_may_not_decide_is_asked_once(
 
     assert len(asked) == 1
     assert "The key lacks the scope 'admin'." in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_the_build_working(platform: ScriptedPlatform) -> None:
+    platform.events = (started(), PLAN, START, APPROVAL, DONE)
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(workspace, "team", "build", GOAL) as terminal,
+    ):
+        terminal.until("Approve? [y/N/show] ")
+        terminal.type("\x03")
+        terminal.until("or cancel it (c)? ")
+        terminal.type("\n")
+        code = terminal.end()
+
+    assert code == 130
+    assert f"The run continues: `starling run tail {RUN}` follows it." in terminal.shown
+    assert [path for path, _ in platform.sent] == ["/v1/teams"]
 
 
 @pytest.mark.parametrize(

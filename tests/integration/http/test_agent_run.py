@@ -1,5 +1,7 @@
 """Requests over HTTP: streams, whole results, several turns."""
 
+import asyncio
+
 import pytest
 
 from starling.core.events.stream import ANY_EVENT
@@ -26,6 +28,13 @@ async def test_stream_reports_the_whole_run_in_the_published_schemas(api: LiveAp
     assert "[1]" in events[-1].data["reply"]
 
 
+async def test_streamed_answer_equals_the_final_reply(api: LiveApi) -> None:
+    events = await api.ask(QUESTION)
+
+    typed = "".join(event.data["content"] for event in events if event.type == "thinking")
+    assert typed.strip() == events[-1].data["reply"]
+
+
 async def test_process_returns_the_whole_result_and_accepts_the_alternative_field_names(api: LiveApi) -> None:
     body = {"message": QUESTION, "session_id": "s-1"}
 
@@ -39,6 +48,24 @@ async def test_process_returns_the_whole_result_and_accepts_the_alternative_fiel
     assert {step["type"] for step in result["steps"]} >= {"llm_call", "tool_call", "plan", "summary"}
     assert [citation["tools"] for citation in result["citations"]] == [["system_health.disk"], ["system_health.load"]]
     assert result["usage"]["model_calls"] == 6
+
+
+async def test_concurrent_requests_on_one_thread_are_answered_in_order(api: LiveApi) -> None:
+    first, second = await asyncio.gather(api.ask(QUESTION, "same"), api.ask("How much memory is free?", "same"))
+
+    assert first[-1].data["status"] == second[-1].data["status"] == "succeeded"
+    async with api.client.post("/process", json={"input": "hello", "thread_id": "same"}) as response:
+        assert (await response.json())["status"] == "succeeded"
+
+
+async def test_stream_continues_after_the_given_last_event_id(api: LiveApi) -> None:
+    whole = await api.ask(QUESTION)
+    url = f"/v1/runs/{whole[0].data['run_id']}/events"
+
+    async with api.client.get(url, headers={"Last-Event-ID": "4"}) as response:
+        rest = [event async for event in read_events(response)]
+
+    assert rest == whole[4:]
 
 
 async def test_invalid_or_too_large_last_event_id_is_handled(api: LiveApi) -> None:
@@ -62,6 +89,18 @@ async def test_run_continues_after_its_reader_disconnects(api: LiveApi) -> None:
         events = [event async for event in read_events(response)]
 
     assert events[-1].data["status"] == "succeeded"
+
+
+async def test_ready_route_names_a_degraded_server_with_error_and_remedy(api: LiveApi) -> None:
+    async with api.client.get("/ready") as response:
+        ready = await response.json()
+
+    assert response.status == 200
+    assert ready["epoch"] == 1
+    broken = next(server for server in ready["servers"] if server["name"] == "broken")
+    assert broken["state"] == "degraded"
+    assert "no-such-command-anywhere" in broken["error"]
+    assert broken["remedy"]
 
 
 @pytest.mark.parametrize(

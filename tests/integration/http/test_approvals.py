@@ -138,6 +138,24 @@ async def test_run_continues_after_its_listed_question_is_answered(desk: Desk, s
     assert (entry.change.action, entry.change.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
+async def test_question_is_answered_after_a_restart_of_the_platform(
+    database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
+) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
+    async with open_desk(database_url, model, tmp_path) as before:
+        run_id = await before.begin()
+
+    async with open_desk(database_url, model, tmp_path) as after:
+        [asked] = await after.waiting()
+        await after.call("POST", f"/v1/approvals/{asked['id']}", {"status": "resolved", "payload": {"answer": "b"}})
+        await after.reached(run_id, "succeeded")
+        events = await after.events(run_id)
+
+    assert [event.type for event in events] == ["run_started", "clarification", "plan", "thinking", "done"]
+    assert [event.id for event in events] == [1, 2, 3, 4, 5]
+    assert len(model.requests) == 2
+
+
 async def test_invalid_or_contradicting_answer_is_refused_and_a_repeated_one_accepted(
     desk: Desk, script: ScriptedModel
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from psycopg import AsyncConnection
 
 from starling.core.artifacts import ArtifactOrigin, MediaType
 from starling.core.ids import new_id
@@ -101,3 +102,14 @@ async def test_artifact_is_found_through_its_own_run_only(api: LiveApi) -> None:
     assert [response.status for response, _ in missing] == [404] * 4
     assert (malformed.status in (404, 422), short.status) == (True, 422)
     assert listed == b'{"artifacts":[]}'
+
+
+async def test_pruned_artifact_is_not_found(api: LiveApi, module_database_url: str) -> None:
+    run, (poem,) = await run_with(api, ("pruned " * 3_000, "text/plain"))
+    async with await AsyncConnection.connect(module_database_url) as connection:
+        await connection.execute("DELETE FROM run_artifacts WHERE run_id = %s", [run])
+
+    response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}")
+
+    assert response.status == 404
+    assert b"There is no artifact" in body

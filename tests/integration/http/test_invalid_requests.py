@@ -145,6 +145,19 @@ async def test_input_over_the_maximum_length_is_refused(api: LiveApi) -> None:
         assert "100000" in (await response.json())["detail"]
 
 
+async def test_unknown_run_is_not_found(api: LiveApi) -> None:
+    async with api.client.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events") as response:
+        assert response.status == 404
+        problem = await response.json()
+        assert (problem["code"], problem["title"]) == ("not_found", "Not found")
+        assert "GET /v1/runs" in problem["remedy"]
+
+
+async def test_invalid_run_id_is_refused(api: LiveApi) -> None:
+    async with api.client.get("/v1/runs/not-a-run/events") as response:
+        assert response.status == 422
+
+
 async def test_unknown_path_is_answered_with_a_problem_document(api: LiveApi) -> None:
     async with api.client.get("/v2/nothing") as response:
         assert response.status == 404
@@ -155,8 +168,14 @@ async def test_unknown_path_is_answered_with_a_problem_document(api: LiveApi) ->
     "headers",
     [
         {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
         {"Origin": "https://evil.example"},
+        {"Host": "[::1"},
+        {"Origin": "null"},
+        {"Origin": "http://[::1"},
         {"X-Forwarded-For": "203.0.113.7"},
+        {"X-Forwarded-Server": "proxy.example"},
+        {"Via": "1.1 proxy.example"},
         {"Forwarded": "for=203.0.113.7"},
     ],
 )
@@ -167,6 +186,11 @@ async def test_request_without_a_key_that_is_not_from_this_machine_is_refused(
         assert response.status == 401
         assert response.headers["WWW-Authenticate"].startswith("Bearer")
         assert (await response.json())["code"] == "unauthorized"
+
+
+async def test_refusal_of_a_forwarded_request_names_the_proxy(api: LiveApi) -> None:
+    async with api.client.post("/process", json=GOOD, headers={"X-Forwarded-For": "203.0.113.7"}) as response:
+        assert "the request came through a proxy" in (await response.json())["detail"]
 
 
 async def test_http_1_0_request_without_a_key_is_refused(api: LiveApi) -> None:

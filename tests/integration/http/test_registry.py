@@ -75,6 +75,17 @@ async def test_reload_makes_the_planned_changes_and_rollback_reverts_them(api: L
     assert actions == ["registry.rollback", "registry.reload"]
 
 
+async def test_run_uses_a_server_right_after_the_reload_that_adds_it(api: LiveApi) -> None:
+    named = {"mcpServers": {"disks": SERVERS["system_health"] | {"x-starling": {"effect": "read", "description": "?"}}}}
+
+    done = await send(api, "reload", named)
+    events = await api.ask("How full is this disk?")
+
+    assert events[0].data["epoch"] == done["epoch"]
+    assert {event.data["agent"] for event in events if event.type == "task_start"} == {"mcp_agent_disks"}
+    assert events[-1].data["status"] == "succeeded"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -121,6 +132,17 @@ async def test_epoch_number_of_another_json_type_is_refused(api: LiveApi) -> Non
         await send(api, "rollback", {"number": number}, status=422)
 
     assert await epoch_of(api) == before
+
+
+@pytest.mark.parametrize("path", ["plan", "reload"])
+async def test_document_that_names_a_separately_added_server_is_refused(api: LiveApi, path: str) -> None:
+    registry, actor = api.services.registry, Actor.local("test")
+    await registry.add("mine", server_of(SERVERS["system_health"]), actor)
+
+    problem = await send(api, path, {"mcpServers": {"mine": SERVERS["system_health"]}}, status=422)
+
+    await registry.remove("mine", actor)
+    assert "mine belong" in problem["detail"]
 
 
 async def test_unknown_epoch_is_not_found(api: LiveApi) -> None:

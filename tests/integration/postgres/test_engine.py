@@ -195,6 +195,14 @@ async def test_cancelled_connection_attempt_ends_at_once() -> None:
             left.set()
 
 
+async def test_waiting_for_a_free_connection_times_out(database_url: str) -> None:
+    engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.05))
+    async with engine.connect():
+        with pytest.raises(DatabaseUnavailableError, match="in use"), translated():
+            await _answer(engine)
+    await engine.dispose()
+
+
 async def test_waiting_for_a_lock_times_out(database_url: str) -> None:
     engine = open_engine(database_url, ConnectionLimits(lock_seconds=0.05))
     async with connected(database_url) as other, engine.connect() as connection:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import BacklogFullError
 from starling.infra.postgres.runs import acceptance as runs
 from starling.infra.postgres.runs.acceptance import IdempotencyKey, OpenClarificationError
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
@@ -83,6 +85,21 @@ async def test_concurrently_accepted_runs_are_ordered_on_their_branch(admission:
         await admission.end(admission.queued[-1])
 
     assert sorted(key.id for key in admission.queued) == sorted(key.id for key in keys)
+
+
+async def test_concurrent_interrupting_runs_do_not_deadlock(admission: AdmissionHarness, engine: AsyncEngine) -> None:
+    policies: list[Policy] = ["interrupt", "enqueue", "interrupt"] * 20
+
+    keys = await asyncio.gather(*(admission.accept(policy=policy) for policy in policies))
+
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()"))
+        deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        assert (await connection.execute(text(deadlocks))).scalar_one() == 0
+        cancelled = "SELECT cancel_requested FROM runs WHERE id = ANY(:keys) ORDER BY arrival"
+        flags = (await connection.execute(text(cancelled), {"keys": [key.id for key in keys]})).scalars().all()
+    assert len(flags) == 60
+    assert not flags[-1]
 
 
 async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(admission: AdmissionHarness) -> None:

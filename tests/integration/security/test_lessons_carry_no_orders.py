@@ -101,7 +101,7 @@ def skill_texts(sent: str) -> str:
 def words(text: str) -> set[str]:
     """Return the words of a text, but for those that each call has."""
     found = {word for word in re.findall(r"\w+", text.casefold()) if len(word) > 3 or not word.isascii()}
-    return found - {"account", "invoice", "task"}
+    return found - {"account", "invoice", "task", "from"}
 
 
 async def test_order_of_a_request_that_paid_is_neither_suggested_nor_followed_later(bank: Bank) -> None:
@@ -169,6 +169,15 @@ async def test_skill_that_pays_is_recalled_only_for_a_task_that_is_equal_but_for
         recalled += [row["later"]] if skills or skill_texts(sent) else []
 
     assert recalled == [row["later"] for row in rows if row["equal"]]
+
+
+async def test_skill_that_pays_is_recalled_for_a_task_that_equals_a_further_one_of_it(bank: Bank) -> None:
+    for text in ("Pay invoice 12 to account 5500.", "Please pay invoice 13 to account 5511."):
+        await bank.ask(text, account=text[-5:-1])
+
+    skills, _, _ = await bank.ask("Please pay invoice 14 to account 5522.", account="5522")
+
+    assert [skill["task"] for skill in skills] == ["Please pay invoice {invoice} to account {account}."]
 
 
 async def test_account_of_an_earlier_task_is_not_shown_where_the_skill_is_recalled(bank: Bank) -> None:

@@ -139,6 +139,7 @@ CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "promising": lambda _: text("n is 4", structuredContent={"n": 4}),
     "contents": contents,
     "unstorable": unstorable,
+    "long": lambda _: text("x" * 50_000, structuredContent={"x": "y" * 50_000}),
     "no-result": lambda _: {"content": 5},
 }
 

@@ -1,9 +1,12 @@
 """The load test's arithmetic and options: which runs count, what a run costs, what makes no sense."""
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from bench.callers import Outcome, Percentiles, Window
-from bench.load import LoadReport, parse
+from bench.load import LoadReport, parse, show
 from bench.resource_use import DatabaseSample, DatabaseUse, ProcessSample, ProcessUse, use_between
 
 
@@ -66,20 +69,41 @@ def test_processor_time_of_a_run_is_that_of_the_named_processes() -> None:
     assert report.cpu_ms_per_run("worker-") == 5.0
 
 
+def test_report_without_a_run_has_no_costs_of_one() -> None:
+    processes = [ProcessUse("api", 80.0, None, None), ProcessUse("worker-1", 5.0, 95.0, 3.0)]
+    printed = StringIO()
+
+    show(LoadReport(1, 4, 10.0, 0, 0.0, None, {}, None, None, processes), Console(file=printed, width=100))
+
+    lines = [" ".join(line.split()) for line in printed.getvalue().splitlines()]
+    assert lines[-2:] == [
+        "api 8 % of a core, memory n/a (root may read it)",
+        "worker-1 0 % of a core, 95 MB, and 3 MB of MCP servers",
+    ]
+    assert "for a run" not in printed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--callers 0", "argument --callers: '0' is no whole number from 1 on"),
         ("--workers two", "argument --workers: 'two' is no whole number from 1 on"),
         ("--seconds 0", "argument --seconds: '0' is no number above 0"),
+        ("--seconds inf", "argument --seconds: 'inf' is no number above 0"),
+        ("--warm-up -1", "argument --warm-up: '-1' is no number from 0 on"),
+        ("--delay-ms slow", "argument --delay-ms: 'slow' is no number"),
         ("--url 127.0.0.1:8000", "argument --url: '127.0.0.1:8000' is no http:// or https:// address"),
+        ("--url http://", "argument --url: 'http://' is no http:// or https:// address"),
+        ("--url http://a:b", "argument --url: 'http://a:b' is no http:// or https:// address"),
         ("--url http://a --workers 2", "are for a platform of its own: leave them out with --url"),
+        ("--url http://a --runs-per-worker 2", "are for a platform of its own: leave them out with --url"),
         (
             "--url http://a --delay-ms 9",
             "--delay-ms is for the scripted model: give --serve-model, too, or leave it out",
         ),
         ("--url http://a --serve-model 9000", "argument --serve-model: '9000' is no HOST:PORT, such as 127.0.0.1:9000"),
         ("--database postgresql://a", "are for a platform that runs already: give its --url, too"),
+        ("--serve-model a:1", "are for a platform that runs already: give its --url, too"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

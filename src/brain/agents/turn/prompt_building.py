@@ -9,6 +9,7 @@ from typing import Any
 from brain.agents.turn.agent_runtime import TaskExecution, done_lines
 from brain.conversation.states import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, lines
+from brain.skills.generalization import shown_template
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
@@ -33,7 +34,7 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         return
     if memory is not None and execution.card.is_prompted:
         found = await memory.recall(execution.context.run.tenant, execution.card, execution.task)
-        execution.skills = found.skills
+        execution.skills = found.recalled
         if found.warning:
             execution.context.recorder.warn_once("embeddings_unavailable", found.warning)
     if execution.card.is_prompted:
@@ -103,10 +104,11 @@ def _messages(execution: TaskExecution, history_messages: int, results: Sequence
     system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
     if not execution.skills:
         return system, user
-    skills: list[Xml] = []  # each call with its constants, and with an example for each slot
+    skills: list[Xml] = []  # each call with its constants; of skills that only read, with an example for each slot
     for skill in execution.skills:
         calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
-        content = Xml(element("similar_task", skill.template) + element("calls", calls))
+        template = shown_template(skill, execution.dispatch["input_request"])
+        content = Xml(element("similar_task", template) + element("calls", calls))
         skills.append(element("skill", content, id=skill.id[-8:]))
     return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(skills)}")
 

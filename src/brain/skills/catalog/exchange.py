@@ -17,6 +17,7 @@ from brain.skills.skill import (
     SkillCall,
     StoredSkill,
     is_slot,
+    nested_values,
 )
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, JsonObject, storable
@@ -43,12 +44,8 @@ class SkillCallDocument(BaseModel):
 
     @model_validator(mode="after")
     def _slots_are_valid(self) -> Self:
-        for value in _values(cast("Json", self.arguments)):
-            if (
-                isinstance(value, Mapping)
-                and is_slot(value)
-                and not (isinstance(value[SLOT], str) and value["from"] in ("task", "request", "result"))
-            ):
+        for value in nested_values(cast("Json", self.arguments)):
+            if is_slot(value) and not (isinstance(value[SLOT], str) and value["from"] in ("task", "request", "result")):
                 raise ValueError("`slot` must be a name, and `from` must be task, request or result")
         return self
 
@@ -141,23 +138,9 @@ def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
 
 
-def _values(value: Json) -> Iterator[Json]:
-    """Yield a value and all that is in it."""
-    yield value
-    match value:
-        case Mapping():
-            for item in value.values():
-                yield from _values(item)
-        case list() | tuple():
-            for item in cast("Sequence[Json]", value):
-                yield from _values(item)
-        case _:
-            pass
-
-
 def _strings(value: Any) -> Iterator[str]:
     """Yield the texts in a value, and the names of its members."""
-    for item in _values(value):
+    for item in nested_values(value):
         if isinstance(item, str):
             yield item
         elif isinstance(item, Mapping):

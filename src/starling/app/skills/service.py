@@ -15,6 +15,7 @@ from brain.skills.skill import SkillState, SkillSummary, StoredSkill
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 
 _EXPORTED: Final[tuple[SkillState, ...]] = ("active", "suspended")
@@ -87,7 +88,7 @@ class SkillService:
                 skills[ranked.skill_id],
                 ranked.similarity,
                 {"characters": ranked.characters, "meaning": ranked.meaning},
-                recalled=ranked.skill_id in found.recalled,
+                recalled=any(skill.id == ranked.skill_id for skill in found.recalled),
             )
             for ranked in best
             if ranked.skill_id in skills
@@ -139,8 +140,8 @@ class SkillService:
                 return found
             before = page[-1].id
 
-    async def _tools(self, caller: Principal, agent: str | None) -> Mapping[str, str]:
-        """Return the hashes of the tools that the caller's runs can call, or those of an agent."""
+    async def _tools(self, caller: Principal, agent: str | None) -> list[ToolDefinition]:
+        """Return the tools that the caller's runs can call, or those of an agent."""
         number = await self.epochs.active_number()
         cards: Mapping[str, AgentCard] = {}
         if number is not None:
@@ -149,4 +150,4 @@ class SkillService:
         if agent is not None and agent not in cards:
             raise NotFoundError("agent", agent, "`starling agent list` shows the existing agents.")
         chosen = cards.values() if agent is None else [cards[agent]]
-        return {tool.full_name: tool.hash for card in chosen for tool in card.tools}
+        return [tool for card in chosen for tool in card.tools]

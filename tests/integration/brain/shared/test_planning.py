@@ -10,6 +10,7 @@ from tests.support.platform import BENCH, SHOP, Platform, ScriptedModel, calls, 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOK = calls(("look", {"thing": "disk"}))
+GARBAGE = Answer('{"plan": "none"}')
 
 
 async def test_ready_tasks_and_finished_plan_need_no_model_call(platform: Platform, script: ScriptedModel) -> None:
@@ -88,3 +89,20 @@ async def test_failed_task_is_decided_again_and_its_second_try_counts(
     (_, second) = platform.requests_containing("You supervise agents")
     assert "I can't." in second["messages"][1]["content"]
     assert (stream.status, (await platform.result(stream.key)).degraded) == ("succeeded", [])
+
+
+async def test_assumptions_and_unserved_parts_reach_the_result(platform: Platform, script: ScriptedModel) -> None:
+    unserved = [{"part": "book a flight", "reason": "nobody books"}]
+    script.supervisor(decision(task("t1", BENCH), assumptions=["the first disk"], unserved=unserved))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+
+    stream = await platform.ask("How is the disk? Book a flight.")
+
+    result = await platform.result(stream.key)
+    assert result.assumptions == ["the first disk"]
+    assert [(part.part, part.reason) for part in result.degraded] == [("book a flight", "nobody books")]
+    assert [(citation.id, citation.task_id, citation.tools) for citation in result.citations] == [
+        (1, "t1", ["bench.look"])
+    ]

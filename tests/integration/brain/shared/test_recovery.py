@@ -7,6 +7,8 @@ from psycopg import AsyncConnection
 
 from starling.core.errors import LeaseLostError
 from starling.infra.postgres.runs.acceptance import RunKey
+from tests.support.gateway_harness import call
+from tests.support.interrupted_runs import answer_interrupts, execute_run, wait_until_noted
 from tests.support.model_script import Answer, Body
 from tests.support.platform import (
     BENCH,
@@ -89,6 +91,39 @@ async def test_crash_after_the_last_node_repeats_at_most_the_last_model_call(
     assert told_once(stream)
 
 
+async def test_crash_before_the_first_checkpoint_starts_the_run_again(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
+    key = await platform.accept("Hi.")
+    async with platform.executing(key):
+        await platform.model.received(1)
+
+    stream = await go(platform, key)
+
+    assert (stream.status, stream.reply) == ("succeeded", "Hello.")
+    assert told_once(stream)
+
+
+async def test_crash_in_the_review_repeats_only_the_review(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("change", {"thing": "door"})))
+    script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    script.qa(Answer("Changed [1]."))
+    key = await platform.accept("Change the door.")
+    async with platform.executing(key):
+        await platform.model.received(3)
+
+    stream = await go(platform, key)
+
+    assert stream.status == "succeeded"
+    assert distinct(platform.model.bodies) == len(platform.model.requests) - 1 == 4
+    assert workbench.done() == ["change door"]
+    assert told_once(stream)
+
+
 async def test_interrupted_second_attempt_is_reported_once(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK, Answer("", hold="for ever"), LOOK)
@@ -147,6 +182,47 @@ async def test_finished_task_is_not_repeated_when_a_concurrent_task_was_interrup
     assert stream.status == "succeeded"
     assert workbench.done() == ["change door", "look disk"]
     assert len(platform.requests_containing('<task id="t1">')) == 1
+    assert told_once(stream)
+
+
+async def test_interrupted_read_is_repeated(platform: Platform, script: ScriptedModel, workbench: Workbench) -> None:
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": "interrupted read"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+    key = await platform.accept("Look and wait.")
+    async with platform.executing(key):
+        await seen(platform, key, "tool_result")
+    await open_gate(platform, "interrupted read")
+
+    stream = await go(platform, key)
+
+    assert stream.status == "succeeded"
+    assert workbench.done().count("look disk") == 1
+    assert len(platform.requests_containing('<task id="t1">')) == 1
+    assert told_once(stream)
+
+
+async def test_interrupted_unsafe_call_is_not_repeated(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(task("t1", SHOP)), decision())
+    script.agent("t1", calls(("wait", {"place": "interrupted change"})))
+    script.qa(Answer("Nobody knows whether it happened."))
+    key = await platform.accept("Wait in the shop.")
+    async with platform.executing(key):
+        await wait_until_noted("wait interrupted change", workbench.done)
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, resolution="give_up")
+
+    stream = await go(platform, key)
+
+    (result,) = stream.of("task_result")
+    assert result["status"] == "failed"
+    assert "whether it took effect is unknown" in result["summary"]
+    assert stream.codes == ["outcome_unknown"]
+    assert len(platform.requests_containing('<task id="t1">')) == 1
+    assert workbench.done().count("wait interrupted change") == 1
     assert told_once(stream)
 
 
@@ -225,6 +301,20 @@ async def test_worker_that_lost_the_run_stops_and_its_successor_answers(
     assert await platform.stream(key) == stream
 
 
+async def test_usage_is_summed_over_all_executions(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", LOOK)
+    script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+    key = await platform.accept("How is the disk?")
+    async with platform.executing(key):
+        await platform.model.received(3)
+
+    stream = await go(platform, key)
+
+    assert (stream.done["usage"]["model_calls"], stream.done["usage"]["tool_calls"]) == (4, 1)
+
+
 # An answer that calls no tool is durable by the end of its task, or with the flush that comes by before: a crash in the
 # review of a text may ask for both again.
 @pytest.mark.parametrize(
@@ -251,6 +341,13 @@ async def test_run_survives_a_crash_at_each_model_call(
 
     assert stream.reply == "Changed [1], nice [2]."
     assert len(platform.model.requests) - 6 in asked_again
-    assert (stream.done["usage"]["model_calls"], stream.done["usage"]["tool_calls"]) == (6, 1)
     assert workbench.done() == ["change door"]
     assert told_once(stream)
+
+
+async def open_gate(platform: Platform, place: str) -> None:
+    """Let go whoever waits at a place of the workbench."""
+    listing = platform.worker_runtime.gateway.listing("bench")
+    assert listing is not None
+    outcome = await call(platform.worker_runtime.gateway, listing, "go", place=place)
+    assert outcome.status == "succeeded"

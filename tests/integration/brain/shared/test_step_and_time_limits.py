@@ -8,7 +8,7 @@ from brain.execution import run_executor
 from brain.nodes.supervisor import SupervisorNode
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
-from tests.support.interrupted_runs import answer_interrupts
+from tests.support.interrupted_runs import answer_interrupts, execute_run
 from tests.support.model_script import Answer
 from tests.support.platform import (
     BENCH,
@@ -169,3 +169,38 @@ async def test_run_resumed_without_time_left_answers_with_its_results(
     assert stream.reply.startswith("the disk is fine [1]")
     assert "check what it may have changed" in missing["do t2"]
     assert missing["do t3"] == "The run's time ran out."
+
+
+async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(task("t1", SHOP)), decision(task("t1", SHOP)))
+    script.agent("t1", calls(("wait", {"place": "too long"})))
+    script.qa(Answer("Nobody knows whether it happened."))
+
+    async with opened(tool_call_seconds=1.5) as platform:
+        key = await platform.accept("Wait in the shop.")
+        await execute_run(platform, key)
+        await answer_interrupts(platform, key, resolution="give_up")
+        stream = await platform.finish(key)
+        missing = await reasons(platform, stream)
+
+    assert workbench.done().count("wait too long") == 1
+    assert len(stream.of("task_result")) == 1
+    assert (stream.status, stream.codes) == ("failed", ["outcome_unknown"])
+    assert missing["do t1"].startswith("It isn't done again. The call of shop.wait was interrupted")
+    assert "Check what the tool changed" in missing["do t1"]
+    second = platform.requests_containing("You supervise agents")[1]["messages"][1]["content"]
+    assert '"outcome_unknown": true' in second
+
+
+async def test_read_call_that_times_out_is_repeated(opened: Open, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", calls(("wait", {"place": "read too long"})), LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+
+    async with opened(tool_call_seconds=1.5) as platform:
+        stream = await platform.ask("Look.")
+
+    assert (stream.status, stream.of("task_result")[0]["attempt"]) == ("succeeded", 2)

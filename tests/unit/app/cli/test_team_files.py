@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from starling.app.cli.platform import late_imports
-from starling.core.teams.spec import TeamSpec
+from starling.core.teams.spec import SCHEMA_ID, TeamSpec
 from tests.support.team_specs import member, team_spec
 
 
@@ -21,6 +21,10 @@ def test_exported_spec_is_read_as_the_same_spec(tmp_path: Path, instructions: st
 
     assert not findings
     assert TeamSpec.model_validate(read).hash == team.hash
+
+
+def test_printed_schema_is_the_published_one() -> None:
+    assert late_imports.team_schema()["$id"] == SCHEMA_ID
 
 
 @pytest.mark.parametrize(

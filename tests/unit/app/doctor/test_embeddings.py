@@ -35,6 +35,17 @@ async def test_endpoint_that_does_not_answer_is_a_warning_that_says_what_still_w
     assert "agents are found by words only" in finding.message
 
 
+async def test_endpoint_that_refuses_is_a_warning_that_says_what_still_works() -> None:
+    async with EmbeddingServer(answer=lambda _: (404, {"error": {"message": "no such model"}})).running() as url:
+        [finding] = await embeddings.check(
+            Settings(embeddings="local:small", providers={"local": ProviderSettings(base_url=url)})
+        )
+
+    assert (finding.subject, finding.state) == ("embeddings", "warning")
+    assert "no such model" in finding.message
+    assert "agents are found by words only" in finding.message
+
+
 async def test_missing_files_of_the_built_in_model_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_vectors, "_WEIGHTS", Path("missing"))
 

@@ -12,7 +12,7 @@ from brain.agents.turn.agent_runtime import TaskExecution
 from brain.execution.graph import StarRunner
 from brain.registry.cards import GENERALIST
 from brain.registry.team_cards import team_card
-from brain.skills.memory import FinishedTask, Lesson, Recall
+from brain.skills.memory import FinishedTask, Lesson, SkillSearch
 from brain.state import TaskDispatch
 from starling.core.agents import Persona
 from starling.core.clock import SystemClock
@@ -59,9 +59,9 @@ class Memory:
 
     used_for: list[str] = field(default_factory=list[str])
 
-    async def recall(self, tenant: str, card: object, task: str) -> Recall:
+    async def recall(self, tenant: str, card: object, task: str) -> SkillSearch:
         self.used_for.append(task)
-        return Recall(())
+        return SkillSearch()
 
     async def lesson(self, done: FinishedTask) -> Lesson:
         self.used_for.append(done.task)
