@@ -26,6 +26,7 @@ from tests.support.platform import (
     verdict,
 )
 
+CONTEXT = "SELECT path FROM journal WHERE run_id = %(run)s AND path = 't1' AND kind = 'context'"
 FAIL = calls(("fail", {"why": "nothing says how"}))
 
 
@@ -244,18 +245,17 @@ async def test_resumed_task_has_the_skills_that_it_began_with(platform: Platform
     """The store changed meanwhile; the recorded context counts, so that the model is asked the same."""
     look_twice(script)
     await platform.ask("How is the left disk?")
-    before = len(platform.model.requests)
+    before, engine = len(platform.model.requests), platform.services.storage.engine
     script.held = True
     key = await platform.accept("And the right disk?", thread="another")
     async with platform.executing(key):
         await platform.model.received(before + 1)
         platform.model.release(str(before + 1))
         await platform.model.received(before + 2)
-        async for event in platform.services.runs.reader.follow(key):
-            if event.type == "task_start":  # stored with the context
-                break
+        while not await fetch_autocommit(engine, CONTEXT, {"run": key.id}):
+            pass
     script.held = False
-    await execute_autocommit(platform.services.storage.engine, "UPDATE skills SET template = 'changed' RETURNING 1", {})
+    await execute_autocommit(engine, "UPDATE skills SET template = 'changed' RETURNING 1", {})
 
     stream = await platform.finish(key)
 
