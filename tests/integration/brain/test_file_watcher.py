@@ -1,5 +1,6 @@
 """A file that is watched: what it says counts a moment after it was written, and what is broken doesn't."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator
@@ -93,14 +94,25 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
 async def test_file_changed_during_startup_is_reloaded_afterwards(
     database_url: str, model: ModelServer, workbench: Workbench, tmp_path: Path
 ) -> None:
-    follower, config = str(SERVERS / "misbehaving.py"), tmp_path / "mcp.json"
-    later = json.dumps({"mcpServers": {"extra": workbench.as_server("read")}})
-    change = f"import os, sys; open(sys.argv[1], 'w').write({later!r}); os.execv(sys.argv[2], sys.argv[2:])"
-    server = {"command": sys.executable, "args": ["-c", change, str(config), sys.executable, follower, "well"]}
+    follower, started, changed = str(SERVERS / "misbehaving.py"), tmp_path / "started", tmp_path / "changed"
+    wait = (
+        "import os, pathlib, sys, time; started, changed = map(pathlib.Path, sys.argv[1:3]); started.touch()\n"
+        "while not changed.exists(): time.sleep(0.01)\n"
+        "os.execv(sys.argv[3], sys.argv[3:])"
+    )
+    arguments = ["-c", wait, str(started), str(changed), sys.executable, follower, "well"]
+    server = {"command": sys.executable, "args": arguments}
 
-    async with open_platform(
-        database_url, model, {"bench": server}, tmp_path, tracing={"watch_mcp_config": True}
-    ) as platform:
-        assert {listing.name for listing in platform.worker_runtime.listings} == {"bench"}
+    async def change() -> None:
+        await wait_for(started.exists, seconds=30)
+        later = {"mcpServers": {"extra": workbench.as_server("read")}}
+        await asyncio.to_thread((tmp_path / "mcp.json").write_text, json.dumps(later))
+        changed.touch()
 
-        await wait_for(lambda: specialists(platform) == {"extra"})
+    async with asyncio.TaskGroup() as group:
+        group.create_task(change())
+        watched = {"watch_mcp_config": True}
+        async with open_platform(database_url, model, {"bench": server}, tmp_path, tracing=watched) as platform:
+            assert {listing.name for listing in platform.worker_runtime.listings} == {"bench"}
+
+            await wait_for(lambda: specialists(platform) == {"extra"})
