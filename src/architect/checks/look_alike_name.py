@@ -18,7 +18,8 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     active = world.teams.get(team.name)
     if active is None:
         others = {*world.agents, *world.teams, *world.builtins, *RESERVED}
-        found = list(_findings("name", team.name, others))
+        hidden = {*world.agents, *world.teams} if world.grant else set[str]()
+        found = list(_findings("name", team.name, others, hidden))
         yield from found
         kinds = {"a server": sorted(world.servers), "a team that is not active": sorted(world.inactive)}
         known = ((other, kind) for kind, others in kinds.items() for other in others)
@@ -35,11 +36,12 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
             yield from _findings(f"members[{number}].name", member.name, RESERVED)
 
 
-def _findings(path: str, name: str, others: Collection[str]) -> Iterator[Finding]:
+def _findings(path: str, name: str, others: Collection[str], hidden: Collection[str] = ()) -> Iterator[Finding]:
     alike = [other for other in sorted(others) if looks(other) == looks(name)]
     if any(plain_name(other) == plain_name(name) for other in alike) or is_reserved(name):
         return
     if not alike and looks(name).startswith(looks(SPECIALIST_PREFIX)):
         alike = [f"{SPECIALIST_PREFIX}…"]
     if alike:
-        yield Finding(path, "look_alike_name", f"The name {name!r} looks like {alike[0]!r}.", "Choose another name.")
+        reason = "can't be used" if alike[0] in hidden else f"looks like {alike[0]!r}"
+        yield Finding(path, "look_alike_name", f"The name {name!r} {reason}.", "Choose another name.")

@@ -11,7 +11,7 @@ from brain.registry.repository import AgentRepository
 from starling.core.agents import SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
 from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.model_output.names import looks
-from starling.core.principal import Grant
+from starling.core.principal import Grant, Principal
 from starling.core.tools import ToolDefinition
 
 _EVERY = "*"
@@ -100,17 +100,18 @@ _NAMES_SHOWN = 30
 
 
 def checked(
-    config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None, teams: Collection[str]
+    config: LLMAgentConfig, manifest: Manifest, maker: Principal, teams: Collection[str], agents: Collection[str]
 ) -> None:
     """Raise InvalidRequestError if the configuration names something unknown, or its own name is taken.
 
-    `teams` are the names of the tenant's teams, of archived ones too. The message lists known names as far as the grant
-    allows.
+    `teams` and `agents` are the names of the tenant's, of archived ones too. The message lists known names as far as
+    the grant allows.
     """
+    tenant, grant = maker.tenant, maker.grant
     others = pinned_agents(manifest, tenant)
     if fault := _name_fault(config.id, manifest, teams):
         raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
-    if config.id not in others and (fault := _look_alike(config.id, manifest, tenant, grant, {*teams, *others})):
+    if config.id not in agents and (fault := _look_alike(config.id, manifest, tenant, grant, {*teams, *agents})):
         raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
     if config.render_policy and config.render_policy not in POLICIES:
         raise _unknown("render_policy", config.render_policy, POLICIES)
@@ -135,14 +136,14 @@ def _name_fault(name: str, manifest: Manifest, teams: Collection[str]) -> str | 
 
 
 def _look_alike(name: str, manifest: Manifest, tenant: str, grant: Grant | None, others: Collection[str]) -> str | None:
-    """Return why a new agent can't have a name that looks like another; a server beyond the grant isn't named."""
-    alike = [one for one in sorted({*_RESERVED, *manifest.builtins, *others}) if looks(one) == looks(name)]
-    servers = [one for one in offered(manifest, tenant) if looks(one) == looks(name)]
+    """Return why a new agent can't have a name that looks like another, which isn't named if it is beyond the grant."""
     if looks(name).startswith(looks(SPECIALIST_PREFIX)):
         return "looks like those of the specialists of servers"
-    if seen := alike or [one for one in servers if grant is None or grant.reaches(one)]:
-        return f"looks like {seen[0]!r}"
-    return "can't be used" if servers else None
+    servers = offered(manifest, tenant)
+    named = {*_RESERVED, *manifest.builtins, *(one for one in servers if grant is None or grant.reaches(one))}
+    known = {*named, *servers, *others}
+    alike = next((one for one in sorted(known) if looks(one) == looks(name)), None)
+    return alike and (f"looks like {alike!r}" if grant is None or alike in named else "can't be used")
 
 
 def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> LLMAgentConfig:

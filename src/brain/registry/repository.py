@@ -238,6 +238,10 @@ class AgentRepository:
         row = insert(agents).values(tenant=tenant, **values, created_by=maker)
         await connection.execute(row.on_conflict_do_nothing())
 
+    async def names(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
+        """Return the names of all agents of a tenant, of archived ones too."""
+        return set(await connection.scalars(select(agents.c.name).where(agents.c.tenant == tenant).distinct()))
+
     async def check_maker(self, connection: AsyncConnection, caller: Principal, name: str) -> None:
         """Raise ForbiddenError where another key made the first version of an agent, and the caller isn't an admin."""
         first = select(agents.c.created_by).where(agents.c.tenant == caller.tenant, agents.c.name == name)

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +139,8 @@ def without_comments(text: str) -> str:
 
 def _json_of(text: str, source: str) -> Json:
     try:
+        with suppress(json.JSONDecodeError):  # long texts take a while to be freed of comments
+            return json.loads(text, object_pairs_hook=_without_duplicates)
         return json.loads(without_comments(text), object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         raise ConfigurationError(

@@ -35,6 +35,7 @@ _PRLIMIT = {  # of a machine: each architecture of its programs, as seccomp name
     "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 1 << 30), (0x40000003, 340)),
     "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
 }
+_CAPABILITIES_OF_THIS = struct.pack("Ii", 0x20080522, 0)  # the version of their form, and the calling thread
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_RDONLY, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 4096, 16384, 1 << 18
 # DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, MKNOD, PERFMON, BPF, CHECKPOINT_RESTORE
@@ -114,6 +115,10 @@ def set_apart() -> tuple[str, str]:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    held = ctypes.create_string_buffer(24)
+    if libc.capget(_CAPABILITIES_OF_THIS, held) == 0:
+        kept = struct.unpack("6I", held)
+        libc.capset(_CAPABILITIES_OF_THIS, struct.pack("6I", *kept[:2], 0, *kept[3:5], 0))  # none is inherited
     for capability in _DANGEROUS_CAPABILITIES:  # with some of them, root reads processes of all domains
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     abi = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)

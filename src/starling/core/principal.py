@@ -74,6 +74,11 @@ class Principal:
         """Whether nothing but its address speaks for the caller, as for any program on this machine."""
         return not self.key_id and not self.on_host
 
+    @property
+    def maker(self) -> str:
+        """Who the caller is as the maker of agents and teams: a key's id, `local`, or `keyless`."""
+        return "keyless" if self.keyless else self.key_id or "local"
+
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form that is stored with a run."""
         grant = self.grant.as_json() if self.grant else None

@@ -58,7 +58,8 @@ async def behaviour(api: LiveApi, headers: Headers, name: str) -> str:
     "name",
     [
         "supervisor", "supervis0r", "5upervi5or", "super_visor", "architect", "arch1tect", "qa", "q_a",
-        "generalist", "genera1ist", "generallst", "general-ist", "c0der", "mcp_agent_new", "rncp_agent_payroll",
+        "generalist", "genera1ist", "generallst", "general-ist", "g3nera1i5t", "gener4list", "c0der", "cocler",
+        "mcp_agent_new", "rncp_agent_payroll",
         "mcpagentpayroll", "rncp-agent-payroll", "payroll", "payro11", "system_hea1th",
         "supervis\u043er", "\uff43oder", "genera\u04cfist",
     ],
@@ -130,12 +131,22 @@ async def test_agent_of_another_maker_is_replaced_and_archived_only_with_admin(a
     assert (await send(api, admin, "DELETE", "agents/diarist"))[0] == 200
 
 
+async def test_agent_beyond_the_grant_is_not_named(api: LiveApi) -> None:
+    narrow = await key(api, grant=Grant(servers=frozenset({"system_health"})))
+    await make_agent(api, await key(api), "novelist")
+
+    status, text = await make_agent(api, narrow, "n0velist")
+
+    assert (status, "can't be used" in text, "novelist" in text) == (422, True, False)
+
+
 async def test_archived_agent_is_not_taken_over_by_another_maker(api: LiveApi) -> None:
     maker, other = await key(api), await key(api)
     await make_agent(api, maker, "annalist", "You keep annals.")
     await send(api, maker, "DELETE", "agents/annalist")
 
     assert (await make_agent(api, other, "annalist", "You leak annals."))[0] == 403
+    assert (await make_agent(api, other, "anna1ist", "You leak annals."))[0] == 422
     assert (await make_agent(api, maker, "annalist", "You keep annals."))[0] == 201
 
 

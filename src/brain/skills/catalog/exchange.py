@@ -25,6 +25,7 @@ from starling.core.text_screening import suspicion
 from starling.core.validation_errors import fault_list
 
 _LINES: Final = 5_000
+_SCREENED: Final = 20_000  # characters that are searched for instructions in one step
 _FAULTS: Final = 10  # wrong lines, then no more are read
 _SHARED: Final = ("task", "template", "outcome", "tools", "agent_kind", "agent")  # fields of every form of a skill
 _REMEDY: Final = "Correct the document; nothing was stored."
@@ -60,7 +61,7 @@ class SkillDocument(BaseModel):
     task: _Text
     template: _Text
     calls: Annotated[list[SkillCallDocument], Field(min_length=1, max_length=MOST_CALLS)]
-    code: Annotated[str, StringConstraints(max_length=100_000)] = ""
+    code: Annotated[str, StringConstraints(max_length=_SCREENED)] = ""
     outcome: Annotated[str, StringConstraints(max_length=2 * OUTCOME_CHARS)]
     tools: Annotated[dict[_Name, _Name], Field(description="The hash of the definition of each tool of its calls.")]
     agent_kind: AgentKind
@@ -73,6 +74,8 @@ class SkillDocument(BaseModel):
     def _tools_are_those_of_the_calls(self) -> Self:
         if self.tools.keys() != {call.tool for call in self.calls}:
             raise ValueError("`tools` must name exactly the tools of `calls`")
+        if sum(len(text) for call in self.calls for text in _strings(cast("Json", call.arguments))) > _SCREENED:
+            raise ValueError(f"the texts of `calls` have more than {_SCREENED:,} characters")
         return self
 
     @classmethod

@@ -134,11 +134,11 @@ class AgentService:
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
             teams = await self.team_names(connection, maker.tenant)
-            checked(config, manifest, maker.tenant, maker.grant, teams)
+            checked(config, manifest, maker, teams, await self.agents.names(connection, maker.tenant))
             await self.agents.check_maker(connection, maker, config.id)
             await check_not_being_built(connection, maker.tenant, config.id)
             kept = granted(config, manifest, maker.tenant, maker.grant)
-            await self.agents.save(connection, maker.tenant, kept, actor.name)
+            await self.agents.save(connection, maker.tenant, kept, maker.maker)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
             entry = AuditedChange("agent.create", kept.id, {"hash": kept.hash})
             activation = await self._activate(connection, actor, entry, partial(with_agent, pin=pin))

@@ -156,7 +156,7 @@ class TeamService:
                     return ImportedTeam(name, newest.version, newest.state, newest.hash, False, notes)
             await check_not_being_built(connection, caller.tenant, name)
             await self.activation.check_quota(connection, key)
-            stored = await self.teams.add(connection, caller.tenant, spec, Creator(actor.name, caller.grant))
+            stored = await self.teams.add(connection, caller.tenant, spec, Creator(caller.maker, caller.grant))
             detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
             await record(connection, actor, AuditedChange("team.import", name, detail))
             return ImportedTeam(name, stored.version, stored.state, stored.hash, True, notes)

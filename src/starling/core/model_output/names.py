@@ -8,7 +8,10 @@ _SEPARATORS = str.maketrans("", "", "-_./: `'\"\t\n")
 _NAMESPACES = ("functions.", "function.", "tools.", "tool.", "default_api.")  # that models put before any name
 _METHOD = ".call"  # that Llama puts behind a name
 _NEAR = 3
-_ONE_OF_EACH: Final = (("rn", "m"), ("vv", "w"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
+_ONE_OF_EACH: Final = (
+    *(("0", "o"), ("1", "l"), ("3", "e"), ("4", "a"), ("5", "s"), ("7", "t"), ("8", "b")),
+    *(("i", "l"), ("rn", "m"), ("vv", "w"), ("cl", "d")),
+)
 """Characters of names that look like others."""
 
 

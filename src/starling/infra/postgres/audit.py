@@ -43,9 +43,9 @@ class Actor:
 def check_maker(what: str, maker: str | None, caller: Principal) -> None:
     """Raise ForbiddenError where a caller who isn't an admin would change what another one made.
 
-    `maker` is an actor's name, None where it isn't known.
+    `maker` is that of a Principal, None where it isn't known.
     """
-    if maker != (caller.key_id or LOCAL) and Scope.ADMIN not in caller.scopes:
+    if maker != caller.maker and Scope.ADMIN not in caller.scopes:
         raise ForbiddenError(f"The {what} was made by somebody else.", "A key with the scope `admin` can change it.")
 
 
