@@ -1,7 +1,7 @@
 """A server that offers the tools of a file: `offering.py <tools.json> <record>`. Only the standard library.
 
-The file is read at each listing. The record gets a line for each listing and call; the tool `announce` makes the server
-say a thousand times that its tools changed.
+The file has a list of tools, or an object with `tools` and `instructions`, and is read at each listing. The record
+gets a line for each listing and call; the tool `announce` makes the server say a thousand times that its tools changed.
 """
 
 import json
@@ -22,14 +22,20 @@ def note(entry: object) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
+def offered() -> dict[str, Any]:
+    text = _TOOLS.read_text("utf-8")
+    return json.loads(text if text.startswith("{") else f'{{"tools": {text}}}')
+
+
 def result_of(request: dict[str, Any]) -> dict[str, Any]:
     match request["method"]:
         case "initialize":
             info = {"name": "offering", "version": "1"}
-            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            said = {"instructions": text} if (text := offered().get("instructions")) else {}
+            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info, **said}
         case "tools/list":
             note("listed")
-            return {"tools": json.loads(_TOOLS.read_text())}
+            return {"tools": offered()["tools"]}
         case "tools/call":
             name = request["params"]["name"]
             note([name, request["params"].get("arguments", {})])
