@@ -17,6 +17,8 @@ from starling.core.prompts import LONGEST_PROMPT
 _REST: Final = r"\{\{.{0,40}"  # compiled when a text is checked, which a start mostly doesn't
 _TAG: Final = "<[^<>]*>"
 _NO_ELEMENT: Final = r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
+_MOVED: Final = {"specialist": "about"}
+"""Data that formerly stood in the instructions, in an element: texts that have it there are used, with a warning."""
 _HOSTILE: Final = "</x> & ]]> --> ' \""  # ends everything that isn't escaped
 
 
@@ -30,6 +32,14 @@ def fault_of(name: str, text: str) -> str:
     """Return why a whole text can't be used as a prompt, empty if it can."""
     instructions, data = divided(text)
     return next(_faults(prompt(name), instructions, data or ""), "")
+
+
+def warning_of(name: str, text: str) -> str:
+    """Return what should be changed in a whole text that can be used, empty if nothing should."""
+    moved = _MOVED.get(name, "")
+    if moved not in Template.of(divided(text)[0]).names:
+        return ""
+    return f"{{{{{moved}}}}} stands in its instructions. It is data: move it below the line `---`."
 
 
 def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
@@ -53,7 +63,7 @@ def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...])
         if name not in above and name not in below:
             yield f"It names the unknown variable {{{{{name}}}}}; this prompt has: {known}."
     for name in told:
-        if name not in above:
+        if name not in above and name != _MOVED.get(own.used.name):
             yield f"{{{{{name}}}}} is data: it belongs into the part below the line `---`."
     for name in shown:
         if name not in below:
@@ -64,13 +74,12 @@ def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...])
 
 
 def _faults_of_instructions(own: Prompt, instructions: str) -> Iterator[str]:
-    """Yield what would let data leave its element where the program's instructions have data in one."""
-    own_instructions, _ = divided(program_text(own.used.name))
-    for name in dict.fromkeys(own.system.names):
-        if _is_fenced(own_instructions, name):
-            yield from _faults_of_count(instructions, name)
-            if not _is_fenced(re.sub(_NO_ELEMENT, "", instructions), name):
-                yield _has_to_stand_alone(name)
+    """Yield what would let data leave its element where instructions have data in one."""
+    name = _MOVED.get(own.used.name, "")
+    if name in Template.of(instructions).names:
+        yield from _faults_of_count(instructions, name)
+        if not _is_fenced(re.sub(_NO_ELEMENT, "", instructions), name):
+            yield _has_to_stand_alone(name)
 
 
 def _faults_of_tags(own: Prompt, parts: Iterable[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from brain.prompts import NAMES, Prompt, PromptSet, program_text, prompt, versions
-from brain.prompts.checks import fault_of, whole_text
+from brain.prompts.checks import fault_of, warning_of, whole_text
 from brain.registry.manifest import Manifest, PromptOrigin
 from brain.registry.repository import EpochRepository, PromptRepository, StoredPrompt
 from starling.core.errors import PromptSourceUnavailableError
@@ -20,8 +20,9 @@ class PromptChoice:
     """Texts by name of prompt; a prompt without one keeps the text that is in force, as does one with a fault.
 
     With `keep_remote` a text that is in force and comes from Langfuse is kept too. `faults` says for prompts, or for
-    the source itself under its name, why a text isn't used. `stored` is the state of the stored texts before the
-    sources were read: where it is another one now, somebody may have read newer texts. None where that doesn't matter.
+    the source itself under its name, why a text isn't used or should be changed. `stored` is the state of the stored
+    texts before the sources were read: where it is another one now, somebody may have read newer texts. None where that
+    doesn't matter.
     """
 
     texts: Mapping[str, StoredPrompt]
@@ -107,23 +108,25 @@ class PromptSelection:
 
 
 def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
-    """Return the texts that can be used, and why others can't."""
+    """Return the texts that can be used, and why others can't or what should be changed in a text."""
     found: dict[str, StoredPrompt] = {}
-    refused: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for name, offer in offers.items():
         match offer:
             case RefusedPrompt(reason):
-                refused[name] = reason
+                faults[name] = reason
             case OfferedPrompt():
                 text = whole_text(name, offer.text)
+                remote = f"Langfuse's `{offer.remote_name}`, version {offer.version},"
+                place = f"The file of `{name}`" if offer.source == "local" else remote
                 if fault := fault_of(name, text):
-                    remote = f"Langfuse's `{offer.remote_name}`, version {offer.version},"
-                    place = f"The file of `{name}`" if offer.source == "local" else remote
-                    refused[name] = f"{place} can't be used: {fault}"
+                    faults[name] = f"{place} can't be used: {fault}"
                 else:
+                    if warning := warning_of(name, text):
+                        faults[name] = f"{place} should be changed: {warning}"
                     at = (offer.source, offer.version, offer.label, offer.remote_name)
                     found[name] = StoredPrompt(text, PromptVersion(name, digest(text), *at))
-    return found, refused
+    return found, faults
 
 
 _log = logging.getLogger(__name__)

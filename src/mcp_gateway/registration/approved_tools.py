@@ -55,7 +55,10 @@ class ApprovedTools:
         occasion = replace(offer.occasion, first=False) if pins else replace(offer.occasion, moved=False)
         known = {tool: definitions[name, tool] for tool in approved if (name, tool) in definitions}
         found = await asyncio.to_thread(judged, pins, offered, known, occasion)  # long texts take a while
-        return ListedServer(stored_row(offer.row, found), offered, found)
+        row = stored_row(offer.row, found)
+        if not row.description or not offer.listed.description:  # else it stays as a person had it listed
+            row = replace(row, description=offer.config.options.description or offer.listed.described(row.tools))
+        return ListedServer(row, offered, found)
 
 
 def rolled_back(pins: Pins, tools: Mapping[str, str], by: str) -> dict[str, Pin]:

@@ -24,6 +24,7 @@ from mcp_gateway.registration.server_rows import (
     source_of,
     with_tool_settings,
 )
+from mcp_gateway.registration.tool_names import skeleton
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -336,8 +337,11 @@ class Catalog:
 
 
 def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:
-    if name in {row.name for row in known}:
-        raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
+    if alike := next((row.name for row in known if skeleton(row.name) == skeleton(name)), ""):
+        seen = "" if alike == name else f", and {name!r} looks like it"
+        raise ConfigurationError(
+            f"There is a server {alike!r} already{seen}.", "Remove it first, or take another name."
+        )
 
 
 def _check_names_free(config: McpConfig, known: Mapping[str, ServerRow]) -> None:

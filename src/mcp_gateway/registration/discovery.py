@@ -1,7 +1,6 @@
 """Starts servers to list their tools, and checks everything that they send."""
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_schedule import AT_ONCE
+from mcp_gateway.registration.pins import texts_of
 from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
 from mcp_gateway.sessions.isolation import PrivateFiles
@@ -21,12 +21,11 @@ from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable
 from starling.core.json_schemas.subschemas import reference_fault
 from starling.core.settings.schema import Limits
+from starling.core.text_screening import has_hidden
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
 MAX_CHARS: Final = 4 * 2**20  # of all definitions together
-_SENTENCE = re.compile(r"(?<=[.!?])\s|\n\n")
-_DESCRIPTION_CHARS = 300
 _REMEDY = "Report it to the server's author, or take the server out of the configuration."
 
 
@@ -51,7 +50,8 @@ async def list_server(session: Session, approved: Collection[str] = ()) -> Liste
     except ServerUnavailableError:
         session.stop()
         raise
-    return Listed(_description(session, kept), kept, tuple(left_out))
+    description, title, refused = await asyncio.to_thread(_about, session)
+    return Listed(description, kept, (*left_out, *refused), title)
 
 
 async def _all_pages(session: Session) -> list[dict[str, Any]]:
@@ -101,29 +101,20 @@ def _fault(document: Mapping[str, Any]) -> str | None:
             continue
         if fault := schema_fault(schema) or reference_fault(cast("JsonObject", schema)):
             return f"its {name} {fault}"
+    if "\0" in "".join(texts_of(document)):  # which can't be stored, and so not be shown to who approves it
+        return "a text of it has the character NUL"
     return None
 
 
-def _description(session: Session, tools: Mapping[str, JsonObject]) -> str:
-    """Return the first paragraph of the server's instructions, else its title or name and what its tools say."""
-    if session.info is None:
-        return ""
-    paragraph = (session.info.instructions or "").strip().split("\n\n")[0]
-    title = session.info.serverInfo.title or session.info.serverInfo.name
-    text = " ".join(paragraph.split()) or described_by_tools(title, tools)
-    text = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " …"
-    return str(storable(text))
-
-
-def described_by_tools(title: str, tools: Mapping[str, JsonObject]) -> str:
-    """Return the title and the first sentence of each tool's description, or its name in words."""
-    said = (str(definition.get("description") or "").strip() for definition in tools.values())
-    sentences = [
-        " ".join(_SENTENCE.split(text, maxsplit=1)[0].split()).rstrip(".")
-        or " ".join(name.replace("-", "_").split("_"))
-        for name, text in zip(tools, said, strict=True)
-    ]
-    return f"{title}: {'; '.join(sentences)}" if sentences else title
+def _about(session: Session) -> tuple[str, str, list[str]]:
+    """Return the first paragraph of the server's instructions, its title, and why one of them isn't shown."""
+    if (info := session.info) is None:
+        return "", session.server, []
+    said = {"instructions": info.instructions or "", "title": info.serverInfo.title or info.serverInfo.name}
+    refused = [kind for kind, text in said.items() if has_hidden(text)]
+    said |= {kind: text for kind, text in (("instructions", ""), ("title", session.server)) if kind in refused}
+    paragraph = " ".join(said["instructions"].strip().split("\n\n")[0].split())
+    return paragraph, said["title"], [f"its {kind}: it has characters that aren't shown" for kind in refused]
 
 
 def _odd(session: Session, reason: str) -> ServerUnavailableError:

@@ -1,26 +1,37 @@
 """What a server listed: its description of itself and its tools, with their pins."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from mcp_gateway.configuration.options import ServerOptions
-from starling.core.json import JsonObject, digest
+from starling.core.json import JsonObject, digest, storable
 from starling.core.tool_calls import Effect
 
 _SHOWN: Final = 10
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n\n")
+_DESCRIPTION_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A server's description of itself, and its usable tools: name to whole definition.
 
-    `left_out` names the unusable tools with the reasons.
+    `left_out` names the unusable tools with the reasons. A server without a description has its `title` only.
     """
 
     description: str
     tools: Mapping[str, JsonObject]
     left_out: tuple[str, ...] = ()
+    title: str = ""
+
+    def described(self, in_use: Collection[str]) -> str:
+        """Return the description, else the title and what the tools `in_use` say: agents read it."""
+        tools = {name: definition for name, definition in self.tools.items() if name in in_use}
+        text = self.description or described_by_tools(self.title, tools)
+        text = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " …"
+        return str(storable(text))
 
     def faults(self, options: ServerOptions) -> list[tuple[str, str]]:
         """Return the faults of a server that can be used all the same, each with what to do about it."""
@@ -38,6 +49,17 @@ class Listed:
                 (said, "Look at what they do; `x-starling.tools` gives a tool the effect `unsafe` or `idempotent`.")
             )
         return found
+
+
+def described_by_tools(title: str, tools: Mapping[str, JsonObject]) -> str:
+    """Return the title and the first sentence of each tool's description, or its name in words."""
+    said = (str(definition.get("description") or "").strip() for definition in tools.values())
+    sentences = [
+        " ".join(_SENTENCE.split(text, maxsplit=1)[0].split()).rstrip(".")
+        or " ".join(name.replace("-", "_").split("_"))
+        for name, text in zip(tools, said, strict=True)
+    ]
+    return f"{title}: {'; '.join(sentences)}" if sentences else title
 
 
 def _contradicts(definition: JsonObject, effect: Effect) -> bool:

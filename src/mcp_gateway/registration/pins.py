@@ -1,7 +1,6 @@
 """What a server offers against what was approved: one decision for each tool, and the difference as text. Pure."""
 
 import json
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any, Final, Literal, cast
 from mcp_gateway.configuration.options import PinPolicy
 from mcp_gateway.registration.listed_tools import definition_hash
 from starling.core.json import JsonObject
-from starling.core.text_screening import suspicion_of_definition
+from starling.core.text_screening import hidden, visible
 
 BY_POLICY: Final = "policy"
 """Who approved what the policy `follow` let in. No person has seen it, so a server-wide effect doesn't hold."""
@@ -77,10 +76,7 @@ def judged(
 ) -> dict[str, Pin]:
     """Return the pins after a server has offered these definitions; `approved` are those that pins approve."""
     if not occasion.keeps_approvals:
-        return {
-            name: _moved(definition_hash(offer), suspicion_of_definition(texts_of(offer)))
-            for name, offer in offered.items()
-        }
+        return {name: _moved(definition_hash(offer), hidden(texts_of(offer))) for name, offer in offered.items()}
     found = {
         name: _judged(pins.get(name), definition, approved.get(name), occasion) for name, definition in offered.items()
     }
@@ -100,7 +96,7 @@ def _judged(pin: Pin | None, offered: JsonObject, approved: JsonObject | None, o
         return pin if stays else Pin(offered_hash, offered_hash, "approved", by=pin.by)
     if pin.state == "quarantined" and pin.offered_hash == offered_hash:
         return pin
-    if reason := suspicion_of_definition(texts_of(offered)):
+    if reason := hidden(texts_of(offered)):
         return Pin(pin.approved_hash, offered_hash, "quarantined", reason)
     if occasion.policy == "text" and approved is not None and shape_of(approved) == shape_of(offered):
         return Pin(offered_hash, offered_hash, "approved", by=pin.by)
@@ -123,7 +119,7 @@ def _moved(offered_hash: str | None, reason: str = "") -> Pin:
 
 
 def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) -> Pin:
-    if reason := suspicion_of_definition(texts_of(offered)):
+    if reason := hidden(texts_of(offered)):
         return Pin(None, offered_hash, "quarantined", reason)
     if occasion.first and occasion.source == "api":
         return Pin(None, offered_hash, "quarantined", _WAITS)
@@ -169,9 +165,6 @@ def _without_texts(key: str, value: Any) -> Any:
     return value
 
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
-
-
 def definition_diff(approved: JsonObject | None, offered: JsonObject | None) -> str:
     """Return a unified diff of the canonical definitions, all lines of one where there is no other.
 
@@ -185,10 +178,4 @@ def _lines(definition: JsonObject | None) -> list[str]:
     if definition is None:
         return []
     text = json.dumps(definition, indent=2, sort_keys=True, ensure_ascii=False)
-    return ["".join(map(_shown, line)) for line in text.split("\n")]
-
-
-def _shown(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) not in _HIDDEN:
-        return character
-    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
+    return [*map(visible, text.split("\n"))]

@@ -189,9 +189,10 @@ def degraded(name: str, config: ServerConfig, error: ServerUnavailableError) -> 
 
 
 def ready(name: str, config: ServerConfig, listed: Listed, source: ServerSource) -> ServerRow:
-    faults, about = listed.faults(config.options), config.options.description or listed.description
+    """Return the row of a server that was listed, still without tools and what it says of itself."""
+    faults = listed.faults(config.options)
     error, remedy = " ".join(fault for fault, _ in faults), " ".join(remedy for _, remedy in faults)
-    return ServerRow(name, config.document, config.hash, source, "ready", about, {}, error, remedy)
+    return ServerRow(name, config.document, config.hash, source, "ready", "", {}, error, remedy)
 
 
 def listing_of(row: ServerRow, config: ServerConfig, definitions: Definitions) -> ServerListing:

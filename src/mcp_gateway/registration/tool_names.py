@@ -10,6 +10,7 @@ from confusable_homoglyphs.confusables import confusables_data
 
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import storable_text
+from starling.core.text_screening import is_hidden
 from starling.core.tools import CONTINUE, FIND_TOOLS, READ_RESOURCE
 
 MAX_CHARS: Final = 128
@@ -18,7 +19,6 @@ _HANDOFF: Final = "transfer_to_"
 _RESERVED: Final = frozenset({CONTINUE, FIND_TOOLS, READ_ARTIFACT, READ_RESOURCE})
 _REPLACED: Final = re.compile(r"[ !]+")
 _ALLOWED_MARKS: Final = "_-./:@+"
-_LOOK_ALIKES: Final = str.maketrans({"I": "l", "1": "l", "0": "o", "O": "o"})
 
 
 def alias_of(name: str) -> str:
@@ -33,15 +33,16 @@ def name_fault(name: object) -> str:
     if len(name) > MAX_CHARS:
         return f"its name has {len(name)} characters; the longest may have {MAX_CHARS}"
     alias = alias_of(name)
-    unusual = {one for one in alias if not one.isalnum() and one not in _ALLOWED_MARKS}
-    if refused := sorted(one for one in unusual if unicodedata.category(one) not in ("Mn", "Mc")):
+    marks = {one for one in alias if not one.isalnum() and one not in _ALLOWED_MARKS}
+    unusual = (one for one in marks if unicodedata.category(one) not in ("Mn", "Mc"))
+    if refused := sorted({*unusual, *filter(is_hidden, alias)}):
         escaped = (one if one.isascii() and one.isprintable() else f"U+{ord(one):04X}" for one in refused)
         return f"its name has characters that are refused: {', '.join(escaped)}"
     if not any(one.isalnum() for one in alias):
         return "its name has no letter and no digit"
     if alias.casefold() in _RESERVED or alias.casefold().startswith(_HANDOFF):
         return f"the name {alias} is reserved for the platform"
-    if not alias.isascii() and _glyphs(alias).isascii():
+    if not alias.isascii() and skeleton(alias).isascii():
         return "its name has letters that only look like Latin ones"
     return ""
 
@@ -66,7 +67,7 @@ def collisions(names: Sequence[str], approved: Collection[str] = ()) -> Mapping[
             found[position] = "its name is listed twice"
             continue
         alias = alias_of(name)
-        forms = {f"alias {alias}", f"case {alias.casefold()}", f"glyphs {_glyphs(alias)}"}
+        forms = {f"alias {alias}", f"case {alias.casefold()}", f"glyphs {skeleton(alias)}"}
         other = next((kept[form] for form in forms if form in kept), None)
         if other is not None:
             found[position] = f"its name can't be told from {other}"
@@ -80,14 +81,16 @@ def shown(name: object) -> str:
     return ascii(storable_text(str(name)[:_SHOWN_CHARS]))
 
 
-def _glyphs(name: str) -> str:
-    """Return what a name looks like: letters of other scripts as the Latin ones that they can't be told from."""
-    plain = unicodedata.normalize("NFKC", name)
-    return "".join(map(_latin, plain)).translate(_LOOK_ALIKES).casefold()
+def skeleton(name: str) -> str:
+    """Return what names that look alike have in common, by the table of Unicode Technical Standard 39."""
+    for form in ("NFD", "NFKC"):
+        name = "".join(map(_prototype, unicodedata.normalize(form, name)))
+    return name.casefold()
 
 
-def _latin(character: str) -> str:
-    if character.isascii():
+def _prototype(character: str) -> str:
+    """Return the character or characters that stand for all that look like this one."""
+    alike = [one["c"] for one in confusables_data.get(character, ())]
+    if len(alike) != 1:  # it stands for others, or looks like none
         return character
-    found = (one["c"] for one in confusables_data.get(character, ()))
-    return next((one for one in found if len(one) == 1 and one.isascii() and one.isalnum()), character)
+    return alike[0] if len(confusables_data.get(alike[0], ())) > 1 else min(character, alike[0])

@@ -1,13 +1,13 @@
-"""Finds texts that try to instruct an agent: skills and tools that have one are kept in quarantine. Pure.
+"""Finds hidden characters in what servers list, and wordings that address an agent. Pure.
 
-It looks for what addresses an agent, not for single words: “always”, “remember” and “you must” stand in ordinary mails
-and documentation. It is one of several protections: whatever such a text says, it is data in a prompt and widens no
-grant.
+Hidden characters keep a tool in quarantine. Wordings keep a skill there; of a tool they are only hints for who approves
+it: what looks for words in one language is never complete. “Always”, “remember” and “you must” stand in ordinary mails
+and documentation and are not looked for. Whatever a text says, it is data in a prompt and widens no grant.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import unescape
 from typing import Final
@@ -65,20 +65,6 @@ _IN_DEFINITIONS: Final[tuple[str, int]] = (
     """,
     re.VERBOSE,
 )
-_ATTACKS: Final[tuple[str, int]] = (
-    r"""
-    \b(?:credential|password|secret|(?:api|access|session)[ ](?:key|token))s?[ ]
-        (?:harvest|exfiltrat|extract|steal|theft|dump|sniff)\w*
-    | \b(?:harvest|exfiltrat|steal|dump)\w*[ ](?:\w{1,20}[ ]){0,3}
-        (?:credential|password|secret|private[ ]key|cookie)s?\b
-    | \b(?:sandbox|container|detection|obfuscation|antivirus|safety)[ ](?:escape|evasion|bypass)\b
-    | \bsensitive[ ](?:\w{1,20}[ ])?files?[ ](?:copy|scan|collect|exfiltrat|extract)\w*
-    | \b(?:redirect|privilege|symlink|vulnerability)[ ](?:exploitation|escalation)\b
-    | \b(?:attack|exploit)[ ]chains?\b | \bSUID[ ]bits?\b
-    | \b(?:install|deploy|open)\w*[ ](?:an?[ ])?(?:rootkit|keylogger|backdoor|reverse[ ]shell|web[ ]shell)s?\b
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 _PIECE: Final = 16_384  # characters that are searched at once: other threads wait meanwhile, about 16 ms
 _OVERLAP: Final = 1_024
 _SPACES: Final = re.compile(r"[^\S\n]+")
@@ -86,22 +72,88 @@ _LINES: Final = re.compile(r"\n[\n ]*")
 _HIDDEN: Final = re.compile(
     "[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
+_IGNORABLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+"""What Unicode calls Default_Ignorable_Code_Point, beyond the categories Cc and Cf."""
+_NOT_SHOWN: Final = frozenset({"Co", "Cs", "Cn", "Zl", "Zp"})
+_HINTS: Final = 5
+_VIRAMA: Final = 9  # the combining class of all viramas
+_FLAG: Final = "\U0001f3f4"
+_REGIONS: Final = frozenset(
+    f"{_FLAG}{''.join(chr(0xE0000 + ord(letter)) for letter in region)}\U000e007f"
+    for region in ("gbeng", "gbsct", "gbwls")  # all flags of regions that Unicode recommends
+)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character isn't shown or changes how others are, unless it is where a script or an emoji needs it."""
+    return unicodedata.category(character) in ("Cc", "Cf") or _IGNORABLE.match(character) is not None
+
+
+def has_hidden(text: str) -> bool:
+    """Whether a text has hidden characters where no script and no emoji needs them."""
+    found = {one for one in set(text) if is_hidden(one)} - {"\t", "\n"}
+    return bool(found) and any(one in found and not _belongs(text, at) for at, one in enumerate(text))
+
+
+def hidden(texts: Iterable[str]) -> str:
+    """Return the reason to keep what has these texts from agents, empty if none has hidden characters."""
+    return "A text has characters that aren't shown." if any(map(has_hidden, texts)) else ""
+
+
+def visible(text: str) -> str:
+    """Return a text with all characters escaped that aren't shown, or that change how others are."""
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if not is_hidden(character) and unicodedata.category(character) not in _NOT_SHOWN:
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
+
+
+def _belongs(text: str, at: int) -> bool:
+    """Whether the hidden character at a position is part of a sequence that Unicode defines, or of a line's end."""
+    one, before, after = text[at], text[max(0, at - 1) : at], text[at + 1 : at + 2]
+    match one:
+        case "\ufeff":
+            return at == 0
+        case "\r":
+            return after == "\n"
+        case "\ufe0e" | "\ufe0f":
+            return _is_emoji(before) or (before in tuple("0123456789#*") and after == "\u20e3")
+        case "\u200c" | "\u200d":
+            base = text[max(0, at - 2) : at - 1] if before == "\ufe0f" else before
+            is_joined = _is_emoji(base) or "\U0001f3fb" <= base <= "\U0001f3ff"
+            if one == "\u200d" and is_joined and _is_emoji(after):
+                return True
+            is_persian = one == "\u200c" and [*map(unicodedata.bidirectional, before + after)] == ["AL", "AL"]
+            return is_persian or _VIRAMA in map(unicodedata.combining, before + after)
+        case _:
+            start = text.rfind(_FLAG, max(0, at - 6), at)
+            return start >= 0 and text[start : start + 7] in _REGIONS
+
+
+def _is_emoji(character: str) -> bool:
+    return character != "" and (unicodedata.category(character) in ("So", "Sm") or character in "‼⁉\u2139〰〽")
 
 
 def suspicion(texts: Iterable[str]) -> str:
-    """Return what in a text tries to instruct its reader, empty if nothing does."""
-    return next(filter(None, (_suspicion(text, _INSTRUCTIONS) for text in texts)), "")
+    """Return what in the texts of a skill tries to instruct its reader, empty if nothing does."""
+    for piece in (piece for text in texts for piece in _pieces(text)):
+        if _HIDDEN.search(piece):
+            return "A text has characters that aren't shown."
+        if found := _compiled(*_INSTRUCTIONS).search(_plain(piece)):
+            return f"A text tries to instruct: “{_quoted(found)}”."
+    return ""
 
 
-def suspicion_of_definition(texts: Iterable[str]) -> str:
-    """Return what `suspicion` does for the texts of a tool's definition, which are read where instructions stand.
-
-    Texts that name an attack as what the tool does are found too.
-    """
-    given = [*texts]
-    instructing = (_suspicion(text, _IN_DEFINITIONS) for text in given)
-    attacking = (_suspicion(text, _ATTACKS, "names an attack") for text in given)
-    return suspicion(given) or next(filter(None, (*instructing, *attacking)), "")
+def hints(texts: Iterable[str]) -> list[str]:
+    """Return wordings in the texts of a definition that address an agent, at most five: for who is to approve it."""
+    plain = (_plain(piece) for text in texts for piece in _pieces(text))
+    found = (_compiled(*pattern).search(piece) for piece in plain for pattern in (_INSTRUCTIONS, _IN_DEFINITIONS))
+    return [*dict.fromkeys(visible(_quoted(one)) for one in found if one)][:_HINTS]
 
 
 @cache
@@ -110,14 +162,12 @@ def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
     return re.compile(pattern, flags)
 
 
-def _suspicion(text: str, instructions: tuple[str, int], what: str = "tries to instruct") -> str:
-    for start in range(0, len(text) or 1, _PIECE):
-        piece = text[max(0, start - _OVERLAP) : start + _PIECE]
-        if _HIDDEN.search(piece):
-            return "A text has characters that aren't shown."
-        if found := _compiled(*instructions).search(_plain(piece)):
-            return f"A text {what}: “{found[0].strip()[:200]}”."
-    return ""
+def _pieces(text: str) -> Iterator[str]:
+    return (text[max(0, start - _OVERLAP) : start + _PIECE] for start in range(0, len(text), _PIECE))
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found[0].strip()[:200]
 
 
 def _plain(text: str) -> str:

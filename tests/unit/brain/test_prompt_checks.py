@@ -109,7 +109,8 @@ def test_elements_of_a_program_have_to_stand_where_elements_can(hidden: str) -> 
     ],
 )
 def test_description_of_a_server_has_to_stay_in_its_element(loose: str) -> None:
-    text = program_text("specialist").replace("<server>{{about}}</server>", loose)
+    text = program_text("specialist").replace("<server>{{about}}</server>\n", "")
+    text = text.replace("`{{server}}`", f"`{{{{server}}}}` {loose}")
 
     assert "{{about}} is data and has to stand alone" in fault_of("specialist", text)
 

@@ -1,16 +1,18 @@
 """MCP servers as `starling server list`, `server show` and the API show them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.pins import definition_diff
+from mcp_gateway.registration.pins import definition_diff, texts_of
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import EffectiveValue, effective, known_row, row_faults, tool_values
 from mcp_gateway.sessions.isolation import Isolation, ServerIsolation
 from starling.core.errors import NotFoundError
+from starling.core.text_screening import hints
 from starling.infra.postgres.server_breakers import StoredBreaker
 
 
@@ -56,8 +58,8 @@ class ServerTool:
 class PinnedTool:
     """A tool that isn't plainly approved: `quarantined`, `gone`, or `approved` by the server's policy alone.
 
-    `diff` compares the approved definition with the offered one. `by` made its state so: `file`, `host`, `policy`,
-    `migration`, or the id of a key.
+    `diff` compares the approved definition with the offered one; `hints` are wordings in the latter that address an
+    agent, by an incomplete list. `by` made its state so: `file`, `host`, `policy`, `migration`, or the id of a key.
     """
 
     tool: str
@@ -68,6 +70,7 @@ class PinnedTool:
     approved_hash: str | None
     offered_hash: str | None
     diff: str
+    hints: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class ServerDocuments:
             PinnedTool(
                 tool=tool,
                 diff=definition_diff(None if pin.is_followed else approved.get(tool), offered.get(tool)),
+                hints=await asyncio.to_thread(hints, texts_of(offered.get(tool, {}))),
                 **asdict(pin),
             )
             for tool, pin in sorted(row.pins.items())

@@ -11,13 +11,10 @@ from starling.core.json import Json, JsonObject, canonical
 from starling.core.llm import Message, ModelReply, ModelRequest, ResponseSchema, ToolSpec
 from starling.infra.fast_json import dumps
 
-_TOOLS = """
-You can call the tools below. To call some of them, answer with one JSON object of this form and nothing else:
+_TOOLS = """\
+You can call the tools below, in <tools>. To call some, answer with one JSON object of this form and nothing else:
 {"tool_calls": [{"name": "<name of a tool>", "arguments": {<arguments that fit its schema>}}]}
-Their results come in the next message. Only if no tool is needed, answer in words.
-<tools>
-%s
-</tools>"""
+Their results come in the next message. Only if no tool is needed, answer in words."""
 
 
 def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchema) -> tuple[Message, ...]:
@@ -45,13 +42,18 @@ def answer_of_schema_tool(reply: ModelReply, request: ModelRequest) -> ModelRepl
 
 
 def with_tools_in_prompt(request: ModelRequest) -> ModelRequest:
-    """Return the request with its tools in the system message, and earlier calls and results as text."""
-    described = (
+    """Return the request with its tools as data in the first user message, and earlier calls and results as text."""
+    described = "\n".join(
         canonical({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
         for tool in request.tools
-    )
-    messages = _with_system_text(tuple(_as_text(request.messages)), (_TOOLS % "\n".join(described)).strip())
-    return replace(request, messages=messages, tools=())
+    ).replace("<", "\\u003c")  # in JSON the same character, which ends no element
+    tools = f"<tools>\n{described}\n</tools>"
+    system, *others = _with_system_text(tuple(_as_text(request.messages)), _TOOLS)
+    if others and others[0].role == "user":
+        others[0] = replace(others[0], content=f"{tools}\n{others[0].content}")
+    else:
+        others.insert(0, Message("user", tools))
+    return replace(request, messages=(system, *others), tools=())
 
 
 def _as_text(messages: Sequence[Message]) -> Iterator[Message]:

@@ -9,9 +9,10 @@ import pytest
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.listed_tools import definition_hash
-from mcp_gateway.registration.pins import Occasion, judged
+from mcp_gateway.registration.pins import Occasion, judged, texts_of
 from mcp_gateway.registration.tool_names import alias_of
 from mcp_gateway.sessions.session import Session, ToolsPage
+from starling.core.text_screening import hints
 from starling.core.tool_calls import Effect
 
 ROWS = [
@@ -37,19 +38,21 @@ class ListingSession:
 
 
 async def verdict(tool: dict[str, Any]) -> str:
-    """Return whether a tool is refused, quarantined or approved at the first sight of a server of a file."""
+    """Return what becomes of a tool at the first sight of a server of a file; `hint` if it is approved with one."""
     listed = await list_server(cast("Session", ListingSession(*BESIDE, tool)))
     if any(fault.startswith(ascii(tool["name"][:60])) for fault in listed.left_out):
         return "refuse"
     pins = judged({}, listed.tools, {}, Occasion("strict", "file", first=True))
-    return "quarantine" if pins[alias_of(tool["name"])].state == "quarantined" else "approved"
+    if pins[alias_of(tool["name"])].state == "quarantined":
+        return "quarantine"
+    return "hint" if hints(texts_of(tool)) else "approved"
 
 
-HOSTILE = [row for row in ROWS if row["expect"] in ("refuse", "quarantine")]
+HOSTILE = [row for row in ROWS if row["expect"] in ("refuse", "quarantine", "hint")]
 
 
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row["cat"])
-async def test_hostile_definition_is_refused_or_quarantined_at_first_sight(row: dict[str, Any]) -> None:
+async def test_hostile_definition_is_refused_quarantined_or_hinted_at_at_first_sight(row: dict[str, Any]) -> None:
     assert await verdict(row["tool"]) == row["expect"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_gateway.registration.discovery import described_by_tools
+from mcp_gateway.registration.listed_tools import described_by_tools
 from starling.core.json import JsonObject
 
 

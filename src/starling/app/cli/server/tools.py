@@ -67,6 +67,8 @@ def _show(name: str, waiting: Sequence[Document]) -> None:
     for pin in waiting:
         what = "approved by the policy alone" if pin["state"] == "approved" else pin["reason"]
         print_line(f"{name}.{pin['tool']}: {what}", "yellow")
+        for hint in pin.get("hints", ()):
+            print_line(f"  Hint: this may be meant to instruct agents: “{hint}”.", "yellow")
         for line in str(pin["diff"]).splitlines():
             print_line(f"  {line}", {"+": "green", "-": "red"}.get(line[:1]))
 
