@@ -72,7 +72,7 @@ class Principal:
     @property
     def keyless(self) -> bool:
         """Whether nothing but its address speaks for the caller, as for any program on this machine."""
-        return not self.key_id and not self.on_host
+        return not self.key_id and Scope.ADMIN not in self.scopes
 
     @property
     def maker(self) -> str:

@@ -30,6 +30,7 @@ from starling.core.runs import RunResult
 from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.support.gateway_harness import wait_for
 from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.platform import CALLER
@@ -150,7 +151,7 @@ async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(
         left = await asyncio.to_thread(what_is_left, sleeper)
 
     assert b"event: done" not in left
-    assert [record for record in caplog.records if "took nothing" in record.getMessage()]
+    await wait_for(lambda: any("took nothing" in record.getMessage() for record in caplog.records))
     assert not [record for record in caplog.records if record.exc_info]
     async with quiet.client.get(path, headers={"Last-Event-ID": str(PIECES + 1)}) as response:
         assert [event.type async for event in read_events(response)] == ["done"]

@@ -148,7 +148,7 @@ class TeamPublication:
         if findings := await asyncio.to_thread(checked, spec, registry.world):
             raise TeamInvalidError(findings)
         await self.activation.check_quota(connection, TeamKey(tenant, spec.name))
-        creator = Creator(caller.key_id or LOCAL, caller.grant)
+        creator = Creator(caller.maker, caller.grant)
         goal = storable_text(built.goal)
         made = BuildRecord(goal, origin.run_id, origin.path, proof)
         stored = await self.activation.teams.add(connection, tenant, spec, creator, made)
@@ -243,7 +243,7 @@ def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:
 
 def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal) -> bool:
     """Return whether a caller's proof may take the place of a version's last one."""
-    if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == (caller.key_id or LOCAL):
+    if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == caller.maker:
         return True
     return not lowered_by_added_cases(proof, stored.proof.state, {example.id for example in stored.spec.examples})
 
