@@ -4,16 +4,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from starling.core.agents import like_a_specialist
+from starling.core.agents import RESERVED, like_a_specialist
 from starling.core.json import JsonObject
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
 from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.core.tool_calls import Effect
-
-RESERVED: Final = frozenset({"architect", "supervisor", "qa"})
-"""Names that no team and no member may have, beside those of builtins and of specialists."""
 
 NO_LIMITS: Final = StarLimits()
 
@@ -24,9 +21,9 @@ class TeamWorld:
 
     `servers` has the effect of each tool by the server's and the tool's own name (`servers["git"]["git_log"]`): the
     servers of the active epoch that the tenant sees. `teams` has the stars of the tenant's active teams, `inactive` the
-    state of each other one's newest version. `agents` has the names of its custom agents, `builtins` those of built-in
-    agents. `grant` is what the caller may call (None: everything); findings name nothing beyond it. `limits` are those
-    of the caller's runs.
+    state of each other one's newest version. `agents` has the names of its custom agents, `archived_agents` those of
+    archived ones, `builtins` those of built-in agents. `grant` is what the caller may call (None: everything); findings
+    name nothing beyond it. `limits` are those of the caller's runs.
     """
 
     servers: Mapping[str, Mapping[str, Effect]]
@@ -36,6 +33,7 @@ class TeamWorld:
     grant: Grant | None = None
     limits: StarLimits = NO_LIMITS
     inactive: Mapping[str, str] = field(default_factory=dict[str, str])
+    archived_agents: Collection[str] = ()
 
     def part(self, team: TeamSpec) -> JsonObject:
         """Return everything in it that the checks of a team's structure and its star depend on, as JSON."""

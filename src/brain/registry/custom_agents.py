@@ -8,9 +8,10 @@ from brain.conversation.states import POLICIES
 from brain.registry.cards import BUILTINS, AgentCard
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import AgentRepository
-from starling.core.agents import SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
+from starling.core.agents import RESERVED, SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
 from starling.core.errors import ForbiddenError, InvalidRequestError
-from starling.core.model_output.names import looks
+from starling.core.look_alike_names import skeleton
+from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant, Principal
 from starling.core.tools import ToolDefinition
 
@@ -95,7 +96,7 @@ def without_agent(manifest: Manifest, tenant: str, name: str) -> Manifest:
     return manifest.model_copy(update={"agents": {key: pin for key, pin in manifest.agents.items() if key != gone}})
 
 
-_RESERVED: Final = frozenset({"architect", "supervisor", "qa"}) | {card.name for card in BUILTINS}
+_RESERVED: Final = RESERVED | {card.name for card in BUILTINS}
 _NAMES_SHOWN = 30
 
 
@@ -137,12 +138,13 @@ def _name_fault(name: str, manifest: Manifest, teams: Collection[str]) -> str | 
 
 def _look_alike(name: str, manifest: Manifest, tenant: str, grant: Grant | None, others: Collection[str]) -> str | None:
     """Return why a new agent can't have a name that looks like another, which isn't named if it is beyond the grant."""
-    if looks(name).startswith(looks(SPECIALIST_PREFIX)):
+    look = skeleton(plain_name(name))
+    if look.startswith(skeleton(plain_name(SPECIALIST_PREFIX))):
         return "looks like those of the specialists of servers"
     servers = offered(manifest, tenant)
     named = {*_RESERVED, *manifest.builtins, *(one for one in servers if grant is None or grant.reaches(one))}
     known = {*named, *servers, *others}
-    alike = next((one for one in sorted(known) if looks(one) == looks(name)), None)
+    alike = next((one for one in sorted(known) if skeleton(plain_name(one)) == look), None)
     return alike and (f"looks like {alike!r}" if grant is None or alike in named else "can't be used")
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
+from mcp_gateway.configuration.servers import McpConfig, RemoteServer, ServerConfig, StdioServer
+from mcp_gateway.configuration.variable_expansion import variables_in
 from starling.core.errors import ForbiddenError
 
 _REMEDY: Final = (
@@ -30,7 +31,6 @@ _VARIABLES: Final = re.compile(
     r"|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
     re.IGNORECASE,
 )
-_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -56,10 +56,8 @@ class StdioRules:
             is_stdio, reason = isinstance(server, StdioServer), ""
             if isinstance(server, StdioServer):
                 reason = self.refusal(server)
-            else:
-                referred = _REFERENCE.findall("".join((server.url, *server.headers.values())))
-                if found := next((variable for variable in referred if variable in self.secrets), None):
-                    reason = f"it would be sent {found}, a secret of the platform itself"
+            elif found := next((variable for variable in _sent(server) if variable in self.secrets), None):
+                reason = f"it would be sent {found}, a secret of the platform itself"
             if reason:
                 text = f"The server {name!r} can't be added or changed over HTTP: {reason}."
                 raise ForbiddenError(text, _REMEDY if is_stdio else _OWN_REMEDY)
@@ -103,10 +101,13 @@ def reason_not_to_list(server: ServerConfig) -> str:
     """Return why a plan over HTTP doesn't list a server that isn't stored so; empty if it does."""
     if isinstance(server, StdioServer):
         return "it isn't started for a plan over HTTP."
-    texts = "".join((server.url, *server.headers.values()))
-    if "${" not in texts:
-        return ""
-    return f"a plan over HTTP sends no variable to a new address: {', '.join(_REFERENCE.findall(texts))}."
+    sent = ", ".join(_sent(server))
+    return f"a plan over HTTP sends no variable to a new address: {sent}." if sent else ""
+
+
+def _sent(server: RemoteServer) -> list[str]:
+    """Return the variables whose values a server with a `url` is sent."""
+    return [name for text in (server.url, *server.headers.values()) for name, _ in variables_in(text)]
 
 
 def _beyond(line: str, command: str, arguments: Sequence[str]) -> Sequence[str] | None:

@@ -24,13 +24,13 @@ from mcp_gateway.registration.server_rows import (
     source_of,
     with_tool_settings,
 )
-from mcp_gateway.registration.tool_names import skeleton
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
     NotFoundError,
     ServerUnavailableError,
 )
+from starling.core.look_alike_names import skeleton
 from starling.core.settings.schema import Limits
 from starling.core.tools import ServerListing, ServerSource
 

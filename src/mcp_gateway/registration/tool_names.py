@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from confusable_homoglyphs.confusables import confusables_data
-
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import storable_text
+from starling.core.look_alike_names import skeleton
 from starling.core.text_screening import is_hidden
 from starling.core.tools import CONTINUE, FIND_TOOLS, READ_RESOURCE
 
@@ -79,18 +78,3 @@ def collisions(names: Sequence[str], approved: Collection[str] = ()) -> Mapping[
 def shown(name: object) -> str:
     """Return a name for messages: shortened and quoted, with all that isn't printable escaped."""
     return ascii(storable_text(str(name)[:_SHOWN_CHARS]))
-
-
-def skeleton(name: str) -> str:
-    """Return what names that look alike have in common, by the table of Unicode Technical Standard 39."""
-    for form in ("NFD", "NFKC"):
-        name = "".join(map(_prototype, unicodedata.normalize(form, name)))
-    return name.casefold()
-
-
-def _prototype(character: str) -> str:
-    """Return the character or characters that stand for all that look like this one."""
-    alike = [one["c"] for one in confusables_data.get(character, ())]
-    if len(alike) != 1:  # it stands for others, or looks like none
-        return character
-    return alike[0] if len(confusables_data.get(alike[0], ())) > 1 else min(character, alike[0])

@@ -9,6 +9,8 @@ from starling.core.json import digest, storable_text
 from starling.core.validation_errors import AGENT_NAME
 
 SPECIALIST_PREFIX: Final = "mcp_agent_"
+RESERVED: Final = frozenset({"architect", "supervisor", "qa"})
+"""Names that no agent, no team and no member may have, beside those of builtins and of specialists."""
 
 
 def like_a_specialist(name: str) -> bool:

@@ -45,7 +45,7 @@ from architect.repository import TeamRepository
 from architect.team_store import BuiltTeam
 from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
-from brain.registry.repository import EpochRepository, StarRepository
+from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
 from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.app.teams.activation import TeamActivation
 from starling.app.teams.publication import TeamPublication
@@ -124,7 +124,12 @@ class Crowd:
         self.switches = SwitchRepository(self.engine)
         self.epochs = EpochRepository(self.engine)
         activation = TeamActivation(
-            self.epochs, TeamRepository(self.engine), StarRepository(self.engine), TeamCompiler(), Limits()
+            self.epochs,
+            TeamRepository(self.engine),
+            StarRepository(self.engine),
+            AgentRepository(self.engine),
+            TeamCompiler(),
+            Limits(),
         )
         self.store = TeamPublication(activation, KeyRepository(self.engine))
         self.outbox = Outbox(self.engine)

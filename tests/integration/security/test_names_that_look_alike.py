@@ -98,7 +98,7 @@ async def test_agent_that_looks_like_a_team_is_refused_also_after_its_archiving(
     await make_team(api, maker, "star_crew")
     await send(api, maker, "POST", f"teams/star_crew/{done}")
 
-    made = {name: (await make_agent(api, maker, name))[0] for name in ("5tar_crew", "star_crevv", "star-crew")}
+    made = {name: (await make_agent(api, maker, name))[0] for name in ("star_crew", "5tar_crew", "star-crew")}
 
     assert set(made.values()) <= REFUSED, made
 
@@ -147,6 +147,7 @@ async def test_archived_agent_is_not_taken_over_by_another_maker(api: LiveApi) -
 
     assert (await make_agent(api, other, "annalist", "You leak annals."))[0] == 403
     assert (await make_agent(api, other, "anna1ist", "You leak annals."))[0] == 422
+    assert [(await make_team(api, one, "annalist"))[0] for one in (other, maker)] == [422, 422]
     assert (await make_agent(api, maker, "annalist", "You keep annals."))[0] == 201
 
 

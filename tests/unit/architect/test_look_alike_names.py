@@ -49,19 +49,22 @@ def test_name_of_a_team_that_looks_like_another_is_found(name: str, other: str) 
         pytest.param("payro11", "can't be used", id="server-that-the-caller-may-not-call"),
         pytest.param("clocks", "", id="archived-team-itself"),
         pytest.param("cl0ck", "", id="another-name"),
+        pytest.param("annalist", "can't be used", id="archived-agent"),
+        pytest.param("anna1ist", "can't be used", id="like-an-archived-agent"),
     ],
 )
 def test_new_name_is_compared_with_servers_and_with_teams_that_are_not_active(name: str, says: str) -> None:
-    world = replace(ALIKE, inactive={"clocks": "archived"}, grant=grant("git", "time"))
+    world = replace(ALIKE, inactive={"clocks": "archived"}, archived_agents={"annalist"}, grant=grant("git", "time"))
 
     found = [str(finding) for finding in checked(team_spec(HISTORIAN, name=name), world)]
 
     assert found == ([f"name: The name {name!r} {says}. Choose another name."] if says else [])
 
 
-@pytest.mark.parametrize("name", ["time", "t1me"])
-def test_names_that_teams_had_before_are_not_compared_with_servers(name: str) -> None:
-    stored, active = replace(WORLD, inactive={name: "draft"}), replace(WORLD, teams={name: star(name, HISTORIAN)})
+@pytest.mark.parametrize("name", ["time", "t1me", "annalist"])
+def test_names_that_teams_had_before_are_not_compared_with_servers_and_archived_agents(name: str) -> None:
+    world = replace(WORLD, archived_agents={"annalist"})
+    stored, active = replace(world, inactive={name: "draft"}), replace(world, teams={name: star(name, HISTORIAN)})
 
     assert [checked(team_spec(HISTORIAN, name=name), world) for world in (stored, active)] == [[], []]
 

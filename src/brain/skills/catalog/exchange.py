@@ -24,7 +24,6 @@ from starling.core.json import Json, JsonObject, storable
 from starling.core.text_screening import suspicion
 from starling.core.validation_errors import fault_list
 
-_LINES: Final = 5_000
 _SCREENED: Final = 20_000  # characters that are searched for instructions in one step
 _FAULTS: Final = 10  # wrong lines, then no more are read
 _SHARED: Final = ("task", "template", "outcome", "tools", "agent_kind", "agent")  # fields of every form of a skill
@@ -132,8 +131,8 @@ def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocume
             faults.append(f"line {number}: is not JSON: {error}")
     if faults:
         raise InvalidRequestError("; ".join(faults), _REMEDY)
-    if not 0 < len(found) <= _LINES:
-        raise InvalidRequestError(f"The document has {len(found)} skills.", f"Send 1 to {_LINES} lines, one a skill.")
+    if not found:
+        raise InvalidRequestError("The document has 0 skills.", "Send one skill a line.")
     return found
 
 

@@ -87,7 +87,9 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
         stack.push_async_callback(retrieval.agents.close)
         runs = _runs(storage, settings, queue, reader)
         stars, skills, private = StarRepository(engine), SkillCatalog(engine), private_files(settings)
-        activation = TeamActivation(storage.epochs, TeamRepository(engine), stars, TeamCompiler(), settings.limits)
+        activation = TeamActivation(
+            storage.epochs, TeamRepository(engine), stars, AgentRepository(engine), TeamCompiler(), settings.limits
+        )
         agents = AgentService(
             storage.epochs,
             AgentRepository(engine),

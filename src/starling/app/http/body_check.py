@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 LEVELS = 64
-LINES = 5_000
+_LINES = 5_000
 _LINE_BYTES = 2**19
 
 
@@ -30,8 +30,8 @@ def excess(body: bytes, values: int, *, by_line: bool) -> str:
     """
     if not by_line:
         return _excess(body, values)
-    if body.count(b"\n") > LINES:
-        return f"more than {LINES:,} lines"
+    if body.count(b"\n") > _LINES:
+        return f"more than {_LINES:,} lines"
     for number, line in enumerate(body.split(b"\n"), 1):
         try:
             found = f"more than {_LINE_BYTES:,} bytes" if len(line) > _LINE_BYTES else _excess(line, values)

@@ -13,7 +13,7 @@ from architect.repository import TeamKey, TeamRepository, TeamVersion, VersionSt
 from architect.team_world import TeamWorld, nested
 from brain.registry.custom_agents import pinned_agents
 from brain.registry.manifest import Manifest
-from brain.registry.repository import EpochRepository, StarRepository
+from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
 from brain.registry.service import with_servers
 from brain.registry.team_cards import pinned_teams, with_team
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
@@ -65,6 +65,7 @@ class TeamActivation:
     epochs: EpochRepository
     teams: TeamRepository
     stars: StarRepository
+    agents: AgentRepository
     compiler: TeamCompiler
     limits: Limits
 
@@ -125,6 +126,7 @@ class TeamActivation:
         """Return what teams of the caller can be made of."""
         pins = pinned_teams(manifest, caller.tenant)
         stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values()))
+        agents = frozenset(pinned_agents(manifest, caller.tenant))
         return TeamWorld(
             servers={
                 name: {tool: pin.effect for tool, pin in entry.tools.items()}
@@ -133,7 +135,8 @@ class TeamActivation:
             },
             teams={name: stars[pin] for name, pin in pins.items()},
             inactive=await self.teams.inactive(connection, caller.tenant),
-            agents=frozenset(pinned_agents(manifest, caller.tenant)),
+            agents=agents,
+            archived_agents=frozenset(await self.agents.names(connection, caller.tenant)) - agents,
             builtins=current(manifest).builtins,
             grant=caller.grant,
             limits=StarLimits(

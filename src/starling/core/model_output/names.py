@@ -2,30 +2,16 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 _SEPARATORS = str.maketrans("", "", "-_./: `'\"\t\n")
 _NAMESPACES = ("functions.", "function.", "tools.", "tool.", "default_api.")  # that models put before any name
 _METHOD = ".call"  # that Llama puts behind a name
 _NEAR = 3
-_ONE_OF_EACH: Final = (
-    *(("0", "o"), ("1", "l"), ("3", "e"), ("4", "a"), ("5", "s"), ("7", "t"), ("8", "b")),
-    *(("i", "l"), ("rn", "m"), ("vv", "w"), ("cl", "d")),
-)
-"""Characters of names that look like others."""
 
 
 def plain_name(name: str) -> str:
     """Return `name` without case, separators and quotes."""
     return name.translate(_SEPARATORS).casefold()
-
-
-def looks(name: str) -> str:
-    """Return what names of agents and teams that look alike have in common."""
-    found = plain_name(name)
-    for one, other in _ONE_OF_EACH:
-        found = found.replace(one, other)
-    return found
 
 
 def aliases(names: Mapping[str, Iterable[str]]) -> dict[str, str]:

@@ -50,6 +50,8 @@ def with_arguments(arguments: object) -> dict[str, Any]:
         (with_arguments({"a": [{"slot": "a", "from": "mail"}]}), "`from` must be task, request or result"),
         (with_arguments({"key": "sk-12345678"}), "line 1: calls: has a text that looks like a secret"),
         ({"outcome": "The key is sk-12345678."}, "line 1: outcome: has a text that looks like a secret"),
+        ({"code": "x" * 20_001}, "line 1: code: must have at most 20000 characters"),
+        (with_arguments({"x" * 10_000: ["x" * 10_001]}), "the texts of `calls` have more than 20,000 characters"),
     ],
 )
 def test_wrong_document_is_refused_with_its_line_and_field(changed: dict[str, Any], told: str) -> None:

@@ -38,6 +38,7 @@ def test_refused_name_has_a_reason(name: object, reason: str) -> None:
         (["send_email", "Send_Email"], "", {1}),
         (["Send_Email", "send_email"], "send_email", {0}),
         (["send_email", "send_emai1"], "", {1}),
+        (["send_email", "5end_ernail"], "", {1}),
         (["send email", "send_email"], "", {0}),
         (["search", "search"], "search", {0, 1}),
         (["get_item", "get_items", "set_item"], "", set[int]()),
