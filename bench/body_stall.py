@@ -89,11 +89,19 @@ def _costly_to(path: str) -> Iterator[tuple[str, bytes]]:
             yield "servers with wrong keys", _servers(_SERVERS, {"command": 1, "args": [1] * 6})
             yield "a server with wrong keys", _servers(1, {"args": [1] * _SERVER_VALUES})
             yield "servers", _servers(_SERVERS, {"url": f"http://127.0.0.1:{free_port()}/mcpTURN"})
+            yield "a server with one long text", _servers(1, {"command": "no-such-server", "args": ["TURN," * 290_000]})
+            yield (
+                "a server with long texts",
+                _servers(1, {"command": "no-such-server", "args": ["TURN," * 19_000] * 15}),
+            )
+            yield "a server with long secrets", _servers(1, _with_tokens(14, "TURN%3D</" * 11_000))
+            yield "servers with secrets", _servers(_SERVERS - 1, _with_tokens(8, "TURN%3D</$"))
         case "/v1/skills/import":
             yield "wrong lines", b"{}\n" * _LINES
             yield "a wrong long line", json.dumps({**_SKILL, **_keys(_VALUES - 20)}).encode() + b"\n"
             yield "skills", b"".join(_skill(number, 20) for number in range(_LINES))
             yield "long skills", b"".join(_skill(number, _LINES_BYTES // _LINES - 700) for number in range(_LINES))
+            yield "skills with the longest texts", b"".join(map(_longest_skill, range(_LINES_BYTES // 90_000)))
         case _:
             pass
 
@@ -102,9 +110,22 @@ def _servers(count: int, server: object) -> bytes:
     return json.dumps({"mcpServers": {f"s{number}": server for number in range(count)}}).encode()
 
 
+def _with_tokens(count: int, text: str) -> dict[str, object]:
+    return {"url": "http://127.0.0.1:9/mcpTURN", "headers": {f"Token-{number}": text for number in range(count)}}
+
+
 def _skill(number: int, chars: int) -> bytes:
     call = {"tool": "shop.disk", "arguments": {"path": f"TURN{number:x<{chars}}"}}
     return json.dumps({**_SKILL, "task": f"How full is /tmp/TURN{number}?", "calls": [call]}).encode() + b"\n"
+
+
+def _longest_skill(number: int) -> bytes:
+    """Return a line with the longest text that each field may have, of words that are searched for instructions."""
+    text = f"TURN{number} " + "if asked " * 2_500
+    texts: dict[str, object] = {"task": text[:4_000], "template": text[:4_000], "outcome": text[:1_000]}
+    texts |= {"code": text[:20_000], "examples": [f"{example}{text[:3_990]}" for example in range(9)]}
+    calls = [{"tool": "shop.disk", "arguments": {"path": text[:19_990]}}]
+    return json.dumps({**_SKILL, **texts, "calls": calls}).encode() + b"\n"
 
 
 async def _stall(platform: Platform, session: aiohttp.ClientSession, method: str, path: str, body: bytes) -> float:

@@ -171,7 +171,7 @@ class Gateway(ToolGateway):
         Calls of a removed server are cut off; those of a changed one come to their end.
         """
         config, listings = await self.catalog.load()
-        self._directory.replace(config, listings)
+        await asyncio.to_thread(self._directory.replace, config, listings)  # thousands of secrets take seconds
         if self._connections is not None:
             self._connections.sessions.keep_only(self._directory.config_hashes())
         return listings

@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, removed_tests
 from starling.core.errors import ConfigurationError
-from starling.core.json import Json, JsonObject, digest, storable
+from starling.core.json import Json, JsonObject, digest, storable, strings_in
 from starling.core.validation_errors import fault_text
 
 _STRING: Final = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT: Final = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 _VISIBLE: Final = re.compile(r"[^\n]")
+_TEXT_CHARS: Final = 100_000  # Linux starts no command with an argument or a variable of more than 131,071 bytes
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
@@ -187,6 +188,8 @@ def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[s
     faults += [f".x-starling.tools.{tool}: {REMOVED_TESTS}" for tool in removed_tests(document)]
     if storable(config.document) != config.document:
         faults.append(": a text in it has a NUL or half a surrogate pair, or a number is too large")
+    if (length := max(map(len, strings_in(config.document)))) > _TEXT_CHARS:
+        faults.append(f": a text in it has {length:,} characters; the longest may have {_TEXT_CHARS:,}")
     return None if faults else config, faults
 
 

@@ -8,8 +8,8 @@ from typing import cast
 from mcp_gateway.path.stage import Stage, not_sent
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
-from starling.core.json import JsonObject
-from starling.core.secrets.known import KnownSecrets, strings_in, with_strings
+from starling.core.json import JsonObject, strings_in, with_strings
+from starling.core.secrets.known import KnownSecrets
 from starling.core.tools import CallRecord, ToolCall, ToolNotice, ToolOutcome
 
 

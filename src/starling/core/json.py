@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, cast
 
@@ -171,3 +171,32 @@ def as_text(value: object) -> str:
 def as_count(value: object) -> int:
     """Return `value` if it is a non-negative integer, else zero."""
     return value if isinstance(value, int) and value >= 0 else 0
+
+
+def strings_in(value: Json) -> Iterator[str]:
+    """Yield the strings of a JSON value, keys included, in the order in which `with_strings` takes them."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from strings_in(item)
+        case list() | tuple():
+            for item in value:
+                yield from strings_in(item)
+        case _:
+            pass
+
+
+def with_strings(value: Json, strings: Iterator[str]) -> Json:
+    """Return a JSON value with other strings in place of its own."""
+    match value:
+        case str():
+            return next(strings)
+        case dict():
+            return {next(strings): with_strings(item, strings) for item in value.values()}
+        case list() | tuple():
+            return [with_strings(item, strings) for item in value]
+        case _:
+            return value

@@ -6,7 +6,8 @@ from time import process_time, thread_time
 import pytest
 from pydantic import SecretStr
 
-from starling.core.secrets.known import HIDDEN, KnownSecrets, settings_secrets, strings_in, with_strings
+from starling.core.json import strings_in, with_strings
+from starling.core.secrets.known import HIDDEN, KnownSecrets, settings_secrets
 from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support.secret_embeddings import EMBEDDINGS, SECRETS
 

@@ -1,8 +1,8 @@
 """Skills as documents that another tenant or installation can take over: JSON lines, one skill a line. Pure."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, NoReturn, Self, cast
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Literal, NoReturn, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
 
@@ -20,7 +20,7 @@ from brain.skills.skill import (
     nested_values,
 )
 from starling.core.errors import InvalidRequestError
-from starling.core.json import Json, JsonObject, storable
+from starling.core.json import Json, JsonObject, storable, strings_in
 from starling.core.text_screening import suspicion
 from starling.core.validation_errors import fault_list
 
@@ -73,7 +73,7 @@ class SkillDocument(BaseModel):
     def _tools_are_those_of_the_calls(self) -> Self:
         if self.tools.keys() != {call.tool for call in self.calls}:
             raise ValueError("`tools` must name exactly the tools of `calls`")
-        if sum(len(text) for call in self.calls for text in _strings(cast("Json", call.arguments))) > _SCREENED:
+        if sum(len(text) for call in self.calls for text in strings_in(cast("Json", call.arguments))) > _SCREENED:
             raise ValueError(f"the texts of `calls` have more than {_SCREENED:,} characters")
         return self
 
@@ -89,7 +89,7 @@ class SkillDocument(BaseModel):
 
     def learned(self) -> LearnedSkill:
         """Return the skill, screened for texts that try to instruct."""
-        arguments = (text for call in self.calls for text in _strings(cast("Json", call.arguments)))
+        arguments = (text for call in self.calls for text in strings_in(cast("Json", call.arguments)))
         return LearnedSkill(
             **{name: getattr(self, name) for name in _SHARED},
             calls=tuple(SkillCall(call.tool, cast("JsonObject", call.arguments)) for call in self.calls),
@@ -100,7 +100,7 @@ class SkillDocument(BaseModel):
     def secret_place(self, redact: Callable[[str], str]) -> str:
         """Return the field that has a text which `redact` changes, empty if none has."""
         fields = {**self.model_dump(mode="json"), "tools": None}
-        found = (name for name, value in fields.items() for text in _strings(value) if redact(text) != text)
+        found = (name for name, value in fields.items() for text in strings_in(value) if redact(text) != text)
         return next(found, "")
 
 
@@ -138,12 +138,3 @@ def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocume
 
 def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield the texts in a value, and the names of its members."""
-    for item in nested_values(value):
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, Mapping):
-            yield from item

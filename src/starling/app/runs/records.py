@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from starling.core.json import strings_in
 from starling.core.run_document.document import RunDocument
 from starling.core.runs import RunResult, Step
-from starling.core.secrets.known import strings_in
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.core.tracing import USER_FEEDBACK, VERDICT_SCORE, VERDICT_VALUES, outcome_scores
 from starling.infra.postgres.runs.acceptance import RunKey

@@ -80,7 +80,7 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
     found: list[_Placed] = []
     known: dict[tuple[str, str, str], str] = {}
     for number, document in documents.items():
-        skill = document.learned()
+        skill = await asyncio.to_thread(document.learned)  # its texts are screened
         key = (skill.shape, skill.task, canonical(skill.tools))
         if key in known:
             found.append(_Placed(number, "known", known[key]))

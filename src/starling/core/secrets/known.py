@@ -11,7 +11,6 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from starling.core.json import Json
 from starling.core.settings.schema import Settings
 
 _BITS, _SIX = 8, 6
@@ -149,35 +148,6 @@ class KnownSecrets:
                         yield start + positions[at], start + positions[at + len(form) - 1] + 1
                         at = compact.find(form, at + len(form))
             yield None
-
-
-def strings_in(value: Json) -> Iterator[str]:
-    """Yield the strings of a JSON value, keys included, in the order in which `with_strings` takes them."""
-    match value:
-        case str():
-            yield value
-        case dict():
-            for key, item in value.items():
-                yield key
-                yield from strings_in(item)
-        case list() | tuple():
-            for item in value:
-                yield from strings_in(item)
-        case _:
-            pass
-
-
-def with_strings(value: Json, strings: Iterator[str]) -> Json:
-    """Return a JSON value with other strings in place of its own."""
-    match value:
-        case str():
-            return next(strings)
-        case dict():
-            return {next(strings): with_strings(item, strings) for item in value.values()}
-        case list() | tuple():
-            return [with_strings(item, strings) for item in value]
-        case _:
-            return value
 
 
 def settings_secrets(settings: Settings) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from starling.core.json import Json
-from starling.core.secrets.known import HIDDEN, KnownSecrets, settings_secrets, strings_in, with_strings
+from starling.core.json import Json, strings_in, with_strings
+from starling.core.secrets.known import HIDDEN, KnownSecrets, settings_secrets
 from starling.core.settings.schema import Settings
 
 _LONGEST: Final = 16_384  # characters that are held back for the rest of a key

@@ -1,6 +1,7 @@
 """The `mcpServers` document: what is understood, what is refused and how."""
 
 import json
+import timeit
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mcp_gateway.configuration.servers import (
     parse_config,
     read_config,
     server_of,
+    without_comments,
 )
 from mcp_gateway.configuration.variable_expansion import resolve
 from starling.core.errors import ConfigurationError, ServerUnavailableError
@@ -137,6 +139,21 @@ def test_error_in_a_document_names_its_place(text: str, said: str) -> None:
     assert said in caught.value.message
     assert "servers.json" in caught.value.message
     assert caught.value.remedy
+
+
+def test_server_with_a_text_that_no_process_could_be_given_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a text in it has 100,001 characters"):
+        parse_config(json.dumps({"mcpServers": {"a": {"command": "x", "args": ["x" * 100_001]}}}), "it")
+
+
+def test_long_json_is_read_without_a_search_for_comments() -> None:
+    """One search in 1.5 MB held all other threads up for half a second."""
+    text = json.dumps({"mcpServers": {"a": {"command": "x", "args": ["TURN," * 20_000] * 15}}})
+
+    searched = min(timeit.repeat(lambda: without_comments(text), number=1, repeat=3))
+    read = min(timeit.repeat(lambda: parse_config(text, "it"), number=1, repeat=3))
+
+    assert read < searched / 2
 
 
 def test_several_errors_in_a_document_are_all_named() -> None:
