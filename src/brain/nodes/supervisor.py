@@ -212,7 +212,7 @@ class SupervisorNode:
         looking = shortlist.is_partial and position == _FIRST
         inputs = DecisionInputs(shortlist.elements(), asking, looking)
         flags = {"may_ask": asking, "may_look": looking}
-        data = {"agents": inputs.agents} | {name: True for name, given in flags.items() if given}
+        data = {"agents": str(inputs.agents)} | {name: True for name, given in flags.items() if given}
         context.journal.record(path, "context", data, position)
         return inputs
 

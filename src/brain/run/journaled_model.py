@@ -130,7 +130,7 @@ class JournaledModel:
 
     def recorded(self, path: str, position: int, request: ModelRequest | None = None) -> ModelAnswer | None:
         """Return the answer recorded at this position, without a `request` whatever it answered, or None."""
-        answered = request_hash(request) if request else None
+        answered = request_hash(request) if request and self.journal.knows(path, "answer", position) else None
         recorded = self.journal.find(path, "answer", position, request_hash=answered)
         if recorded is None:
             return None

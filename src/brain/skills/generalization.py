@@ -157,10 +157,11 @@ def _is_equal(task: str, known: str, examples: Mapping[str, str]) -> bool:
     return set(examples) == {slot for slot, _ in values}
 
 
-def _parts(text: str) -> list[str]:
+@lru_cache(maxsize=16)  # all tasks of a run are compared with its request
+def _parts(text: str) -> tuple[str, ...]:
     """Return the words, numbers, signs and spaces of a text; a letter of a script without spaces is a word."""
     runs = groupby(enumerate(text, 1), key=lambda at: (_kind(at[1]), at[0] * _has_no_borders(at[1])))
-    return ["".join(character for _, character in run) for _, run in runs]
+    return tuple("".join(character for _, character in run) for _, run in runs)
 
 
 def _kind(part: str) -> str:

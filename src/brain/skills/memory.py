@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,10 +26,13 @@ from starling.infra.postgres.runs.writer import Clause
 
 _RECOUNT_SECONDS: Final = 60.0
 _KEPT: Final = 1_000  # tasks with their vectors, in memory
+_KEPT_RECALLED: Final = 100  # sets of skills that tasks recalled, in memory
 _WORD_CHARS: Final = 100  # longer ones are data; Postgres refuses those of over 2,046 bytes
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
 _log = logging.getLogger(__name__)
+
+type _Rows = Sequence[tuple[str, PromptSkill]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class SkillMemory:
     _retry_at: float = 0.0
     _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     _queries: dict[tuple[str, str], SkillQuery] = field(default_factory=dict[tuple[str, str], SkillQuery])
+    _read: dict[Hashable, _Rows] = field(default_factory=dict[Hashable, _Rows])
 
     async def recall(self, tenant: str, card: AgentCard, task: str) -> SkillSearch:
         """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
@@ -158,7 +162,7 @@ class SkillMemory:
         with_vectors = _have_vectors(examples)
         found = ranked(tenant, query.text, examples, with_vectors=with_vectors)
         ids = [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)]
-        rows = await self.repository.recalled(tenant, ids) if ids else ()
+        rows = await self._recalled(tenant, ids, examples) if ids else ()
         known = {skill.id for text, skill in rows if text == self.redact(task)}
         changing = {tool.full_name: tool.input_schema for tool in tools if tool.effect is not Effect.READ}
         shown = [for_task(replace(skill, known=skill.id in known), text, task, changing) for text, skill in rows]
@@ -227,6 +231,15 @@ class SkillMemory:
         except Exception:  # noqa: BLE001 - the task has its result without a skill
             _log.exception("a skill was not stored")
         return Lesson(uses)
+
+    async def _recalled(self, tenant: str, ids: Sequence[str], examples: Sequence[SkillExample]) -> _Rows:
+        """Return the tasks of skills, from memory if none was added since: stored ones never change."""
+        key = tenant, frozenset((example.skill_id, example.text) for example in examples if example.skill_id in ids)
+        if (rows := self._read.get(key)) is None:
+            rows = self._read[key] = await self.repository.recalled(tenant, ids)
+            if len(self._read) > _KEPT_RECALLED:
+                del self._read[next(iter(self._read))]
+        return rows
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
