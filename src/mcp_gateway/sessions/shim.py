@@ -75,13 +75,13 @@ def hide(paths: list[str], read_only: list[str], *, as_own_user: bool = False) -
     are mount points.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    user, group = os.geteuid(), os.getegid()
     if libc.unshare(_CLONE_NEWNS) != 0:
-        if as_own_user or libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
+        if as_own_user:
             return f"no mount namespace: {os.strerror(ctypes.get_errno())}"
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
+        if (trial := os.fork()) == 0:  # a namespace whose user can't be mapped can't be left
+            os._exit(_enter_user_namespace(libc))
+        if error := os.waitstatus_to_exitcode(os.waitpid(trial, 0)[1]) or _enter_user_namespace(libc):
+            return f"no mount namespace: {os.strerror(error)}"
     for mount in _mounts(list(filter(os.path.exists, paths)), read_only := list(filter(os.path.exists, read_only))):
         if libc.mount(*mount) != 0:
             return f"{os.fsdecode(mount[1])} can't be covered: {os.strerror(ctypes.get_errno())}"
@@ -92,6 +92,20 @@ def hide(paths: list[str], read_only: list[str], *, as_own_user: bool = False) -
             return f"{path} can't be made read-only: {os.strerror(ctypes.get_errno())}"
     os.chdir(os.getcwd())  # the folder of that path is in the new mounts now
     return ""
+
+
+def _enter_user_namespace(libc: ctypes.CDLL) -> int:
+    """Enter a user namespace that has this user, and a mount namespace; return the number of an error, else 0."""
+    user, group = os.geteuid(), os.getegid()
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
+        return ctypes.get_errno()
+    try:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    except OSError as error:
+        return error.errno or errno.EPERM
+    return 0
 
 
 def _mounts(hidden: list[str], read_only: list[str]) -> Iterator[_Mount]:

@@ -134,31 +134,41 @@ os.chroot(root)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as after an exec
 reason = hide([data], [])
+namespace = os.readlink("/proc/self/ns/user") if root == "/" else ""
 try:
     found = open(data + "/token").read()
 except OSError as error:
     found = "unreadable"
-print(reason, found, sep="; ")
+print(reason, found, namespace, sep="; ")
 """
 
 
-def hidden_as_nobody(folder: Path, root: str) -> str:
+def hidden_as_nobody(folder: Path, root: str, *before: str) -> str:
     (data := folder / "data").mkdir()
     (data / "token").write_text(SECRET)
     path = f"/{data.relative_to(root)}"
-    command = [sys.executable, "-I", "-S", "-c", HIDE_AS_NOBODY, shim.__file__, path, root]
+    command = [*before, sys.executable, "-I", "-S", "-c", HIDE_AS_NOBODY, shim.__file__, path, root]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @as_root
 def test_user_without_privileges_hides_files_in_a_user_namespace_or_is_told_why_not(folder: Path) -> None:
-    reason, _, found = hidden_as_nobody(folder, "/").partition("; ")
+    reason, found, _ = hidden_as_nobody(folder, "/").split("; ")
 
     assert found == (SECRET if reason else "unreadable")
+
+
+@as_root
+def test_user_whose_namespace_can_not_be_mapped_stays_in_the_old_one_and_is_told_so(folder: Path) -> None:
+    read_only = 'mount --bind /proc /proc && mount -o remount,bind,ro /proc && exec "$@"'
+
+    found = hidden_as_nobody(folder, "/", "unshare", "-m", "sh", "-c", read_only, "sh")
+
+    assert found == f"no mount namespace: Read-only file system; {SECRET}; {Path('/proc/self/ns/user').readlink()}"
 
 
 @as_root
 def test_user_who_may_make_no_namespace_is_told_so(folder: Path) -> None:
     found = hidden_as_nobody(folder, str(folder))  # in a changed root, the kernel refuses user namespaces
 
-    assert found == f"no mount namespace: Operation not permitted; {SECRET}"
+    assert found == f"no mount namespace: Operation not permitted; {SECRET};"

@@ -3,7 +3,9 @@
 import ctypes
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -14,10 +16,12 @@ import psutil
 import pytest
 
 import starling
+from mcp_gateway.sessions import shim
 from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.gateway_harness import SERVERS
 from tests.support.puppets import Puppet, Puppets
 
+_SYS_PTRACE: Final = 19  # the number of a capability
 _SECRET: Final = "shop-token-of-this-test"
 _ABI: Final = ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else 0  # of Landlock
 _PYTHON: Final = {"": sys.executable, "nobody": "/usr/bin/python3"}  # one that the server's user reaches
@@ -46,7 +50,7 @@ class Attacked:
     @property
     def readable(self) -> list[str]:
         """What `mole` can read of other processes, also of its own outermost shim."""
-        own = [shim.pid for shim in psutil.Process(self.mole.pid).parents() if shim.ppid() == self.service.process.pid]
+        own = [one.pid for one in psutil.Process(self.mole.pid).parents() if one.ppid() == self.service.process.pid]
         return self.mole("read_memory", self.others + own) + self.mole("processes_with", _SECRET)
 
 
@@ -80,6 +84,18 @@ def attacked(request: pytest.FixtureRequest, module_database_url: str) -> Genera
         with workspace.running(*command, installed=True) as service:
             _, mole = [pay(workspace, service, puppets, name) for name in servers]
             yield Attacked(workspace, service, config / "mcp.json", puppets, mole)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to pass on")
+def test_server_inherits_no_capabilities() -> None:
+    """With an inherited one, a server of root would keep it whatever is dropped, and read other servers."""
+    given = ("setpriv", "--inh-caps", "+sys_ptrace,+net_raw", "--ambient-caps", "+sys_ptrace,+net_raw")
+    server = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), "cat", "/proc/self/status")
+
+    done = subprocess.run([*given, *server], check=True, capture_output=True, text=True, stdin=subprocess.PIPE)
+
+    has = {name: int(held, 16) for name, held in re.findall(r"Cap(\w+):\t(\w+)", done.stdout)}
+    assert (has["Inh"], has["Amb"], has["Eff"] >> _SYS_PTRACE & 1) == (0, 0, 0)
 
 
 def test_server_reads_no_token_and_no_memory_of_another_process(attacked: Attacked) -> None:
