@@ -60,6 +60,14 @@ def _at_most_above(excess: float) -> Mark:
     return Mark(f"≤ + {excess:g}", lambda figure: figure.value <= figure.reference + excess)
 
 
+_RIGHT = {  # share of paraphrases that recall the right skill, by the size of the store and the tasks of each skill
+    "5_skills_10_tasks": 0.85,
+    "5_skills_3_tasks": 0.8,
+    "20_skills_10_tasks": 0.75,
+    "20_skills_3_tasks": 0.55,
+    "74_skills_10_tasks": 0.66,
+    "74_skills_3_tasks": 0.45,
+}
 _LINEAR = 1.05  # what a thing twice as long may take, as a multiple of twice as much
 
 MARKS: Mapping[str, Mark] = {
@@ -111,12 +119,10 @@ MARKS: Mapping[str, Mark] = {
     "gateway.read_call_ms": _at_most_above(0.5),
     "skills.recall_ms_100k": _at_most(15),
     "skills.empty_recall_ratio": _at_most(1.1),
-    "skills.clinc.recall_at_1_off": _at_least(0.71),
-    "skills.clinc.recall_at_1": _at_least(0.82),
-    "skills.clinc.recall_at_1_minilm": _at_least(0.9),
-    "skills.clinc.recall_at_5pct_false_off": _at_least(0.38),
-    "skills.clinc.recall_at_5pct_false": _at_least(0.65),
-    "skills.clinc.recall_at_5pct_false_minilm": _at_least(0.84),
+    "skills.near_misses_recalled_effects": _at_most(0),
+    **{f"skills.clinc.right_{case}": _at_least(share) for case, share in _RIGHT.items()},
+    **{f"skills.clinc.right_{case}_minilm": _at_least(share) for case, share in _RIGHT.items()},
+    **{f"skills.clinc.false_{case}{end}": _at_most(0.06) for case in _RIGHT for end in ("", "_off", "_minilm")},
 }
 
 

@@ -4,6 +4,7 @@ import json
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from bench.line_process import HERE
@@ -39,6 +40,18 @@ class Utterance:
     skill: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A task that a call solved, a text near to it that asks for something else, and one that asks for the same."""
+
+    known: str
+    tool: str
+    arguments: Mapping[str, Any]
+    near: str
+    paraphrase: str
+    reads: bool
+
+
 def stabletoolbench(servers: int) -> RequestSet:
     """Return the first servers with the requests that they can serve; those beyond 811 are distractors of Toucan."""
     return _request_set("stabletoolbench", servers)
@@ -54,6 +67,26 @@ def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
     rows = _rows("clinc_utterances")
     stored, asked = ([row for row in rows if row["role"] == role] for role in ("stored", "probe"))
     return [_utterance(row) for row in stored], [_utterance(row) for row in asked]
+
+
+def clinc_intents(*, judged: bool) -> Sequence[str]:
+    """Return the skills of one half: in alphabetical order the 1st, 3rd, …, which cuts are fitted on, or the others."""
+    return sorted({one.skill for one in clinc()[0] if one.skill})[judged::2]
+
+
+def near_misses() -> Sequence[NearMiss]:
+    """Return the pairs of near misses, half of them of tools that change something."""
+    rows = _rows("near_misses")
+    texts = ("known", "near", "paraphrase")
+    return [
+        NearMiss(
+            **{name: row[name] for name in texts},
+            tool=row["call"]["tool"],
+            arguments=row["call"]["arguments"],
+            reads=row["effect"] == "read",
+        )
+        for row in rows
+    ]
 
 
 def server_rows(name: str, servers: int) -> Sequence[Mapping[str, Any]]:
@@ -88,6 +121,7 @@ def _utterance(row: Mapping[str, Any]) -> Utterance:
     return Utterance(row["query"], row["skill"])
 
 
+@cache
 def _rows(name: str) -> list[dict[str, Any]]:
     with lzma.open(_DATA / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]

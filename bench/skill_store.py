@@ -21,8 +21,7 @@ from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
 from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
-from brain.skills.repository import SkillQuery, SkillRepository
-from brain.skills.skill import SkillExample
+from brain.skills.repository import Candidates, SkillQuery, SkillRepository
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
 from starling.core.tool_calls import Effect
@@ -45,7 +44,7 @@ COPY skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kin
 class ScanningRepository(SkillRepository):
     """Compares each skill of the tenant, however many there are."""
 
-    async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
+    async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> Candidates:
         return await self.candidates(tenant, tools, query)
 
 

@@ -158,11 +158,11 @@ class SkillMemory:
             return SkillSearch()
         query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
-        examples = await search(tenant, _hashes(tools), query)
-        with_vectors = _have_vectors(examples)
-        found = ranked(tenant, query.text, examples, with_vectors=with_vectors)
-        ids = [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)]
-        rows = await self._recalled(tenant, ids, examples) if ids else ()
+        candidates = await search(tenant, _hashes(tools), query)
+        with_vectors = _have_vectors(candidates.examples)
+        found = ranked(tenant, query.text, candidates.examples, with_vectors=with_vectors)
+        ids = [skill.skill_id for skill in fitting(found, candidates.skills, with_vectors=with_vectors)]
+        rows = await self._recalled(tenant, ids, candidates.examples) if ids else ()
         known = {skill.id for text, skill in rows if text == self.redact(task)}
         changing = {tool.full_name: tool.input_schema for tool in tools if tool.effect is not Effect.READ}
         shown = [for_task(replace(skill, known=skill.id in known), text, task, changing) for text, skill in rows]
@@ -171,7 +171,7 @@ class SkillMemory:
             found,
             [first[key] for key in ids if key in first],
             certainty(found, with_vectors=with_vectors),
-            cut(with_vectors=with_vectors),
+            cut(found, candidates.skills, with_vectors=with_vectors),
             self._failure,
         )
 

@@ -24,16 +24,28 @@ _SPARSE_WEIGHT: Final = 0.75  # of characters beside vectors; with 1, false reus
 class _Calibration:
     """What a fitting skill must reach; `unrelated` stands for the next skill where the store has none that scores more.
 
-    Chosen so that some 5 % of texts without a skill are given one, on the development half of CLINC150.
+    The more skills a store has, the more similar is the best one to a text without a skill; the mean of one or two
+    tasks varies more than that of three, and the best three of ten are more similar than three. Fitted so that some
+    5 % of texts without a skill are given one, on one half of the intents of CLINC150 (docs/decisions/0088).
     """
 
     unrelated: float
-    cut: float
     same: float
+    few: float
+    many: float
+    base: float = 0.0
+    skills: float = 0.0
+    growth: float = 0.0
+
+    def cut(self, skills: int, tasks: int) -> float:
+        """Return the certainty that is needed among some skills, for one with some tasks."""
+        size = math.log(skills)
+        by_tasks = self.few / min(tasks, _BEST_EXAMPLES) + self.many * math.log(tasks)
+        return self.base + self.skills * size + by_tasks * (1 + self.growth * size)
 
 
-_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.8, same=0.7)
-_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4, same=0.4)
+_WITH_VECTORS: Final = _Calibration(unrelated=0.35, same=0.7, few=0.65, many=0.18, base=-0.22, skills=0.11)
+_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, same=0.4, few=0.26, many=0.04, growth=0.58)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +59,19 @@ class RankedSkill:
     similarity: float
     characters: float = 0.0
     meaning: float = 0.0
+    tasks: int = 1  # that it was compared by
 
 
-def fitting(skills: Sequence[RankedSkill], *, with_vectors: bool) -> list[RankedSkill]:
+def fitting(skills: Sequence[RankedSkill], stored: int, *, with_vectors: bool) -> list[RankedSkill]:
     """Return at most three of ranked skills that fit, best first; none if the best one doesn't stand out.
 
-    `with_vectors`: the text has a vector, which the examples were compared with. The best skill stands out if its
-    similarity plus its distance to the next one reaches a cut. The others returned have at least half of the cut.
+    `stored`: how many skills they are the best of. `with_vectors`: the text has a vector, which the examples were
+    compared with. The best skill stands out if its similarity plus its distance to the next one reaches a cut. The
+    others returned are at least half as similar.
     """
-    needed = cut(with_vectors=with_vectors)
-    if certainty(skills, with_vectors=with_vectors) < needed:
+    if certainty(skills, with_vectors=with_vectors) < cut(skills, stored, with_vectors=with_vectors):
         return []
-    return [skill for skill in skills[:_MOST] if skill.similarity >= needed / 2]
+    return [skill for skill in skills[:_MOST] if skill.similarity >= skills[0].similarity / 2]
 
 
 def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
@@ -79,7 +92,7 @@ def ranked(tenant: str, text: str, examples: Sequence[SkillExample], *, with_vec
     by_skill: dict[str, list[tuple[float, float]]] = {}
     for example, score in zip(examples, scores, strict=True):
         by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0))
-    found = [RankedSkill(skill_id, *_means_of_best(parts)) for skill_id, parts in by_skill.items()]
+    found = [RankedSkill(skill_id, *_means_of_best(parts), len(parts)) for skill_id, parts in by_skill.items()]
     successes = {example.skill_id: example.successes for example in examples}
     nearly = max((skill.similarity for skill in found), default=0.0) - _NEARLY
 
@@ -90,9 +103,9 @@ def ranked(tenant: str, text: str, examples: Sequence[SkillExample], *, with_vec
     return sorted(found, key=order)
 
 
-def cut(*, with_vectors: bool) -> float:
-    """Return the certainty from which on ranked skills fit."""
-    return _calibration(with_vectors=with_vectors).cut
+def cut(skills: Sequence[RankedSkill], stored: int, *, with_vectors: bool) -> float:
+    """Return the certainty from which on ranked skills fit, which are the best of `stored`. Infinity for none."""
+    return _calibration(with_vectors=with_vectors).cut(stored, skills[0].tasks) if skills else math.inf
 
 
 def certainty(skills: Sequence[RankedSkill], *, with_vectors: bool) -> float:

@@ -98,19 +98,19 @@ _USABLE: Final = _USABLE_PARTS.format(tenant="part.tenant")
 _BY_TOOL: Final = " AND part.tools ?| %(names)s AND part.tools <@ %(tools)s::jsonb"
 _ALL: Final = f"""
 WITH usable AS MATERIALIZED (
-    SELECT main.id AS skill, part.task, part.words, main.successes, {_COSINE}
+    SELECT main.id AS skill, part.task, part.words, main.successes, part.merged_into, {_COSINE}
     {_USABLE_PARTS}{{by_tool}}),
 near AS (
-    SELECT skill, task, cosine, successes FROM usable WHERE cosine IS NOT NULL
-    ORDER BY cosine DESC LIMIT {CANDIDATES}),
+    SELECT skill FROM usable WHERE cosine IS NOT NULL ORDER BY cosine DESC LIMIT {CANDIDATES}),
 named AS (
-    SELECT skill, task, cosine, successes FROM usable WHERE words @@ %(query)s::tsquery
+    SELECT skill FROM usable WHERE words @@ %(query)s::tsquery
     ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
-SELECT * FROM near UNION SELECT * FROM named"""  # noqa: S608
+SELECT skill, task, cosine, successes, (SELECT count(*) FROM usable WHERE merged_into IS NULL) FROM usable
+WHERE skill IN (SELECT skill FROM near UNION SELECT skill FROM named)"""  # noqa: S608
 COMPARE_EACH: Final = _ALL.format(tenant="part.tenant", by_tool="")
 _EACH_OF_TOOLS: Final = _ALL.format(tenant="part.tenant || ''", by_tool=_BY_TOOL)
 _NEAR: Final = f"""
-SELECT main.id, part.task, {_COSINE}, main.successes
+SELECT main.id
 {_USABLE} AND part.tools <@ %(tools)s::jsonb AND part.model = {{model}} AND vector_dims(part.embedding) = {{dimensions}}
 ORDER BY part.embedding::halfvec({{dimensions}}) <=> %(vector)s::halfvec({{dimensions}}) LIMIT {CANDIDATES}"""
 _NAMED: Final = f"""
@@ -121,8 +121,13 @@ WITH found AS MATERIALIZED (
     LIMIT {_MATCHING_WORDS}),
 best AS MATERIALIZED (
     SELECT id FROM found ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
-SELECT main.id, part.task, {_COSINE}, main.successes
+SELECT main.id
 {_USABLE} AND part.id IN (SELECT id FROM best)"""  # noqa: S608
+_TASKS_OF: Final = f"""
+SELECT main.id, part.task, {_COSINE}, main.successes
+FROM (
+    SELECT * FROM skills WHERE tenant = %(tenant)s AND id = ANY(%(ids)s::uuid[])
+    UNION ALL SELECT * FROM skills WHERE tenant = %(tenant)s AND merged_into = ANY(%(ids)s::uuid[])) AS part {_MAIN}"""  # noqa: S608
 _ITERATIVE: Final = "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)"
 # Comparing each of n rows takes as long as the index over all N rows where n² is some 400 N: for each row that it
 # returns, the index has to pass N / n rows, which costs more than a comparison.
@@ -232,6 +237,17 @@ class NewSkill:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All tasks of each skill that may fit, and the number of skills that they were found among.
+
+    In a large store the number is a lower bound.
+    """
+
+    examples: Sequence[SkillExample]
+    skills: int
+
+
 def storing(learned: Sequence[NewSkill], uses: Sequence[SkillUse]) -> Clause:
     """Return the part of a flush that stores skills, and that counts uses and retires skills that failed too often."""
     parts: list[str] = []
@@ -281,14 +297,14 @@ class SkillRepository:
         rows = await fetch_by_index(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
         return int(rows[0][0])
 
-    async def candidates(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
-        """Return tasks that may fit, of active skills whose tools are all among `tools`, as they are now.
+    async def candidates(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> Candidates:
+        """Return what may fit, of active skills whose tools are all among `tools`, as they are now.
 
         Each of the tenant's tasks is compared. Raises DatabaseUnavailableError.
         """
         return await self._compared(COMPARE_EACH, _values(tenant, tools, query))
 
-    async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
+    async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> Candidates:
         """Return what `candidates` returns, found by the indexes: for large stores. Raises DatabaseUnavailableError.
 
         Where few skills need only these tools, each of them is compared. Else the index of the vectors and the rarest
@@ -300,17 +316,16 @@ class SkillRepository:
         rare = await self._rare(query)
         statements = [*([nearest_statement(query)] if query.vector is not None else []), *([_NAMED] if rare else [])]
         values["rare"] = _any_of(rare)
-        found: dict[tuple[str, str], SkillExample] = {}
         async with pipelined_transaction(self._engine) as connection:
             await connection.execute(_ITERATIVE)
             cursors = [await connection.execute(encoded(statement), values) for statement in statements]
-            for cursor in cursors:
-                for row in await cursor.fetchall():
-                    found[str(row[0]), row[1]] = _example(*row)
-        return list(found.values())
+            values["ids"] = list({str(key) for cursor in cursors for (key,) in await cursor.fetchall()})
+            cursor = await connection.execute(encoded(_TASKS_OF), values)
+            return Candidates([_example(*row) for row in await cursor.fetchall()], COMPARED_EACH)
 
-    async def _compared(self, statement: str, values: Mapping[str, Any]) -> list[SkillExample]:
-        return [_example(*row) for row in await fetch_by_index(self._engine, statement, values)]
+    async def _compared(self, statement: str, values: Mapping[str, Any]) -> Candidates:
+        rows = await fetch_by_index(self._engine, statement, values)
+        return Candidates([_example(*row[:-1]) for row in rows], int(rows[0][-1]) if rows else 0)
 
     async def _uses_index(self, tenant: str, values: Mapping[str, Any]) -> bool:
         """Return whether so many skills of a tenant need only some tools that the indexes are faster."""

@@ -4,7 +4,6 @@ import pytest
 
 from bench.labelled_texts import metatool, stabletoolbench
 from bench.retrieval import share_found
-from bench.skill_recall import Outcome, recall_at_false_reuse
 
 
 @pytest.mark.parametrize("servers", [50, 811, 1600])
@@ -27,12 +26,3 @@ def test_more_servers_than_there_are_is_an_error() -> None:
 )
 def test_share_found_counts_the_needed_agents_among_the_first_ones(depth: int, share: float) -> None:
     assert share_found(frozenset({"a", "b"}), ["a", "c", "b"], depth) == share
-
-
-def test_recall_at_false_reuse_takes_the_lowest_cut_that_is_false_rarely_enough() -> None:
-    others = [Outcome(False, False, certainty, False) for certainty in (0.1, 0.2, 0.3, 0.9)]
-    fitting = [Outcome(True, right, certainty, False) for right, certainty in ((True, 0.3), (True, 0.4), (False, 1.0))]
-
-    assert recall_at_false_reuse([*others, *fitting], 0.25) == pytest.approx(1 / 3)  # above 0.3
-    assert recall_at_false_reuse([*others, *fitting], 0.5) == pytest.approx(2 / 3)  # above 0.2
-    assert recall_at_false_reuse(fitting, 0.05) == pytest.approx(2 / 3)

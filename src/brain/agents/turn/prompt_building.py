@@ -18,8 +18,8 @@ from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 from starling.core.tools import DoneCall
 
 _SKILLS_NOTE = (
-    "Similar tasks were solved by the calls in <skill>. Where one fits, make its calls, with the values of its slots "
-    "taken from your own task; else leave it."
+    "The calls in <skill> worked for its task then. Yours may ask for something else: use only what fits it, with "
+    "values for slots from your own task."
 )
 
 

@@ -137,6 +137,7 @@ async def open_skill_vectors(direct_url: str) -> AsyncGenerator[SkillVectors | N
     async with connected(direct_url, _SESSION) as connection:
         row = await (await connection.execute(_LOCK)).fetchone()
         yield SkillVectors(connection) if row and row[0] else None
+        await connection.execute("SELECT pg_advisory_unlock_all()")  # the server ends the session some time later
 
 
 def _vector_index(model: str, dimensions: int) -> Composed | None:

@@ -7,7 +7,7 @@ import pytest
 
 from brain.retrieval.text_similarity import plain_words
 from brain.skills import recall_ranking
-from brain.skills.recall_ranking import fitting, ranked
+from brain.skills.recall_ranking import RankedSkill, cut, fitting, ranked
 from brain.skills.skill import SkillExample
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 
@@ -41,7 +41,8 @@ def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list
             for (skill, example), vector in zip(stored, made, strict=True)
         ]
 
-    found = fitting(ranked("a", text, asyncio.run(embedded()), with_vectors=vectors), with_vectors=vectors)
+    found = ranked("a", text, asyncio.run(embedded()), with_vectors=vectors)
+    found = fitting(found, len(dict(stored)), with_vectors=vectors)
     return [skill.skill_id for skill in found]
 
 
@@ -86,7 +87,16 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
 
 
 def test_empty_store_recalls_nothing() -> None:
-    assert fitting(ranked("a", "anything", [], with_vectors=False), with_vectors=False) == []
+    assert fitting(ranked("a", "anything", [], with_vectors=False), 0, with_vectors=False) == []
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_cut_rises_with_the_store_and_is_lowest_for_three_tasks(*, vectors: bool) -> None:
+    def needed(stored: int, tasks: int) -> float:
+        return cut([RankedSkill("a", 1.0, tasks=tasks)], stored, with_vectors=vectors)
+
+    assert needed(1, 3) < needed(5, 3) < needed(74, 3)
+    assert needed(5, 3) < needed(5, 10) < needed(5, 1)
 
 
 @pytest.mark.parametrize("copy", ["Refund the order 17.", "Refund order 17, please.", "Refund the order 17"])
