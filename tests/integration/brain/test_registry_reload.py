@@ -168,6 +168,7 @@ async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved
     done = await registry.reload(config, ADMIN, relist=True)
     [pin] = (await platform.services.server_documents.one("a")).pins
     approved = await registry.approve("a", {"act": pin.offered_hash or ""}, ADMIN)
+    (entry,) = await latest(platform.services.storage.engine, "default", limit=1)
 
     assert not unnoticed.changes
     assert noticed.changes.tools == {"a": Names(removed=("act",))}
@@ -177,6 +178,7 @@ async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved
     assert '+  "description": "Does it, says the new version.",' in pin.diff
     assert approved.changes.tools == {"a": Names(added=("act",))}
     assert approved.quarantined == {}
+    assert (entry.change.action, entry.change.target, entry.actor) == ("server.approve", "a", ADMIN)
 
 
 async def test_approval_of_a_definition_that_changed_again_is_refused(platform: Platform, tmp_path: Path) -> None:

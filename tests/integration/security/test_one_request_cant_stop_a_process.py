@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -117,3 +118,15 @@ async def test_every_route_refuses_unknown_keys_while_other_requests_are_answere
         accepted += [path] * (not 400 <= (await answer)[0] < 500)
 
     assert (stalled, accepted) == ({}, [])
+
+
+async def test_thousands_of_secrets_of_a_server_are_taken_in_while_other_requests_are_answered(
+    client: aiohttp.ClientSession,
+) -> None:
+    headers = {f"Token-{number}": f"secret-{number}%3D</" for number in range(9_000)}
+    body = json.dumps({"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp", "headers": headers}}}).encode()
+
+    for path in ("/v1/registry/reload", "/v1/registry/plan"):  # the second one begins with what the first one stored
+        answer = asyncio.create_task(send(client, "POST", path, body))
+        assert await slowest_beside(client, answer) < _SECONDS
+        assert (await answer)[0] == 200
