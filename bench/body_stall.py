@@ -111,7 +111,7 @@ def _servers(count: int, server: object) -> bytes:
 
 
 def _with_tokens(count: int, text: str) -> dict[str, object]:
-    return {"url": "http://127.0.0.1:9/mcpTURN", "headers": {f"Token-{number}": text for number in range(count)}}
+    return {"url": "http://127.0.0.1:9/mcpTURN", "headers": {f"{number}-Token": text for number in range(count)}}
 
 
 def _skill(number: int, chars: int) -> bytes:

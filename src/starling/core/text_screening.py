@@ -65,7 +65,7 @@ _IN_DEFINITIONS: Final[tuple[str, int]] = (
     """,
     re.VERBOSE,
 )
-_PIECE: Final = 8_192  # characters that are searched at once: other threads wait meanwhile, up to 20 ms
+_PIECE: Final = 4_096  # characters that are searched at once: other threads wait meanwhile, up to 10 ms
 _OVERLAP: Final = 1_024
 _SPACES: Final = re.compile(r"[^\S\n]+")
 _LINES: Final = re.compile(r"\n[\n ]*")
