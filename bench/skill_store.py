@@ -141,7 +141,7 @@ async def _fill(url: str, embedder: Embedder) -> None:
             calls = json.dumps([{"tool": tool, "arguments": {}}])
             words = " ".join(f"'{word}'" for word in dict.fromkeys(content_words(text)))
             tenant, key = (_TENANT, _OTHER)[number % 2], str(UUID(int=number))
-            solved = (text, text, calls, "Done.", json.dumps({tool: "1"}), tool, "specialist", server, "run")
+            solved = (text, text, calls, "Done.", json.dumps({tool: "1"}), text, "specialist", server, "run")
             copy.write_row((tenant, key, *solved, embedder.name, HalfVector(list(vector)).to_text(), words))
 
 

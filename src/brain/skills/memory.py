@@ -176,23 +176,26 @@ class SkillMemory:
         )
 
     async def placed(self, tenant: str, skill: LearnedSkill) -> Placement:
-        """Return what stores a skill, as a new one or as a further task of one that it resembles.
+        """Return what stores a skill: as a further task of the one in use with the same calls, else as a new one.
 
-        Nothing is stored of one whose task is known, that is suspicious, or that resembles a skill out of use.
-        Raises DatabaseUnavailableError.
+        Nothing is stored of one whose task is known, or that resembles a skill out of use with the same calls. What is
+        suspicious is stored apart, unless it resembles a stored skill. Raises DatabaseUnavailableError.
         """
         query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
         with_vectors = _have_vectors(examples)
-        nearest = ranked(tenant, query.text, examples, with_vectors=with_vectors)[:1]
-        if not nearest or not is_same_task(nearest[0], with_vectors=with_vectors):
+        nearest = ranked(tenant, query.text, examples, with_vectors=with_vectors)
+        in_use = {example.skill_id for example in examples if example.state in ("active", "suspended")}
+        is_stored = bool(nearest) and is_same_task(nearest[0], with_vectors=with_vectors)
+        if is_stored and (skill.suspicion or nearest[0].skill_id not in in_use):
+            return Placement(None, nearest[0].skill_id)
+        if skill.suspicion or not in_use:
             self._sizes.pop(tenant, None)
             return Placement(NewSkill(new_id(), skill, query))
-        target = next(example for example in examples if example.skill_id == nearest[0].skill_id)
-        is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
-        if is_known or target.state not in ("active", "suspended") or skill.suspicion:
-            return Placement(None, target.skill_id)
-        return Placement(NewSkill(new_id(), skill, query, merged_into=target.skill_id), target.skill_id)
+        target = min(in_use)
+        if any(example.text == skill.task for example in examples if example.skill_id == target):
+            return Placement(None, target)
+        return Placement(NewSkill(new_id(), skill, query, merged_into=target), target)
 
     async def query(self, tenant: str, task: str) -> SkillQuery:
         """Return what a task is compared by; without a vector while the embedder fails, or where it has none for it.
@@ -242,7 +245,7 @@ class SkillMemory:
         return rows
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
-        """Return what stores the task as a new skill, or as a further task of one that it resembles."""
+        """Return what stores the task as a new skill, or as a further task of one with the same calls."""
         if any(known.known and len(known.calls) == len(done.calls) and done.followed(known) for known in done.recalled):
             return None
         if not (skill := self._taught(done)):

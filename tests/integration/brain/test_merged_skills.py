@@ -18,10 +18,11 @@ CALLS = (SkillCall("bench.look", {}),)
 
 def learned(skills: Sequence[tuple[str, str | None]], source: str) -> list[NewSkill]:
     """Return skills by id and by the one that each is merged into."""
+    tools = {"bench.look": "1"}
     return [
         NewSkill(
             key,
-            LearnedSkill(f"Look at {n}.", "Look.", CALLS, "Done.", {"bench.look": "1"}, "specialist", "a", f"t{n}"),
+            LearnedSkill(f"Look at {n}.", "Look.", CALLS, "Done.", tools, "specialist", "a", f"t{n}"),
             SkillQuery(source, ["look"]),
             into,
         )
@@ -52,6 +53,22 @@ async def test_further_tasks_of_one_run_are_stored_up_to_nine_in_their_order(eng
         await store(connection, further(main, 12))
 
     assert await tasks_of(engine, main) == [f"Look at {n}." for n in range(MOST_MERGED)]
+
+
+async def test_skills_with_the_same_calls_that_two_runs_learn_at_the_same_time_are_one(
+    engine: Engine, database_url: str
+) -> None:
+    first, second = new_id(), new_id()
+    async with connected(database_url) as one, connected(database_url) as two:
+        await one.execute("BEGIN")
+        await store(one, [(first, None), (new_id(), None)])
+
+        late = asyncio.create_task(store(two, [(second, None)]))
+        await wait_for_lock_waiter(database_url)
+        await one.execute("COMMIT")
+        await late
+
+    assert [skill.id for skill in await SkillCatalog(engine).latest("a", limit=9)] == [first]
 
 
 @pytest.mark.parametrize("stored", [0, 5, 8])

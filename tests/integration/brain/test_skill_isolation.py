@@ -44,7 +44,8 @@ _ADD = """
 INSERT INTO skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, model,
     embedding, words)
 SELECT format(%(tenant)s, number %% 200), gen_random_uuid(), %(task)s, %(task)s, '[]', 'Done.', '{"bench.look": "1"}',
-    %(shape)s, 'specialist', 'mcp_agent_bench', 'run', 'static', %(vector)s::halfvec, array_to_tsvector(%(words)s)
+    %(shape)s || CASE WHEN number > 1 THEN number::text ELSE '' END, 'specialist', 'mcp_agent_bench', 'run', 'static',
+    %(vector)s::halfvec, array_to_tsvector(%(words)s)
 FROM generate_series(1, %(count)s) AS number
 RETURNING 1"""
 _READS = """
@@ -107,7 +108,7 @@ async def engine(database_url: str, request: pytest.FixtureRequest) -> AsyncGene
 
 
 async def add(engine: Engine, tenant: str, count: int) -> None:
-    """Store skills of the same task; `%s` in the name of the tenant stands for a number below 200."""
+    """Store skills of one task, one with the calls of LEARNED; `%s` in the tenant stands for a number below 200."""
     query = await memory(engine).query("own", TASK)
     values = {"task": TASK, "shape": LEARNED.shape, "vector": query.vector_text, "words": list(query.words)}
     await execute_autocommit(engine, _ADD, {"tenant": tenant, "count": count, **values})
@@ -152,7 +153,7 @@ async def test_what_is_read_for_a_tenant_is_the_same_beside_thousands_of_equal_s
 
     for found in (beside, beside_indexed):
         assert replace(found, pages=0) == replace(alone, pages=0)
-        assert found.pages <= alone.pages + alone.searches  # an index over more rows may have one more level
+        assert found.pages <= alone.pages + 2 * alone.searches  # an index over more rows may have two more levels
     assert beside.unindexed == 0
     assert beside.entries <= 4 * own  # of the tenant alone: its skills are counted, compared and read
 

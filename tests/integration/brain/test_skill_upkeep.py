@@ -33,7 +33,7 @@ SHORT = [0.1, 0.2, 0.3]
 _ADD = """
 INSERT INTO skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, model,
     embedding, words)
-SELECT tenant, id, task, task, '[]', 'done', tools, '', 'specialist', 'desk', 'run', model, embedding::halfvec,
+SELECT tenant, id, task, task, '[]', 'done', tools, task, 'specialist', 'desk', 'run', model, embedding::halfvec,
     array_to_tsvector(words)
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS item (tenant text, id uuid, task text, tools jsonb, model text,
     embedding text, words text[])

@@ -234,17 +234,21 @@ async def test_retired_skills_are_exported_only_when_their_state_is_chosen(api: 
     assert [found["task"] for found in await exported(api, state="retired")] == ["How full is /tmp?"]
 
 
-async def test_import_of_what_is_stored_adds_nothing_and_of_what_resembles_it_a_task(api: LiveApi) -> None:
-    (first,) = await imported(api, document("How full is /tmp?"))
+async def test_import_adds_nothing_that_is_stored_and_what_has_its_calls_as_a_task(api: LiveApi) -> None:
+    first, other = await imported(api, document("How full is /tmp?"), document("Any room left below /tmp?"))
 
     repeated = await imported(api, document("How full is /tmp?"))
-    merged, twice = await imported(api, document("How full is /tmp now?"), "", document("How full is /tmp now?"))
+    merged, twice = await imported(api, document("Weigh /tmp."), "", document("Weigh /tmp."))
 
     assert (repeated[0]["outcome"], repeated[0]["id"]) == ("known", first["id"])
-    assert (merged["outcome"], merged["id"]) == ("merged", first["id"])
+    assert [(line["outcome"], line["id"]) for line in (other, merged)] == [("merged", first["id"])] * 2
     assert (twice["line"], twice["outcome"]) == (3, "known")
     (skill,) = (await got(api, "/v1/skills"))["skills"]
-    assert skill["merged"] == 1
+    assert skill["merged"] == 2
+    await posted(api, f"/v1/skills/{first['id']}/retire", {"reason": "why"})
+    (second,) = await imported(api, document("Say hello."))  # its calls are those of a skill out of use
+    assert second["outcome"] == "stored"
+    assert (await posted(api, f"/v1/skills/{first['id']}/restore", status=409))["code"] == "conflict"
 
 
 async def test_import_with_a_wrong_line_names_it_and_stores_nothing(api: LiveApi) -> None:

@@ -97,7 +97,7 @@ _WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"""
 _LEARN = """
 INSERT INTO skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, words)
-SELECT %(tenant)s, id, 'Look.', 'Look.', '[]', 'Done.', jsonb_build_object(tool, '1'), '', 'specialist', 'a', 'run', ''
+SELECT %(tenant)s, id, 'Look.', 'Look.', '[]', 'Done.', jsonb_build_object(tool, '1'), id, 'specialist', 'a', 'run', ''
 FROM unnest(%(ids)s::uuid[], %(tools)s::text[]) AS item (id, tool)"""
 _DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import RowMapping, Select, Text, cast, func, select, text, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from brain.skills.repository import FURTHER_TASKS, MOST_MERGED, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
-from starling.core.errors import NotFoundError
+from starling.core.errors import ConflictError, NotFoundError
 from starling.core.json import storable
 from starling.infra.postgres.engine import INDEXES_ONLY, changing, reading
 from starling.infra.postgres.tables.registry import skills
@@ -139,10 +140,14 @@ class SkillCatalog:
         return _stored(row)
 
     async def change(self, connection: AsyncConnection, tenant: str, skill_id: str, values: Mapping[str, Any]) -> None:
-        """Set columns of a skill."""
-        await connection.execute(
-            update(skills).where(skills.c.tenant == tenant, skills.c.id == skill_id).values(**values)
-        )
+        """Set columns of a skill. Raises ConflictError if it would be the second one in use with the same calls."""
+        changed = update(skills).where(skills.c.tenant == tenant, skills.c.id == skill_id).values(**values)
+        try:
+            await connection.execute(changed)
+        except IntegrityError:
+            raise ConflictError(
+                "Another skill in use has the same calls.", "Retire or delete that one first."
+            ) from None
 
     async def store(
         self, connection: AsyncConnection, tenant: str, found: Sequence[ImportedSkill], shared_by: str

@@ -55,7 +55,7 @@ class SkillImport:
     async def store(self, tenant: str, content: bytes, actor: Actor) -> Sequence[ImportedLine]:
         """Store the skills of JSON lines for a tenant, all or none of them, each under a new id.
 
-        A skill that resembles a stored one with the same calls becomes a further task of it; a text that tries to
+        A skill with the same calls as one in use becomes a further task of it; a text that tries to
         instruct puts its skill into quarantine; one whose tools are others here is suspended. Raises
         InvalidRequestError with the lines and fields that are wrong.
         """
@@ -79,11 +79,17 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
     """Return what each line adds beside the skills that are stored."""
     found: list[_Placed] = []
     known: dict[tuple[str, str, str], str] = {}
+    mains: dict[tuple[str, str], str] = {}  # the skill that a former line stores, by its calls
     for number, document in documents.items():
         skill = await asyncio.to_thread(document.learned)  # its texts are screened
         key = (skill.shape, skill.task, canonical(skill.tools))
         if key in known:
             found.append(_Placed(number, "known", known[key]))
+            continue
+        if (main := mains.get((skill.shape, canonical(skill.tools)))) and not skill.suspicion:
+            query = await memory.query(tenant, skill.task)
+            found.append(_Placed(number, "merged", main, [NewSkill(new_id(), skill, query, main)]))
+            known[key] = main
             continue
         place = await memory.placed(tenant, skill)
         new = [place.new] if place.new else []
@@ -93,6 +99,7 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
             further = [await memory.query(tenant, task) for task in document.examples]
             new += [NewSkill(new_id(), replace(skill, task=query.text), query, new[0].id) for query in further]
             found.append(_Placed(number, "stored", new[0].id, new, document.code))
+            mains |= {} if skill.suspicion else {(skill.shape, canonical(skill.tools)): new[0].id}
         known[key] = found[-1].id
     return found
 

@@ -126,7 +126,7 @@ async def import_skills(
 ) -> ImportedSkills:
     """Store the skills of JSON lines, as an export gives them: all, or none if a line is wrong.
 
-    A skill that resembles a stored one with the same calls becomes a further task of it.
+    A skill with the same calls as one in use becomes a further task of it.
     """
     tenant = wanted.tenant or caller.tenant
     return ImportedSkills(tenant, await services.skill_import.store(tenant, await request.body(), actor))

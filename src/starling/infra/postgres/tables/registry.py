@@ -205,6 +205,14 @@ skills = Table(
         postgresql_where=text("source_run IS NOT NULL"),
     ),
     Index("skills_shape", "tenant", "shape"),
+    Index(
+        "skills_calls",
+        "tenant",
+        "shape",
+        text("md5(tools::text)"),
+        unique=True,
+        postgresql_where=text("merged_into IS NULL AND state IN ('active', 'suspended')"),
+    ),
     Index("skills_merged", "tenant", "merged_into", postgresql_where=text("merged_into IS NOT NULL")),
     Index("skills_words", "words", postgresql_using="gin"),
 )
