@@ -16,11 +16,10 @@ _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}  # several cost more than the
 
 
 class MemoryCachingEmbedder(CachingEmbedder):
-    """Keeps vectors in memory, or none: what Postgres takes to keep them is no part of these figures."""
+    """Keeps vectors in memory: what Postgres takes to keep them is no part of these figures."""
 
-    def __init__(self, embedder: Embedder, *, keeps: bool = True) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._keeps = keeps
         self._kept: dict[str, Vector] = {}
 
     @property
@@ -40,8 +39,6 @@ class MemoryCachingEmbedder(CachingEmbedder):
 
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         del tenant
-        if not self._keeps:
-            return await self.embed(texts)
         missing = [text for text in dict.fromkeys(texts) if text not in self._kept]
         self._kept |= zip(missing, await self.embed(missing), strict=True)
         return [self._kept[text] for text in texts]
@@ -54,9 +51,9 @@ class MemoryCachingEmbedder(CachingEmbedder):
         await self._embedder.close()
 
 
-def static_embedder(*, keeps: bool = True) -> CachingEmbedder:
+def static_embedder() -> CachingEmbedder:
     """Return the built-in embedder."""
-    return _kept(Settings(embeddings="static"), keeps=keeps)
+    return _kept(Settings(embeddings="static"))
 
 
 @asynccontextmanager
@@ -72,7 +69,7 @@ async def minilm_embedder() -> AsyncGenerator[CachingEmbedder]:
         await embedder.close()
 
 
-def _kept(settings: Settings, *, keeps: bool = True) -> CachingEmbedder:
+def _kept(settings: Settings) -> CachingEmbedder:
     embedder = build_embedder(settings)
     assert embedder is not None
-    return MemoryCachingEmbedder(embedder, keeps=keeps)
+    return MemoryCachingEmbedder(embedder)

@@ -86,7 +86,7 @@ def _serve(port: int) -> None:
     async def listed() -> list[Tool]:
         request = server.request_context.request
         assert request is not None
-        return _tools(rows[int(request.query_params["n"])])
+        return tools_of(rows[int(request.query_params["n"])])
 
     sessions = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
 
@@ -99,7 +99,7 @@ def _serve(port: int) -> None:
     uvicorn.run(Starlette(routes=routes, lifespan=lifespan), port=port, log_level="error")
 
 
-def _tools(row: Mapping[str, Any]) -> list[Tool]:
+def tools_of(row: Mapping[str, Any]) -> list[Tool]:
     """Return the tools of a server; those under names that MCP doesn't take, or under the same name, are renamed."""
     found: dict[str, Tool] = {}
     for number, tool in enumerate(row["tools"]):

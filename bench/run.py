@@ -20,7 +20,6 @@ from bench import (
     command_startup,
     deployment,
     figures,
-    index_memory,
     loop_stall,
     many_servers,
     many_teams,
@@ -35,6 +34,7 @@ from bench import (
     team_builds,
     team_compilation,
     team_members,
+    team_proofs,
     team_selection,
     tenant_fairness,
     thread_growth,
@@ -75,7 +75,6 @@ PARTS = (
     Part(call_overhead.NAMES, call_overhead.measure),
     Part(tracing_overhead.NAMES, tracing_overhead.measure),
     Part(retrieval.NAMES, retrieval.measure),
-    Part(index_memory.NAMES, index_memory.measure),
     Part(retrieval.MINILM_NAMES, retrieval.measure_minilm),
     Part(skill_recall.NAMES, skill_recall.measure),
     Part(skill_recall.MINILM_NAMES, skill_recall.measure_minilm),
@@ -83,6 +82,7 @@ PARTS = (
     Part(team_builds.NAMES, team_builds.measure),
     Part(team_compilation.NAMES, team_compilation.measure),
     Part(team_members.NAMES, team_members.measure),
+    Part(team_proofs.NAMES, team_proofs.measure),
     Part(team_selection.NAMES, team_selection.measure),
 )
 

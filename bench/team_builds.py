@@ -15,6 +15,8 @@ from bench.platform_process import admin_session, up
 NAMES: Final = ("architect.build_ms",)
 GOAL: Final = "A team that watches the disk and the memory of this machine."
 REQUEST: Final = "How full is the disk?"
+_SHOWN: Final = {"id": "shown", "kind": "text_contains", "text": "It has figures.", "value": "bytes"}
+CASES: Final = [{"input": text, "criteria": [_SHOWN]} for text in (REQUEST, "How much memory is free?")]
 _BUILDS: Final = 11
 _SERVER: Final = {
     "command": sys.executable,
@@ -33,7 +35,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         await _finished(api, "/v1/runs", {"input": REQUEST, "thread_id": "warm"})  # the server starts with it
         for number in range(_BUILDS):
             name = f"watchers_{number}"
-            builds.append(await _finished(api, "/v1/teams", {"goal": GOAL, "name": name}))
+            builds.append(await _finished(api, "/v1/teams", {"goal": GOAL, "name": name, "cases": CASES}))
             await _post(api, f"/v1/teams/{name}/archive", {})
             requests.append(await _finished(api, "/v1/runs", {"input": REQUEST, "thread_id": name}))
     return [Figure("architect.build_ms", median(builds), "ms", median(requests), "a request that calls one tool")]

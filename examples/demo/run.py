@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ CACHE = Path(os.environ.get("STARLING_DEMO_CACHE") or ROOT / ".cache/demo")
 REQUEST = f"What time is it in Lima, how full is this disk, and list the last 3 commits of {ROOT}."
 SIMILAR = f"What time is it in Cairo, and list the last 5 commits of {ROOT}."
 GOAL = "A team that watches the disk and the memory of this machine"
+CASES = HERE / "cases.yaml"
+OFFLINE = "offline:rules"
 USE = "Use {}: How full is the disk?"
 STARLING = Path(sys.executable).with_name("starling")
 BOLD, RED, GREEN = 1, 31, 32  # codes of a terminal
@@ -132,10 +134,15 @@ def ask(text: str) -> frozenset[str]:
     return frozenset(result["agent"] for result in latest.values() if result["status"] == "approved")
 
 
-def build() -> str:
-    """Have a team built, show its proof, and return its name, which is empty where there is none."""
+def build(models: Collection[str]) -> str:
+    """Have a team built, show its proof, and return its name, which is empty where there is none.
+
+    `offline:rules` writes no cases to try a team on, so two are sent: texts that its answers have. A model writes its
+    own, and answers in other words.
+    """
     say(f"\n> team build: {GOAL}\n", BOLD)
-    if not show("team", "build", GOAL, "--yes"):
+    cases = ["--case", str(CASES)] if {*models} == {OFFLINE} else []
+    if not show("team", "build", GOAL, *cases, "--yes"):
         return ""
     published = [event for event in documents("run", "tail", "last") if event["type"] == "published"]
     for event in published:
@@ -144,13 +151,13 @@ def build() -> str:
     return published[0]["team"] if published else ""
 
 
-def tour() -> bool:
+def tour(models: Collection[str]) -> bool:
     """Show requests to specialists, then a team from its goal to a request. Return whether all succeeded."""
     for team in documents("team", "list")[0]:  # those of earlier demos: requests are not to be given to them
         if team["state"] == "active":
             documents("team", "archive", team["name"], "--yes")
     asked = [is_joint(ask(text)) for text in (REQUEST, SIMILAR)]
-    team = build()
+    team = build(models)
     return all(asked) and bool(team) and team in ask(USE.format(team))
 
 
@@ -165,7 +172,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with platform() as started:
             introduce(started)
-            done = is_joint(ask(" ".join(arguments))) if arguments else tour()
+            done = is_joint(ask(" ".join(arguments))) if arguments else tour(started["models"].values())
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except DemoError as error:

@@ -15,7 +15,7 @@ from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, Q
 from starling.core.events.build_events import Published
 from starling.core.json import JsonObject
 from starling.core.teams.building import BuildCase, BuildOutcome, BuildRequest, BuildRun
-from starling.core.teams.proofs import ProofReport
+from starling.core.teams.proofs import PartReport, ProofReport
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 
@@ -25,13 +25,12 @@ _REFUSED: Final = (TeamInvalidError, ConflictError, ForbiddenError, NotFoundErro
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds and proves teams. `threshold` is the share of criteria that a proof has to meet, from 0 to 1.
+    """Builds and proves teams.
 
     What is stored is stored once, and what was asked, tried and reported before is not repeated when a run is resumed.
     """
 
     store: TeamStore
-    threshold: float = 1.0
 
     async def build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         """Do what is asked for, or say why it can't be done. Raises what `run` raises."""
@@ -44,18 +43,20 @@ class Builder:
 
     async def _build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         world = await self.store.world(run.origin.caller)
-        base = None
+        base, before = None, list[PartReport]()
         if request.kind == "version":  # a resumed build changes the same version, though its own may be stored by now
             changed = run.recorded("base")
             number = cast("int", changed["version"]) if changed else request.version
             found = await self.store.version(run.origin.caller, request.name or "", number)
             if changed is None:
                 run.record("base", {"version": found.version})
-            base = found.spec
+            base, before = found.spec, list(found.proof.parts if found.proof else ())
         designed = await design_team(request, world, base, run)
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed, request.constraints.members)
-        proof = await self._proof(designed.spec, (), world, run)
+        members = {member.name for member in designed.spec.members}
+        parts = [*(part for part in before if members.issuperset(part.members)), *designed.parts]
+        proof = await self._proof(designed.spec, parts, (), world, run)
         if (recorded := run.recorded("published")) is None:
             built = BuiltTeam(designed.spec, request.goal, proof, request.activate)
             published = await self.store.publish(run.origin, built)
@@ -80,12 +81,15 @@ class Builder:
                 return BuildOutcome(unusable_text(shown, faults), done=False, code=TeamInvalidError.code)
             if faults := case_findings(team.spec, request.cases, world):
                 return BuildOutcome(untried_text(shown, faults), done=False, code=TeamInvalidError.code)
-        proof = await self._proof(team.spec, request.cases, world, run)
+        parts = team.proof.parts if team.proof else ()
+        proof = await self._proof(team.spec, parts, request.cases, world, run)
         published, counts = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
         return _proved(proof_text(published, proof, counts=counts), proof)
 
-    async def _proof(self, team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun) -> ProofReport:
+    async def _proof(
+        self, team: TeamSpec, parts: Sequence[PartReport], extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun
+    ) -> ProofReport:
         """Prove the star that the team is for the caller, the same one in each process that resumes the build."""
         recorded = run.recorded(_COMPILED)
         if recorded is None:
@@ -94,7 +98,7 @@ class Builder:
             run.record(_COMPILED, star.model_dump(mode="json"))
         else:
             star = StarSpec.model_validate(recorded)
-        return await prove(team, star, extra, run, self.threshold)
+        return await prove(team, star, parts, extra, run)
 
     async def _ask_for_activation(
         self, published: PublishedVersion, proof: ProofReport, run: BuildRun
@@ -105,6 +109,7 @@ class Builder:
             "hash": published.hash,
             "tools": list(published.tools),
             "proof": proof.state,
+            "not_judged": list(proof.not_judged),
             "reason": published.approval,
         }
         approval = run.approve_activation(published.name, published.version, details)

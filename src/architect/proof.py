@@ -1,9 +1,8 @@
 """Proofs: a team is tried on its cases, and each trial is judged by rules where they decide, else by a model."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
 from typing import Annotated, ClassVar, Final
@@ -14,13 +13,20 @@ from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criteri
 from architect.checks.examples import case_tools
 from architect.checks.few_cases import FEWEST
 from architect.team_world import TeamWorld
-from architect.wording import folded
+from architect.wording import contains, folded
 from starling.core.errors import LLMInvalidResponse
 from starling.core.events.build_events import MetCriterion, Proof
 from starling.core.fit import JUDGE, shown
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
-from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord, share_met
+from starling.core.teams.proofs import (
+    CaseReport,
+    CriterionReport,
+    PartReport,
+    ProofReport,
+    TrialRecord,
+    share_met,
+)
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 
@@ -89,7 +95,8 @@ def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> s
     return name
 
 
-_FIXTURES: Final = 8  # shown where a run has no `fits`
+_ABOUT_ANSWER: Final = frozenset({"text_contains", "judged"})  # kinds of criteria
+_RESULTS: Final = 8  # shown where a run has no `fits`
 _CALLS: Final = 50
 _VALUE_CHARS: Final = 80  # of a criterion's value in a reason
 _FAULT_CHARS: Final = 300
@@ -101,7 +108,10 @@ def _listed(value: object) -> object:
 
 
 class Judgement(BaseModel):
-    """A judge's answer: ids of the criteria that are met and of those that are not, and why not."""
+    """A judge's answer: ids of the criteria that are met and of those that are not, and why not.
+
+    What is in neither of the lists, or in both, is not decided.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -121,7 +131,7 @@ async def judged(
 
     A model is asked at most once, as this step, about all criteria that only it can judge. Nothing is met where the
     team gave no answer. Raises what `BuildRun.ask` raises, but for an answer that can't be read: then nothing that was
-    asked is met.
+    asked is decided.
     """
     failure = trial.failure or ("" if trial.reply.strip() else "The team gave no answer.")
     own = [criteria[name] for name in example.criteria]
@@ -137,8 +147,7 @@ async def judged(
 
 
 def _without_text(value: str, trial: TrialRecord) -> str:
-    wanted = folded(value)
-    return "" if wanted and wanted in folded(trial.reply) else f"The answer doesn't contain {_shown(value)}."
+    return "" if contains(trial.reply, value) else f"The answer doesn't contain {_shown(value)}."
 
 
 def _without_call(tool: str, trial: TrialRecord) -> str:
@@ -165,31 +174,34 @@ def _calls(example: Example, trial: TrialRecord) -> Iterator[CriterionReport]:
         yield _report(f"must_not_call {tool}", f"{tool!r} was called." if tool in called else "")
 
 
-def _report(name: str, fault: str) -> CriterionReport:
-    return CriterionReport(id=name, met=not fault, reason=fault)
+def _report(name: str, fault: str, *, decided: bool = True) -> CriterionReport:
+    return CriterionReport(id=name, met=not fault, reason=fault, decided=decided)
 
 
 async def _verdicts(
     example: Example, criteria: Sequence[Criterion], trial: TrialRecord, run: BuildRun, step: str
 ) -> Mapping[str, CriterionReport]:
-    """Return what the judge says of each criterion; one that isn't named as met, or is named as both, is not met."""
+    """Return what the judge says of each criterion."""
     try:
         sections = await _sections(example, criteria, trial, fits=run.origin.fits)
         judgement = await run.ask(step, "judge", sections, Judgement)
     except LLMInvalidResponse as error:
-        return {one.id: _report(one.id, f"It could not be judged: {error}") for one in criteria}
+        return {one.id: _report(one.id, f"It could not be judged: {error}", decided=False) for one in criteria}
     known = aliases({one.id: () for one in criteria})
     met, unmet = ({resolve(name, known) for name in names} for names in (judgement.met, judgement.not_met))
     reason = " ".join(judgement.reason.split())[:_FAULT_CHARS] or _NO_REASON
-    return {one.id: _report(one.id, "" if one.id in met - unmet else reason) for one in criteria}
+    return {
+        one.id: _report(one.id, "" if one.id in met - unmet else reason, decided=one.id in met ^ unmet)
+        for one in criteria
+    }
 
 
 async def _sections(
     example: Example, criteria: Sequence[Criterion], trial: TrialRecord, *, fits: bool
 ) -> list[Section]:
     """Return what the judge is shown, within a fixed length; `fits` as in `BuildOrigin`."""
-    fixtures = example.fixtures if fits else example.fixtures[:_FIXTURES]
-    whole = [trial.reply, *(json.dumps(one.result, ensure_ascii=False) for one in fixtures)]
+    made = [one for one in trial.calls[: _CALLS if fits else _RESULTS] if one.result]
+    whole = [trial.reply, *(one.result for one in made)]
     wanted = "\n".join([example.input, *(one.text for one in criteria)])
     texts = await shown(whole, JUDGE, wanted, fits=fits)
     part = "parts" if fits else "the beginning"
@@ -198,7 +210,7 @@ async def _sections(
         for text, full in zip(texts, whole, strict=True)
     ]
     results = [
-        Section("result", text, {"tool": one.tool, **note}) for one, (text, note) in zip(fixtures, cut[1:], strict=True)
+        Section("result", text, {"tool": one.tool, **note}) for one, (text, note) in zip(made, cut[1:], strict=True)
     ]
     calls = [
         Section("call", attributes={"tool": call.tool, "status": call.status, "result_from": call.source})
@@ -222,28 +234,74 @@ _REASON_CHARS: Final = 2_000
 
 
 async def prove(
-    team: TeamSpec, star: StarSpec, extra: Sequence[BuildCase], run: BuildRun, threshold: float
+    team: TeamSpec, star: StarSpec, parts: Sequence[PartReport], extra: Sequence[BuildCase], run: BuildRun
 ) -> ProofReport:
     """Try a team on its examples and on the caller's cases, one after another, and return what that shows.
 
-    `star` is the team's; `threshold` the share of criteria that has to be met, from 0 to 1. Each case is made durable,
-    with its event, before the next one begins: a build that is resumed goes on after it. Raises what `run` raises.
+    `star` is the team's; `parts` are those of its goal, with the members that do them. The goal of each other member
+    that works with tools is a part too. Each case is made durable, with its event, before the next one begins: a build
+    that is resumed goes on after it. Raises what `run` raises.
     """
     whole = with_cases(team, extra)
     criteria = {one.id: one for one in whole.criteria}
     cases = [await _case(f"case{n}", one, criteria, star, run) for n, one in enumerate(whole.examples, start=1)]
-    score, tools, origin = share_met(cases), run.tools(), run.origin
-    too_little = len(cases) < FEWEST or any(case.simulation_only for case in cases)
+    tried = _tried(star, [*parts, *_further_parts(team, star, parts)], cases)
+    requests = {folded(one.input) for one, case in zip(whole.examples, cases, strict=True) if case.counts}
+    is_shown = len(requests) >= FEWEST and all(one.cases for one in tried)
+    is_proven = is_shown and not any(case.simulation_only for case in cases)
+    tools, origin = run.tools(), run.origin
     return ProofReport(
-        state="failed" if score < threshold else "unproven" if too_little else "proven",
-        score=score,
-        threshold=threshold,
+        state="failed" if not all(case.passed for case in cases) else "proven" if is_proven else "unproven",
+        score=share_met(cases),
+        threshold=1.0,
         cases=tuple(cases),
         spec_hash=team.hash,
         tools={tool: tools[tool].hash if tool in tools else "" for tool in star.tools},
         run_id=origin.run_id,
         trace_id=origin.trace_id,
+        parts=tried,
     )
+
+
+def _further_parts(team: TeamSpec, star: StarSpec, parts: Sequence[PartReport]) -> Iterator[PartReport]:
+    known, tools = {name for part in parts for name in part.members}, _tools_of(star)
+    for member in team.members:
+        if tools.get(member.name) and member.name not in known:
+            yield PartReport(part=member.goal, members=(member.name,))
+
+
+def _tools_of(star: StarSpec) -> dict[str, frozenset[str]]:
+    """Return the tools of each member, with those inside the team that it stands for."""
+    return {one.name: frozenset(one.team.tools if one.team else one.tools) for one in star.members}
+
+
+def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseReport]) -> tuple[PartReport, ...]:
+    """Return the parts with the cases that count and in which all members that do the part have worked.
+
+    A member has worked where a tool of its own was called with success, a writer where its task was approved: what a
+    case demands, and what a member is called, shows nothing. One that does several parts tries none of them with fewer
+    calls than parts, those of one tool in one case counted once: nobody knows which of the parts they were about.
+    """
+    tools = _tools_of(star)
+    work = {
+        name: {(case.id, what) for case in cases if case.counts and case.passed for what in _work(name, own, case)}
+        for name, own in tools.items()
+    }
+    counts = Counter(name for part in parts for name in part.members)
+    found = list[PartReport]()
+    for part in parts:
+        own = [{case for case, _ in work.get(name, ())} for name in part.members]
+        is_tried = all(len(work.get(name, ())) >= counts[name] for name in part.members)
+        tried_by = set[str].intersection(*own) if own and is_tried else set[str]()
+        found.append(part.model_copy(update={"cases": tuple(case.id for case in cases if case.id in tried_by)}))
+    return tuple(found)
+
+
+def _work(member: str, tools: Collection[str], case: CaseReport) -> set[str]:
+    """Return the tools that a member called with success in a case; the name of a writer whose task was approved."""
+    if tools:
+        return {call.tool for call in case.trial.calls if call.tool in tools and call.status == "succeeded"}
+    return {one.member for one in case.trial.verdicts if one.member == member and one.status == "approved"}
 
 
 async def _case(
@@ -258,12 +316,15 @@ async def _case(
     is_live = any(call.source == "live" and call.status == "succeeded" for call in trial.calls)
     verdicts = tuple(one.model_copy(update={"reason": _cut(one.reason, _REASON_CHARS)}) for one in trial.verdicts)
     texts = {"reply": _cut(trial.reply, _REPLY_CHARS), "failure": _cut(trial.failure, _REASON_CHARS)}
+    calls = tuple(one.model_copy(update={"result": ""}) for one in trial.calls)
+    about_answer = {name for name in example.criteria if criteria[name].kind in _ABOUT_ANSWER}
     report = CaseReport(
         id=example.id,
-        passed=all(one.met for one in found),
+        passed=all(one.met for one in found if one.decided),
         simulation_only=bool(trial.calls) and not is_live,
         criteria=tuple(found),
-        trial=trial.model_copy(update={**texts, "verdicts": verdicts}),
+        trial=trial.model_copy(update={**texts, "verdicts": verdicts, "calls": calls}),
+        counts=any(one.decided and one.id in about_answer for one in found),
     )
     if not report.passed:
         run.check_budget()  # a run that is at its end says nothing about the team
@@ -283,7 +344,8 @@ def _event(report: CaseReport, team: str, path: str) -> Proof:
         team=team,
         case=report.id,
         passed=report.passed,
-        criteria=[MetCriterion(id=one.id, met=one.met, reason=one.reason) for one in report.criteria],
+        criteria=[MetCriterion(**one.model_dump()) for one in report.criteria],
+        counts=report.counts,
         live=sources["live"],
         fixture=sources["fixture"],
         simulated=sources["simulated"],

@@ -23,9 +23,9 @@ _NOT_COUNTED: Final = (
 )
 _ANOTHER_CASE: Final = (
     "Add requests of your own that the team has to serve, so that there are two: `--case FILE` names a file with one,",
-    "over HTTP `cases` has them. Such a file has the request, and the tools that are called for it, for example:",
+    "over HTTP `cases` has them. Such a file has the request, and a text that a right answer contains, for example:",
     "  input: How full is the disk?",
-    "  must_call: [system_health.disk]",
+    "  criteria: [{id: share, kind: text_contains, text: It names a share., value: percent}]",
 )
 
 
@@ -130,18 +130,20 @@ def _member(member: TeamMember) -> str:
 
 
 def _proof(proof: ProofReport) -> Iterator[str]:
-    passed, found = sum(case.passed for case in proof.cases), [one for case in proof.cases for one in case.criteria]
+    passed, found = proof.passed, [one for case in proof.cases for one in case.criteria if one.decided]
     met = sum(one.met for one in found)
     yield (
         f"Proof: {passed} of {len(proof.cases)} cases passed. {met} of {len(found)} criteria are met, "
         f"{proof.threshold:.0%} have to be."
     )
     for case in proof.cases:
-        yield f"- {case.id}: {'passed' if case.passed else 'failed'}. {_calls(case)}"
+        yield f"- {case.id}: {case.outcome}. {_calls(case)}"
         unmet = [one for one in case.criteria if not one.met]
         yield from (f"  - {_line(one.id)}: {_line(one.reason)}" for one in unmet[:_UNMET_SHOWN])
         if more := unmet[_UNMET_SHOWN:]:
             yield f"  - {len(more)} more"
+    if proof.not_judged:
+        yield from ("", "What nobody judged:", *(f"- {_line(one)}" for one in proof.not_judged))
 
 
 def _calls(case: CaseReport) -> str:
@@ -177,8 +179,8 @@ def _reasons(published: PublishedVersion, proof: ProofReport) -> Iterator[str]:
     """Return why only an admin may activate a version, in sentences; nothing if its proof suffices."""
     if published.approval or proof.state == "unproven":
         yield _line(published.approval or "It is not proven.")
-    if proof.state == "unproven" and len(proof.cases) < FEWEST:
-        yield f"It was tried on fewer than {FEWEST} cases."
+    if proof.state == "unproven" and proof.passed < FEWEST:
+        yield f"Fewer than {FEWEST} cases with a criterion about the answer passed."
     if alone := [case.id for case in proof.cases if case.simulation_only]:
         yield f"No server gave a result in {', '.join(alone)}."
 

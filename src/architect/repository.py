@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import as_read, storable
 from starling.core.principal import Grant, Principal
-from starling.core.teams.proofs import ProofReport, ProofState
+from starling.core.teams.proofs import PartReport, ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, check_maker, latest_of_team
 from starling.infra.postgres.engine import changing, reading
@@ -49,6 +49,7 @@ class ProofSummary:
     run_id: str
     trace_id: str
     tools: Annotated[Mapping[str, str], Field(exclude=True)]  # the hash of each definition that it holds for
+    parts: Annotated[Sequence[PartReport], Field(exclude=True)] = ()
 
     @property
     def version_state(self) -> Literal["draft", "proven", "unproven"]:
@@ -287,4 +288,6 @@ def _proof(proof: ProofReport) -> dict[str, Any]:
 
 
 def _summary(proof: Mapping[str, Any]) -> ProofSummary:
-    return ProofSummary(**{name: proof[name] for name in ProofSummary.__slots__})
+    parts = tuple(map(PartReport.model_validate, proof.get("parts", ())))
+    shown = {name: proof[name] for name in ("state", "score", "run_id", "trace_id", "tools")}
+    return ProofSummary(**shown, parts=parts)

@@ -21,6 +21,13 @@ def folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def contains(text: str, wanted: str) -> bool:
+    """Return whether a text has another one in it, folded; a digit at its end isn't the middle of a longer number."""
+    value = folded(wanted)
+    begin, end = (r"(?<!\d)" if value[:1].isdigit() else ""), (r"(?!\d)" if value[-1:].isdigit() else "")
+    return bool(value and re.search(f"{begin}{re.escape(value)}{end}", folded(text)))
+
+
 def plain_words(text: str) -> list[str]:
     """Return the words of a text in order, folded, without punctuation."""
     return _WORD.findall(folded(text))

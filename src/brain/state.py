@@ -38,12 +38,13 @@ class ToolUse(TypedDict):
 
 
 class TrialUse(TypedDict):
-    """A tool call of a trial, by the path of its task, and what answered it."""
+    """A tool call of a trial, by the path of its task, and what answered it; `result` as a judge sees it."""
 
     tool: str
     path: str
     status: Literal["succeeded", "failed"]
     source: AnswerSource
+    result: NotRequired[str]
 
 
 class ArtifactRecord(TypedDict):

@@ -281,7 +281,7 @@ def _designed(planned: PlannedRequest, asked: str) -> Answer:
 
 
 def _member(task: Task) -> dict[str, Any]:
-    about = {"name": task.agent, "role": f"The {task.agent}", "goal": f"Does {task.id}, once."}
+    about = {"name": task.agent, "role": f"The {task.agent}", "goal": f"Does {task.id}, once.", "parts": [1]}
     if task.members:
         return {**about, "team": task.agent}
     return {

@@ -22,11 +22,15 @@ DESIGN = {
     "name": "health_report",
     "purpose": "Watches this machine's health and writes reports about it.",
     "members": [
-        {"name": "watcher", "role": "watches", "goal": "Looks.", "server": "system_health", "tools": ["disk"]},
-        {"name": "writer", "role": "writes", "goal": "Writes.", "server": "filesystem", "tools": ["write_file"]},
+        {"name": "watcher", "role": "watches", "server": "system_health", "tools": ["disk"], "parts": [1]},
+        {"name": "writer", "role": "writes", "server": "filesystem", "tools": ["write_file"], "parts": [2]},
     ],
     "examples": [
-        {"request": "How full is the disk?", "must_call": ["system_health.disk"]},
+        {
+            "request": "How full is the disk?",
+            "must_call": ["system_health.disk"],
+            "judged": ["It says where the report is."],
+        },
         {
             "request": "Write a report about the disk into a file.",
             "must_call": ["system_health.disk", "filesystem.write_file"],
@@ -140,21 +144,21 @@ BUYERS = {
     "name": "buyers",
     "purpose": "Charges and pays.",
     "members": [
-        {"name": "charger", "role": "charges", "goal": "Charge.", "server": "effects", "tools": ["charge"]},
-        {"name": "payer", "role": "pays", "goal": "Pay.", "server": "effects", "tools": ["pay", "read_it"]},
+        {"name": "charger", "role": "charges", "server": "effects", "tools": ["charge"], "parts": [1]},
+        {"name": "payer", "role": "pays", "server": "effects", "tools": ["pay", "read_it"], "parts": [2]},
     ],
     "examples": [
-        {"request": "Charge and pay for the first thing.", "must_call": ["effects.charge", "effects.pay"]},
-        {"request": "Read the list, then pay.", "must_call": ["effects.read_it"]},
+        {"request": "Charge and pay for the first thing.", "must_call": ["effects.charge"], "contains": ["bought"]},
+        {"request": "Read the list, then pay.", "must_call": ["effects.read_it"], "contains": ["bought"]},
     ],
 }
 OFFICE = {
     "name": "office",
     "purpose": "Does the purchases of an office.",
-    "members": [{"name": "purchases", "role": "purchases", "goal": "Purchase.", "team": "buyers"}],
+    "members": [{"name": "purchases", "role": "purchases", "goal": "Purchase.", "team": "buyers", "parts": [1]}],
     "examples": [
-        {"request": "Charge for a chair.", "must_call": ["effects.charge"]},
-        {"request": "Pay for a table.", "must_call": ["effects.pay"]},
+        {"request": "Charge for a chair.", "must_call": ["effects.charge"], "contains": ["bought"]},
+        {"request": "Pay for a table.", "must_call": ["effects.pay"], "contains": ["bought"]},
     ],
 }
 

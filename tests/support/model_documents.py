@@ -41,6 +41,7 @@ def verdict_json(status: str, *reasons: str, refined: str = "") -> str:
 def design_json(server: str) -> str:
     """Return a designer's team of one member that looks at things with a server, with two examples."""
     member = {"name": "looker", "role": "Looker", "goal": "Look.", "server": server, "tools": [f"{server}.look"]}
-    examples = [{"request": f"Look at disk {number}.", "must_call": [f"{server}.look"]} for number in (1, 2)]
+    shown = {"must_call": [f"{server}.look"], "contains": ["fine"]}
+    examples = [{"request": f"Look at disk {number}.", **shown} for number in (1, 2)]
     members = [{**member, "parts": [1]}]
     return json.dumps({"name": "watch", "purpose": "Looks.", "members": members, "examples": examples})

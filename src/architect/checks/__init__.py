@@ -29,7 +29,6 @@ from architect.checks import (
     unknown_team,
     unknown_tool,
     unsafe_without_approval,
-    unused_member,
 )
 from architect.team_world import TeamWorld
 from starling.core.agents import AgentName
@@ -66,24 +65,22 @@ RULES: Final[Sequence[Rule]] = (
 )
 """What has to hold of a spec that someone imports."""
 
-CASES: Final[Sequence[Rule]] = (
-    few_cases.check,
-    unused_member.check,
-    unjudged_criterion.check,
-    trivial_criterion.check,
-)
+CASES: Final[Sequence[Rule]] = (unjudged_criterion.check, trivial_criterion.check)
 """What the cases of a team have to show."""
 
-PROOF_RULES: Final[Sequence[Rule]] = (criteria.check, examples.check, *CASES)
+PROOF_RULES: Final[Sequence[Rule]] = (criteria.check, examples.check, few_cases.check, *CASES)
 """What has to hold of the cases that a team is proved on, with those that are added for the proof."""
 
-DESIGN_RULES: Final[Sequence[Rule]] = (
+WITHOUT_EXAMPLES: Final[Sequence[Rule]] = (
     *RULES,
     same_purpose.check,
     unsafe_without_approval.check,
     caller_limits.check,
     *CASES,
 )
+"""What has to hold of a spec that a build designs without examples of its own."""
+
+DESIGN_RULES: Final[Sequence[Rule]] = (*WITHOUT_EXAMPLES, few_cases.check)
 """What has to hold of a spec that a build designs."""
 
 

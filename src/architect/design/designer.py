@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from architect.checks import DESIGN_RULES, checked
+from architect.checks import DESIGN_RULES, WITHOUT_EXAMPLES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
@@ -16,6 +16,7 @@ from starling.core.events.build_events import CheckFinding, Checks, Design, Desi
 from starling.core.events.stream import AnyEvent
 from starling.core.json import storable_text
 from starling.core.teams.building import QUESTION, BuildRequest, BuildRun, Candidate, Section
+from starling.core.teams.proofs import PartReport
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 
 REPAIRS: Final = 2
@@ -30,7 +31,8 @@ class Designed:
     """The result of a designer's `attempt`th design, 0 where it has made none.
 
     `spec` is None where the goal is too vague (`question` says what is unclear), where nothing is built because of
-    `missing` parts, or where the last design can't be read as a spec. `findings` are those of the last design.
+    `missing` parts, or where the last design can't be read as a spec. `findings` are those of the last design. `parts`
+    are those of the goal that aren't missing, with the members that do them.
     """
 
     spec: TeamSpec | None
@@ -38,6 +40,7 @@ class Designed:
     question: str = ""
     attempt: int = 0
     findings: Sequence[Finding] = ()
+    parts: Sequence[PartReport] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -109,10 +112,11 @@ class _Design:
             found = tuple(Finding(**finding) for finding in recorded["findings"])
             missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
             spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
-            return Designed(spec, missing, "", attempt, found)
+            parts = tuple(PartReport.model_validate(part) for part in recorded.get("parts", ()))
+            return Designed(spec, missing, "", attempt, found, parts)
         spec, findings = await asyncio.to_thread(self._spec, document)
         missing = missing_parts(document, self.parts, self.candidates)
-        designed = Designed(spec, missing, "", attempt, tuple(findings))
+        designed = Designed(spec, missing, "", attempt, tuple(findings), self._served(document, spec, missing))
         path = self.run.origin.path
         events: list[AnyEvent] = [Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))]
         if not _is_refused(self.request, designed):  # else parts of the goal are missing, whatever the checks find
@@ -124,17 +128,31 @@ class _Design:
                 "spec": designed.spec and designed.spec.model_dump(mode="json"),
                 "missing": [part.model_dump(mode="json") for part in designed.missing],
                 "findings": [asdict(finding) for finding in designed.findings],
+                "parts": [part.model_dump(mode="json") for part in designed.parts],
             },
             *events,
         )
         return designed
+
+    def _served(
+        self, document: DesignDocument, spec: TeamSpec | None, missing: Sequence[MissingPart]
+    ) -> tuple[PartReport, ...]:
+        """Return the parts that aren't missing, with the members that do them, as the designer says it."""
+        pairs = list(zip(document.members, spec.members if spec else (), strict=False))
+        left_out = {part.part for part in missing}
+        return tuple(
+            PartReport(part=part.text, members=tuple(made.name for draft, made in pairs if number in draft.parts))
+            for number, part in enumerate(self.parts, 1)
+            if part.text not in left_out
+        )
 
     def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
         try:
             spec = self.writer.spec(document)
         except TeamInvalidError as error:
             return None, list(error.findings)
-        found = [*checked(spec, self.world, DESIGN_RULES), *self._beyond_constraints(spec)]
+        rules = WITHOUT_EXAMPLES if document.examples is None else DESIGN_RULES
+        found = [*checked(spec, self.world, rules), *self._beyond_constraints(spec)]
         designed = spec.examples[: len(spec.examples) - len(self.request.cases)]
         criteria = {name for example in designed for name in example.criteria}
         return spec, [of_cases(finding, len(designed), len(criteria)) for finding in found]

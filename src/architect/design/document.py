@@ -20,6 +20,8 @@ from starling.core.tool_calls import Effect
 _NAME_CHARS: Final = 48
 _MEMBER_CHARS: Final = 32
 _SHORT, _LONG = 300, 4_000
+_ANSWERS: Final = "The answer gives what the request asks for, as the results show it."
+"""What is judged of an example whose designer demands nothing of its answer."""
 
 
 class _Written(BaseModel):
@@ -76,7 +78,7 @@ class DesignDocument(_Written):
     purpose: str = ""
     instructions: str = ""
     members: list[MemberDraft] = []
-    examples: list[DesignedExample] = []
+    examples: list[DesignedExample] | None = None  # None: the designer writes none, those that there are stay
     missing: list[str] = []
     question: str = ""
     options: list[str] = []
@@ -189,16 +191,17 @@ class SpecWriter:
 
     def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
         known = {example.input: example for example in (self.base.examples if self.base else ())}
-        for number, written in enumerate(document.examples, 1):
+        if document.examples is None:
+            yield from self._kept_examples(criteria)
+        for number, written in enumerate(document.examples or (), 1):
             if not written.request.strip():
                 continue
             request = _cut(written.request, _LONG)
             tools = [self._tool(tool, "") for tool in written.must_call]
-            demands = [("tool_called", f"{tool} is called.", tool) for tool in tools]
-            demands += [
-                ("text_contains", f"The answer contains {text!r}.", text) for text in written.contains if text.strip()
-            ]
-            demands += [("judged", text, None) for text in written.judged if text.strip()]
+            texts = [text for text in written.contains if text.strip()]
+            judged = [text for text in written.judged if text.strip()] or ([] if texts else [_ANSWERS])
+            demands = [("text_contains", f"The answer contains {text!r}.", text) for text in texts]
+            demands += [("judged", text, None) for text in judged]
             kept = known.get(request)
             demands += [
                 (one.kind, one.text, one.value)
@@ -213,6 +216,12 @@ class SpecWriter:
                 "must_call": list(dict.fromkeys(tools)),
                 "must_not_call": list(kept.must_not_call) if kept else [],
             }
+
+    def _kept_examples(self, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
+        known = {one.id: one for one in (self.base.criteria if self.base else ())}
+        for number, kept in enumerate(self.base.examples if self.base else (), 1):
+            ids = [criteria.add(one.kind, one.text, one.value) for one in map(known.__getitem__, kept.criteria)]
+            yield {**kept.model_dump(mode="json"), "id": f"example_{number}", "criteria": ids}
 
     def _approved(self, spec: TeamSpec) -> TeamSpec:
         """Return a spec in which a person approves the calls of every member that may call an unsafe tool."""

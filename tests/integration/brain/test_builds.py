@@ -15,10 +15,10 @@ from tests.support.platform import CALLER, Platform, RunStream, calls, decision,
 DESIGN: dict[str, Any] = {
     "name": "lookers",
     "purpose": "Looks at things.",
-    "members": [{"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "tools": ["look"]}],
+    "members": [{"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "parts": [1]}],
     "examples": [
-        {"request": "Look at the disk.", "must_call": ["bench.look"]},
-        {"request": "Look at the fan.", "must_call": ["bench.look"]},
+        {"request": "Look at the disk.", "must_call": ["bench.look"], "contains": ["looked"]},
+        {"request": "Look at the fan.", "must_call": ["bench.look"], "contains": ["looked"]},
     ],
 }
 GOAL = "Build a team that looks at things."

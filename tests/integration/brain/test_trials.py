@@ -104,8 +104,8 @@ async def test_crash_between_the_steps_of_a_trial_repeats_only_the_answer_that_w
 async def test_crashed_build_keeps_its_design_where_a_server_was_switched_off_since(
     opened: Open, script: ScriptedModel
 ) -> None:
-    looker = {"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "tools": ["look"]}
-    requests = [{"request": f"Look at the {thing}.", "must_call": ["bench.look"]} for thing in ("disk", "door")]
+    looker = {"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "tools": ["look"], "parts": [1, 2]}
+    requests = [{"request": f"Look at the {thing}.", "contains": ["changed"]} for thing in ("disk", "door")]
     design = {"name": "machines", "purpose": "Looks.", "members": [looker], "examples": requests}
     script.designer(Answer(json.dumps(design)))
     script.supervisor(decision(task("t1", "looker")))

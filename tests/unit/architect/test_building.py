@@ -33,12 +33,16 @@ DESIGN: Mapping[str, Any] = {
     "name": "health",
     "purpose": "Watches a machine.",
     "members": [
-        {"name": "watcher", "role": "watches", "goal": "watch", "server": "machine", "tools": ["machine.load"]},
-        {"name": "writer", "role": "writes", "goal": "write", "server": "files", "tools": ["files.write_file"]},
+        {"name": "watcher", "role": "watches", "goal": "watch", "server": "machine", "parts": [1]},
+        {"name": "writer", "role": "writes", "goal": "write", "server": "files", "parts": [2]},
     ],
     "examples": [
-        {"request": "Show the load of this machine.", "must_call": ["machine.load"]},
-        {"request": "Write the load into /tmp/report.txt.", "must_call": ["machine.load", "files.write_file"]},
+        {"request": "Show the load of this machine.", "must_call": ["machine.load"], "contains": ["Done"]},
+        {
+            "request": "Write the load into /tmp/report.txt.",
+            "must_call": ["machine.load", "files.write_file"],
+            "contains": ["Done"],
+        },
     ],
 }
 
@@ -143,7 +147,7 @@ async def built(
     store: MemoryStore, run: Build | None = None, request: BuildRequest = REQUEST
 ) -> tuple[BuildOutcome, Build]:
     run = run or begun(store)
-    return await Builder(store, 1.0).build(request, run), run
+    return await Builder(store).build(request, run), run
 
 
 def begun(store: MemoryStore, **fields: Any) -> Build:
@@ -170,6 +174,7 @@ async def test_proven_team_that_may_change_something_is_activated_by_the_admin_w
             "hash": store.published[0].spec.hash,
             "tools": ["machine.load"],
             "proof": "proven",
+            "not_judged": [],
             "reason": "It may change something.",
         }
     ]

@@ -117,20 +117,6 @@ def test_sound_design_has_no_finding() -> None:
             id="one-request-twice",
         ),
         pytest.param(
-            design(examples=[example(), example("two", input="And now?")]),
-            [("unused_member", "members[1]")],
-            id="member-without-a-call",
-        ),
-        pytest.param(
-            design(
-                HISTORIAN,
-                member("inner", role="inner", team="clock_team"),
-                examples=[example(), example("two")],
-            ),
-            [("unused_member", "members[1]")],
-            id="team-without-a-call",
-        ),
-        pytest.param(
             design(criteria=[criterion(), text("17:00")]),
             [("unjudged_criterion", "criteria[1]")],
             id="criterion-without-an-example",

@@ -69,10 +69,32 @@ async def test_sound_answer_becomes_a_spec_with_ids_criteria_and_approval_of_its
         ("example_2", ("files.write_file",)),
     ]
     assert [(one.kind, one.value) for one in found.spec.criteria] == [
-        ("tool_called", "machine.load"),
-        ("tool_called", "files.write_file"),
+        ("judged", None),
     ]
-    assert [one.criteria for one in found.spec.examples] == [(one.id,) for one in found.spec.criteria]
+    assert [one.criteria for one in found.spec.examples] == [(found.spec.criteria[0].id,)] * 2
+    assert [(one.part, one.members) for one in found.parts] == [
+        ("watches the health of this machine", ("watcher",)),
+        ("writes the findings into a report file", ("writer",)),
+    ]
+
+
+async def test_designer_that_writes_no_examples_leaves_those_of_the_team_as_they_are() -> None:
+    said = {"id": "said", "text": "It is said.", "kind": "text_contains", "value": "load"}
+    case = BuildCase.model_validate({"input": "Is it busy?", "criteria": [said], "must_not_call": ["files.write_file"]})
+    silent = {key: content for key, content in SOUND.items() if key != "examples"}
+
+    first, _ = await designed({**silent, "examples": None}, cases=[case])
+    changed, _ = await designed(silent, base=first.spec)
+
+    assert first.spec
+    assert changed.spec
+    assert (first.is_sound, changed.is_sound) == (True, True)
+    (kept,) = changed.spec.examples
+    assert (kept.input, kept.must_not_call, changed.spec.criteria) == (
+        "Is it busy?",
+        ("files.write_file",),
+        first.spec.criteria,
+    )
 
 
 async def test_designer_is_shown_the_goal_its_parts_and_what_fits_them() -> None:
@@ -115,7 +137,7 @@ async def test_design_and_checks_are_emitted_for_each_attempt() -> None:
         ("t1", 2, "health", 2),
     ]
     assert [(one.attempt, {finding.rule for finding in one.findings}) for one in checks] == [
-        (1, {"few_cases", "unused_member"}),
+        (1, {"few_cases"}),
         (2, set()),
     ]
 

@@ -21,19 +21,20 @@ from tests.support.team_specs import WORLD, grant, member, team_spec
 
 LOG = "git.git_log"
 CALLED = {"id": "called", "text": "It was read.", "kind": "tool_called", "value": LOG}
+SAID = {"id": "said", "text": "It is said.", "kind": "text_contains", "value": "Done"}
 LIVE = TrialRecord(path="t1", reply="Done.", calls=(TrialCall(tool=LOG, path="t1", status="succeeded", source="live"),))
 
 
 def team(*examples: dict[str, Any]) -> TeamSpec:
-    return team_spec(member(server="git", tools=[LOG]), criteria=[CALLED], examples=[*examples])
+    return team_spec(member(server="git", tools=[LOG]), criteria=[CALLED, SAID], examples=[*examples])
 
 
 def example(name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "input": f"What is {name}?", "criteria": ["called"], "must_call": [LOG], **fields}
+    return {"id": name, "input": f"What is {name}?", "criteria": ["called", "said"], "must_call": [LOG], **fields}
 
 
 def case(**fields: Any) -> BuildCase:
-    return BuildCase.model_validate({"input": "And then?", "criteria": [CALLED], "must_call": [LOG], **fields})
+    return BuildCase.model_validate({"input": "And then?", "criteria": [CALLED, SAID], "must_call": [LOG], **fields})
 
 
 ODD = {"id": "odd", "text": "It is odd.", "kind": "text_contains", "value": "THEN"}
@@ -77,8 +78,8 @@ def test_faults_of_cases_are_found_at_their_place(
 def test_caller_case_with_the_criterion_of_an_example_shares_it() -> None:
     whole = with_cases(team(example("one")), [case(), case(criteria=[{**CALLED, "text": "Other."}])])
 
-    assert [one.id for one in whole.criteria] == ["called", "case_2-called"]
-    assert [one.criteria for one in whole.examples] == [("called",), ("called",), ("case_2-called",)]
+    assert [one.id for one in whole.criteria] == ["called", "said", "case_2-called"]
+    assert [one.criteria for one in whole.examples] == [("called", "said"), ("called", "said"), ("case_2-called",)]
 
 
 class OneTeam(TeamStore):
@@ -117,7 +118,7 @@ class OneTeam(TeamStore):
 
 async def proved(store: OneTeam, run: ScriptedTrials, *cases: BuildCase) -> tuple[bool, str, str]:
     request = BuildRequest(kind="proof", name="news", cases=cases)
-    outcome = await Builder(store, 1.0).build(request, run)
+    outcome = await Builder(store).build(request, run)
     return outcome.done, outcome.code, outcome.text
 
 
@@ -181,7 +182,7 @@ async def test_proof_of_a_team_whose_inner_team_is_archived_says_so() -> None:
         ),
         pytest.param(
             {"criteria": [{**CALLED, "id": "other", "value": "git.push"}]},
-            "cases.criteria[1].value: There is no tool 'git.push'.",
+            "cases.criteria[2].value: There is no tool 'git.push'.",
             id="criterion",
         ),
         pytest.param(

@@ -130,8 +130,8 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
             published(state="unproven"),
             proof(case("one", "live"), state="unproven"),
             "The proof of news@2 ended as: unproven.",
-            "It is not proven. It was tried on fewer than 2 cases. Only an admin may activate it: "
-            "`starling team activate news@2`.",
+            "It is not proven. Fewer than 2 cases with a criterion about the answer passed. Only an admin may "
+            "activate it: `starling team activate news@2`.",
             id="one-case",
         ),
         pytest.param(
@@ -185,7 +185,7 @@ def test_report_of_a_design_with_one_case_says_how_to_add_another() -> None:
         in text
     )
     assert "`--case FILE`" in text
-    assert text.endswith("  input: How full is the disk?\n  must_call: [system_health.disk]")
+    assert text.endswith("value: percent}]")
 
 
 def test_report_of_cases_that_do_not_fit_the_design_does_not_blame_the_design() -> None:
@@ -203,7 +203,11 @@ def test_report_of_cases_that_do_not_fit_the_design_does_not_blame_the_design() 
 @pytest.mark.parametrize(
     ("rule", "path", "last"),
     [
-        ("few_cases", "examples", "  must_call: [system_health.disk]"),
+        (
+            "few_cases",
+            "examples",
+            "  criteria: [{id: share, kind: text_contains, text: It names a share., value: percent}]",
+        ),
         ("examples", "cases[0].must_call[0]", "Correct the cases that you sent."),
         ("examples", "examples[0].must_call[0]", "Import a version with other examples."),
     ],

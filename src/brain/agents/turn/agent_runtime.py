@@ -9,7 +9,7 @@ from brain.run.context import RunContext
 from brain.skills.skill import PromptSkill
 from brain.state import ArtifactRecord, DegradedPart, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
-from starling.core.fit import DEPENDENT_TASK, share
+from starling.core.fit import DEPENDENT_TASK, JUDGE, fit, share
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
 from starling.core.task_paths import is_repeated
@@ -235,11 +235,12 @@ class AgentRuntime(Protocol):
 def trial_calls(execution: TaskExecution) -> list[TrialUse]:
     """Return the calls of an agent's tools in all attempts at a task, and those inside the team that it is."""
     path, tools = execution.path, {tool.full_name for tool in execution.card.tools}
-    own: list[TrialUse] = []
-    for use in (use for use in execution.uses if use.name in tools and not use.repeated):
+    uses, own = [use for use in execution.uses if use.name in tools and not use.repeated], list[TrialUse]()
+    for use, most in zip(uses, share(JUDGE.together, [len(use.outcome.text) for use in uses]), strict=True):
         was_sent = use.outcome.observation is not Observation.NOT_SENT  # else no server answered it
         source = use.outcome.simulated or ("live" if was_sent else "simulated")
-        own.append(TrialUse(tool=use.name, path=path, status=use.outcome.status, source=source))
+        result = fit(use.outcome.text, most, execution.task)
+        own.append(TrialUse(tool=use.name, path=path, status=use.outcome.status, source=source, result=result))
     return own + [call for outcome in execution.inner for call in outcome.get("calls", ())]
 
 

@@ -56,17 +56,19 @@ class Checks(Event):
 
 
 class MetCriterion(ClosedDocument):
-    """Whether a result fulfils a criterion, and why not."""
+    """Whether a result fulfils a criterion, and why not. Nobody could judge one that is not `decided`."""
 
     id: str
     met: bool
     reason: str = ""
+    decided: bool = True
 
 
 class Proof(Event):
     """A team was tried on one of its cases. `live`, `fixture` and `simulated` count its tool calls by their answers.
 
-    `passed` says whether all criteria are met; `trial_path` is where in the run it was tried.
+    `passed` says whether no decided criterion is unmet, `counts` whether one about the answer is decided; `trial_path`
+    is where in the run it was tried.
     """
 
     type: Literal["proof"] = "proof"
@@ -74,6 +76,7 @@ class Proof(Event):
     team: str
     case: str
     passed: bool
+    counts: bool = True
     criteria: list[MetCriterion]
     live: int
     fixture: int

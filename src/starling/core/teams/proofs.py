@@ -11,12 +11,13 @@ _LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
 class TrialCall(ClosedDocument):
-    """A tool call of a trial, by the path of its task."""
+    """A tool call of a trial, by the path of its task. `result` is what the judge sees; reports don't keep it."""
 
     tool: str
     path: str
     status: Literal["succeeded", "failed"]
     source: AnswerSource
+    result: str = ""
 
 
 class TrialVerdict(ClosedDocument):
@@ -44,21 +45,37 @@ class TrialRecord(ClosedDocument):
 
 
 class CriterionReport(ClosedDocument):
-    """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria."""
+    """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria.
+
+    One that nobody could judge is not `decided`, and counts neither way.
+    """
 
     id: str
     met: bool
     reason: str = ""
+    decided: bool = True
 
 
 class CaseReport(ClosedDocument):
-    """A case with the outcome of its trial. `simulation_only`: no call was answered live, and at least one was."""
+    """A case with the outcome of its trial. `simulation_only`: no call was answered live, and at least one was.
+
+    It `counts` where a criterion about the answer is decided: a text, or what a judge says. It passed unless a decided
+    criterion is unmet.
+    """
 
     id: str
     passed: bool
     simulation_only: bool
     criteria: tuple[CriterionReport, ...]
     trial: TrialRecord
+    counts: bool = True
+
+    @property
+    def outcome(self) -> Literal["passed", "failed", "not judged"]:
+        """What it shows of the team."""
+        if not self.passed:
+            return "failed"
+        return "passed" if self.counts else "not judged"
 
     def share(self, source: AnswerSource) -> float:
         """Return the share of the calls that were answered from a source, 0 without calls."""
@@ -66,8 +83,16 @@ class CaseReport(ClosedDocument):
         return sum(call.source == source for call in calls) / len(calls) if calls else 0.0
 
 
+class PartReport(ClosedDocument):
+    """A part of the goal, the members that do it, and the ids of the cases that tried it; without any it is untried."""
+
+    part: str
+    members: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+
+
 class ProofReport(ClosedDocument):
-    """A proof of one version: `score` is the share of criteria that are met, `threshold` what was demanded.
+    """A proof of one version: `score` is the share of decided criteria that are met, `threshold` what was demanded.
 
     `tools` has the hash of every tool's definition that the team could call. The proof holds for exactly these.
     """
@@ -80,6 +105,19 @@ class ProofReport(ClosedDocument):
     tools: dict[str, str]
     run_id: str
     trace_id: str
+    parts: tuple[PartReport, ...] = ()
+
+    @property
+    def passed(self) -> int:
+        """How many cases passed and count."""
+        return sum(case.outcome == "passed" for case in self.cases)
+
+    @property
+    def not_judged(self) -> list[str]:
+        """The parts that no case tried and the criteria that nobody decided, in words."""
+        untried = [f"No case tried the part {one.part!r}." for one in self.parts if not one.cases]
+        open_ones = [(case.id, one.id) for case in self.cases for one in case.criteria if not one.decided]
+        return [*untried, *(f"Nobody judged {criterion!r} of {case}." for case, criterion in open_ones)]
 
 
 def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
@@ -91,8 +129,8 @@ def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]
 
 
 def share_met(cases: Sequence[CaseReport]) -> float:
-    """Return the share of the cases' criteria that are met, 0 without any."""
-    found = [one.met for case in cases for one in case.criteria]
+    """Return the share of the cases' decided criteria that are met, 0 without any."""
+    found = [one.met for case in cases for one in case.criteria if one.decided]
     return sum(found) / len(found) if found else 0.0
 
 
@@ -101,8 +139,6 @@ def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collecti
     if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):
         return False
     cases = [case for case in proof.cases if case.id in own]
-    if not cases:
-        return True
-    if share_met(cases) < proof.threshold:
+    if not all(case.passed for case in cases):
         return False
-    return proof.state == "failed" or not any(case.simulation_only for case in cases)
+    return proof.state == "failed" or all(case.counts and not case.simulation_only for case in cases)

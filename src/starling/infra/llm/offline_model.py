@@ -1,13 +1,13 @@
 """Adapter of `offline:rules`, the rule-based model: its design of a team, its review of attempts and its final answer.
 
-A design has a member for each server that serves a part, and examples that were tried with these rules.
+A design has a member for each server that serves a part, and no examples: these rules would try only themselves.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from itertools import islice, product
+from itertools import islice
 from typing import Any
 
 from starling.core.json import canonical
@@ -16,7 +16,7 @@ from starling.infra.llm.chat_model import ReplyStream
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline_decisions import decide, definition, select_calls, slots_of
-from starling.infra.llm.offline_texts import Element, leaves, masked, opening, parse_json, stem, stems, values_of
+from starling.infra.llm.offline_texts import Element, leaves, masked, opening, parse_json, stems, values_of
 
 _NO_MODEL = "I can't do this: no language model is configured, and offline:rules only matches requests to tools."
 _NO_JUDGE = "No language model is configured, and offline:rules can't judge texts: use a criterion of another kind."
@@ -77,9 +77,9 @@ def _review(prompt: Element) -> dict[str, Any]:
 
 
 def _judge(prompt: Element) -> dict[str, Any]:
-    """Return that no criterion is met: what only words say can't be judged by rules."""
-    criteria = prompt.child("criteria").children("criterion")
-    return {"met": [], "not_met": [one.get("id") for one in criteria], "reason": _NO_JUDGE}
+    """Return no decision: what only words say can't be judged by rules."""
+    del prompt
+    return {"met": [], "not_met": [], "reason": _NO_JUDGE}
 
 
 class _Tool:
@@ -110,7 +110,7 @@ def design(prompt: Element) -> dict[str, Any]:
     current: dict[str, Any] = parse_json(prompt.child("current_team").text) or {}
     members = {one.get("server") or one["name"]: one for one in current.get("members", ())}
     most = int(prompt.child("constraints").child("most_members").text or _MOST_MEMBERS)
-    served, missing, offers = list[str](), list[str](), list[list[dict[str, Any]]]()
+    served, missing = list[str](), list[str]()
     for part in parts:
         server = part.get("server")
         fitting = [] if _NEGATED.search(part.text) else _fitting(part, tools.get(server, ()))
@@ -123,15 +123,12 @@ def design(prompt: Element) -> dict[str, Any]:
         member["goal"] = "; ".join(dict.fromkeys([*filter(None, [member["goal"]]), part.text]))
         member["parts"] = [*member.get("parts", ()), int(part.get("id"))]
         member["tools"] = list(dict.fromkeys([*member.get("tools", ()), *(tool.name for tool in fitting)]))
-        offers += _examples(part.text, fitting)
     if not served and not _ENGLISH.search(" ".join(missing)):
         return {"question": _QUESTION, "options": []}
-    examples = {one["request"]: one for rank in (slice(1), slice(1, None)) for offer in offers for one in offer[rank]}
-    chosen = [*current.get("examples", ()), *islice(examples.values(), max(2, len(offers)))]
     purpose = "; ".join([*filter(None, [current.get("purpose")]), *served])
     team = {"name": "_".join([*islice(members, 2), "team"]), "instructions": "", **current}
     team |= {"purpose": f"{purpose[:1].upper()}{purpose[1:]}", "members": [*members.values()]}
-    return {**team, "examples": chosen, "missing": missing}
+    return {**team, "examples": None, "missing": missing}
 
 
 def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
@@ -150,32 +147,10 @@ def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
     return chosen if all(any({kind, "text"} & tool.kinds for tool in chosen) for kind in kinds) else []
 
 
-def _examples(part: str, tools: Sequence[_Tool]) -> list[list[dict[str, Any]]]:
-    """Return examples for each tool that the rules can call; where they can call none, the part itself is one."""
-    specs = [tool.spec for tool in tools]
-    texts = {
-        tool.name: [one for one in _requests(part, tool) if _calls(one, specs) == tool.spec.name] for tool in tools
-    }
-    able = {name: found for name, found in texts.items() if found} or {tools[0].name: [part]}
-    return [[{"request": text, "must_call": [name]} for text in found] for name, found in able.items()]
-
-
 def _calls(request: str, tools: Sequence[ToolSpec]) -> str:
     """Return the tool that these rules call for a request, empty if none."""
     reply = select_calls(Element({}, f"<task>{escape(request)}</task>"), (), tools)
     return reply.tool_calls[0].name if reply.tool_calls else ""
-
-
-def _requests(part: str, tool: _Tool) -> list[str]:
-    """Return requests that may be for a tool: the part itself, and its name and description with the part's values."""
-    verb, _, rest = _OBJECT_END.split(tool.spec.description, maxsplit=1)[0].partition(" ")
-    words = [word for word in re.split(r"[\W_]+", tool.spec.name) if word]
-    named = " ".join(word for word in words if stem(word) not in tool.words.verbs)
-    values = [part[value.start :] for value in values_of(part)[:1]]
-    ends = ["", " in UTC", " in Tokyo", *(f"{word} {value}" for value in values for word in ("", " of", " to", " in"))]
-    # a reviewer finds the order to change something again in the name of the tool, not in its description
-    verbs = ("Show", "Get") if tool.words.reads else ([*words, verb][0].capitalize(),)
-    return [part, *(f"{start} {thing}{end}" for start, thing, end in product(verbs, (named, rest), ends))]
 
 
 _DOCUMENTS = {"supervisor_decision": decide, "verdict": _review, "designer": design, "judge": _judge}

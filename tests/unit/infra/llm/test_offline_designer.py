@@ -1,14 +1,11 @@
 """Design: goals in ordinary words become sound teams of the servers that fit, with requests that the rules can do."""
 
-import asyncio
-
 import pytest
 
 from starling.core.teams.building import BuildConstraints
 from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import MemberApproval
 from tests.support.offline_build import designed
-from tests.support.offline_requests import calls, select_calls, tools_of
 
 DEMO = ("time", "system_health", "git")
 
@@ -46,28 +43,7 @@ async def test_team_has_a_member_for_each_server_with_the_tools_that_fit(
     assert found.findings == ()
     assert found.spec
     assert members(found.spec) == expected
-    assert len(found.spec.examples) >= 2
-
-
-@pytest.mark.parametrize(
-    "goal",
-    [
-        "Build me a team that watches this machine's health and tells the current time in a time zone",
-        "A team that lists the last 3 commits of /srv/app and shows how full the disk is",
-        "I want a team for time zones",
-        "a team that tells the time in any city",
-        "a team that shows memory and load of the machine",
-    ],
-)
-def test_rules_call_the_tool_of_each_example(goal: str) -> None:
-    found, _ = asyncio.run(designed(goal, *DEMO))
-
-    assert found.spec
-    for example in found.spec.examples:
-        server, _, name = example.must_call[0].partition(".")
-        member = next(one for one in found.spec.members if one.server == server)
-        own = [tool for tool in tools_of(server) if f"{server}.{tool.name}" in member.tools]
-        assert [called for called, _ in calls(select_calls(own, example.input))] == [name]
+    assert found.spec.examples == ()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +127,6 @@ async def test_changed_team_keeps_its_members_and_gets_those_of_the_goal() -> No
     assert found.spec
     assert found.spec.name == first.spec.name
     assert set(members(found.spec)) == {"time", "system_health"}
-    assert {one.input for one in first.spec.examples} < {one.input for one in found.spec.examples}
 
 
 @pytest.mark.parametrize(
@@ -188,13 +163,6 @@ async def test_team_has_no_more_members_than_are_allowed(
     assert found.spec
     assert [member.server for member in found.spec.members] == sources
     assert [one.part for one in found.missing] == missing
-
-
-async def test_requests_for_a_tool_that_changes_something_order_what_its_name_says() -> None:
-    found, _ = await designed("A team that writes 'hello' into the file /tmp/x.txt", "filesystem", "time")
-
-    assert found.spec
-    assert [example.input.split()[0] for example in found.spec.examples] == ["writes", "Write"]
 
 
 async def test_purpose_of_a_changed_team_has_what_was_added() -> None:

@@ -62,9 +62,13 @@ def _case(name: str, case: Data, answers: Mapping[str, Any], cost: str = "") -> 
     """Yield whether a case passed, how many of its calls were answered from where, and what is not met."""
     calls = ", ".join(f"{answers[source]} {source}" for source in _SOURCES if answers[source]) or "none"
     outcome, style = ("passed", "green") if case["passed"] else ("failed", "red")
+    if case["passed"] and not case.get("counts", True):
+        outcome, style = "was not judged", "yellow"
     yield f"Case {name} {outcome}; calls: {calls}{cost}", style
     for one in case["criteria"]:
-        if not one["met"]:
+        if not one.get("decided", True):
+            yield f"  ? {one['id']}: {one['reason']}", "yellow"
+        elif not one["met"]:
             yield f"  ✗ {one['id']}: {one['reason']}", "red"
 
 
@@ -76,6 +80,9 @@ def proof_report_lines(version: str, report: Data, width: int = _WIDTH) -> Itera
     yield f"{report['score']:.0%} of the criteria are met; {report['threshold']:.0%} are demanded.", None
     yield f"Run {report['run_id']}", "dim"
     yield f"Trace {report['trace_id']}", "dim"
+    for part in report.get("parts", ()):
+        tried = f"tried by {', '.join(part['cases'])}" if part["cases"] else "not tried"
+        yield f"Part {tried}: {part['part']}", None if part["cases"] else "yellow"
     for case in report["cases"]:
         yield "", None
         yield from ((line, style) for text, style in _reported(case) for line in wrapped(text, width))
