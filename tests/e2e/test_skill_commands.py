@@ -38,7 +38,7 @@ def write(workspace: CliWorkspace, *skills: dict[str, Any]) -> Path:
     return file
 
 
-def test_skill_commands_import_list_show_retire_restore_and_export(workspace: CliWorkspace) -> None:
+def test_skill_commands_import_list_show_retire_restore_export_and_delete(workspace: CliWorkspace) -> None:
     (line,) = workspace.json("skill", "import", write(workspace, SKILL))["lines"]
     ending = line["id"].replace("-", "")[-8:]
     listed = workspace.starling("skill", "list").stdout
@@ -47,6 +47,7 @@ def test_skill_commands_import_list_show_retire_restore_and_export(workspace: Cl
     restored = workspace.starling("skill", "restore", ending).stdout
     exported = workspace.starling("skill", "export").stdout
     searched = workspace.starling("skill", "search", "How full is /home?").stdout
+    deleted = workspace.starling("skill", "delete", ending).stdout
 
     assert f"{ending}\tsuspended\t" in listed
     assert listed.rstrip().endswith("\tmcp_agent_shop\t0\t0\t0\tHow full is {path}?")
@@ -57,6 +58,8 @@ def test_skill_commands_import_list_show_retire_restore_and_export(workspace: Cl
     assert restored == (f"Skill {line['id']} is suspended: These tools were changed or removed: shop.disk.\n")
     assert [json.loads(text) for text in exported.splitlines()] == [SKILL]
     assert searched == "There is no active skill to compare with.\n"
+    assert deleted == f"Skill {line['id']} was deleted.\n"
+    assert workspace.json("skill", "list") == []
 
 
 def test_export_to_a_file_is_imported_for_another_tenant(workspace: CliWorkspace) -> None:

@@ -39,8 +39,10 @@ CROSS JOIN LATERAL (
     SELECT CASE WHEN item.merged_into IS NULL THEN item.id ELSE CAST(overlay(
         CAST(item.merged_into AS text) PLACING '800' || least(part.number, {most}) FROM 15 FOR 4) AS uuid) END AS id
     ) AS key
-WHERE item.merged_into IS NULL OR part.number <= {most}
+WHERE item.merged_into IS NULL OR part.number <= {most} {stored}
 ORDER BY key.id"""
+_NOT_DELETED: Final = """AND EXISTS (
+    SELECT FROM skills AS main WHERE main.tenant = fenced.tenant AND main.id = item.merged_into)"""
 _STORE: Final = f"""
 learned AS (
     INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, outcome, tools, shape,
@@ -53,7 +55,7 @@ learned AS (
         FROM jsonb_to_recordset(%(skills)s::jsonb) AS given (id uuid, merged_into uuid, state text, reason text,
             task text, template text, calls jsonb, outcome text, tools jsonb, shape text, agent_kind text, agent text,
             source_path text, model text, embedding text, words jsonb)) AS item
-    {FURTHER_TASKS.format(tenant="fenced.tenant", most="%(skill_most)s")}
+    {FURTHER_TASKS.format(tenant="fenced.tenant", most="%(skill_most)s", stored=_NOT_DELETED)}
     ON CONFLICT DO NOTHING)"""  # noqa: S608
 _COUNT: Final = """
 counted_uses AS MATERIALIZED (
@@ -76,10 +78,13 @@ tallied AS (
             AND 2 * counted.successes < counted.successes + counted.failures
             THEN format('%%s of %%s tasks that followed it were approved.', counted.successes,
                 counted.successes + counted.failures)
+        WHEN counted.uses >= %(skill_ignored)s AND counted.successes = 0
+            THEN format('None of %%s tasks that had it succeeded by following it.', counted.uses)
         ELSE '' END AS reason) AS retired
     WHERE skills.tenant = counted.tenant AND skills.id = counted.id)"""
 _FAILURES_IN_A_ROW: Final = 3
 _JUDGED: Final = 8
+_IGNORED: Final = 12  # uses: three skills can be shown together, of which a task follows one
 
 # A vector of another length can't be compared; that of a text without words has no direction, so its cosine is NaN.
 _COSINE: Final = """
@@ -264,7 +269,8 @@ def storing(learned: Sequence[NewSkill], uses: Sequence[SkillUse]) -> Clause:
             item["success"] += use.success
             item["failure"] += use.failure
         found = _json(list(items.values()))
-        values |= {"skill_uses": found, "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
+        values |= {"skill_uses": found, "skill_ignored": _IGNORED}
+        values |= {"skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
     return Clause(",\n".join(parts), values)
 
 

@@ -1,5 +1,7 @@
 """Skills over whole runs: what a solved task stores, what a similar one recalls, and when that ends."""
 
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from mcp_gateway.configuration.servers import server_of
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
 from tests.integration.brain.conftest import Open
+from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer, Body
 from tests.support.model_server import ModelServer
 from tests.support.platform import (
@@ -169,6 +172,38 @@ async def test_removed_tool_suspends_a_skill_until_it_is_back(
 
     assert (without["state"], again["state"], again["reason"]) == ("suspended", "active", "")
     assert without["reason"] == "These tools were changed or removed: bench.look."
+
+
+async def test_changed_definition_of_a_tool_suspends_its_skill_and_a_later_run_learns_anew(
+    opened: Open, script: ScriptedModel, tmp_path: Path
+) -> None:
+    def offer(description: str) -> None:
+        schema = {"type": "object", "properties": {"thing": {"type": "string"}}}
+        tool = {"name": "look", "description": description, "inputSchema": schema}
+        (tmp_path / "tools.json").write_text(json.dumps([tool]))
+
+    offer("Looks at a thing.")
+    look_twice(script)
+    arguments = [str(SERVERS / "offering.py"), str(tmp_path / "tools.json"), str(tmp_path / "record")]
+    config = {"command": sys.executable, "args": arguments, "x-starling": {"effect": "read"}}
+    async with opened(servers={"bench": config}) as platform:
+        registry, actor = platform.services.registry, Actor.local("test")
+        await platform.ask("How is the left disk?")
+        offer("Looks at a thing, twice.")
+        await registry.reload({"bench": server_of(config)}, actor, relist=True)
+        (suspended,) = await stored(platform)
+        [pin] = (await platform.services.server_documents.one("bench")).pins
+        await registry.approve("bench", {"look": pin.offered_hash or ""}, actor)
+    async with opened(servers={"bench": config}) as platform:
+        stream = await platform.ask("And the right disk?", thread="another")
+        first, second = await stored(platform)
+
+    assert (suspended["state"], suspended["reason"]) == (
+        "suspended",
+        "These tools were changed or removed: bench.look.",
+    )
+    assert stream.of("task_result")[0]["skills"] == []
+    assert (first["state"], second["state"], second["merged_into"]) == ("suspended", "active", None)
 
 
 async def test_skill_of_another_definition_of_a_tool_is_not_recalled(platform: Platform, script: ScriptedModel) -> None:

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from starling.core.ids import new_id
 from starling.infra.postgres.audit import AuditEntry, latest
-from starling.infra.postgres.engine import execute_autocommit
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -174,13 +174,26 @@ async def test_retired_skill_is_restored_with_a_new_record(api: LiveApi, disk_ha
     again = await posted(api, f"{path}/restore", status=409)
 
     assert (retired["state"], retired["reason"], retired["failures"]) == ("retired", "It is the wrong disk.", 5)
-    assert (restored["state"], restored["reason"], restored["uses"]) == ("active", "", 9)
-    counts = [restored[name] for name in ("successes", "failures", "consecutive_failures")]
-    assert counts == [0, 0, 0]
+    assert (restored["state"], restored["reason"]) == ("active", "")
+    assert [restored[name] for name in ("uses", "successes", "failures", "consecutive_failures")] == [0, 0, 0, 0]
     assert "is active" in again["detail"]
     (retire, *_), (restore, *_) = await audited(api, "skill.retire"), await audited(api, "skill.restore")
     assert (retire.change.target, retire.change.detail["reason"]) == (line["id"], "It is the wrong disk.")
     assert (restore.change.detail["former_state"], restore.change.detail["failures"]) == ("retired", 5)
+
+
+async def test_deleted_skill_is_gone_with_its_further_tasks_and_audited(api: LiveApi) -> None:
+    (line,) = await imported(api, document("How full is /tmp?", examples=["Is /var full?"]))
+    path = f"/v1/skills/{line['id']}"
+
+    async with api.client.delete(path) as response:
+        assert response.status == 204
+    async with api.client.delete(path) as repeated:
+        assert repeated.status == 404
+
+    (left,) = await fetch_autocommit(api.services.storage.engine, "SELECT count(*) FROM skills", {})
+    (entry, *_) = await audited(api, "skill.delete")
+    assert (left, entry.change.target, entry.change.detail["merged"]) == ((0,), line["id"], 1)
 
 
 async def test_restored_skill_whose_tools_are_gone_is_suspended(api: LiveApi) -> None:

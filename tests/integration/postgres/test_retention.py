@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from random import Random
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events.run_events import Done, Failure, Usage, Warn
 from starling.core.events.stream import StoredEvent
+from starling.core.ids import new_id
 from starling.core.runs import FinalStatus, RunResult, Step
 from starling.infra.postgres.retention import PruneSelection, Retention, RetentionReport
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -129,6 +130,25 @@ async def test_pruning_keeps_young_and_unfinished_runs(archive: Archive) -> None
     assert (forgotten.total, forgotten.ended) == (0, 0)
     assert len(await archive.read(young)) == 4
     await archive.end(running)
+
+
+async def test_skills_are_pruned_on_request_unless_used_or_given_a_further_task_since(archive: Archive) -> None:
+    main, used, enlarged = (new_id() for _ in range(3))
+    insert = """
+        INSERT INTO skills (tenant, id, merged_into, task, template, calls, outcome, tools, shape, agent_kind, agent,
+            provenance, words, created_at, last_used_at)
+        SELECT 'a', CAST(:id AS uuid), CAST(:into AS uuid), '', '', '[]', '', '{}', CAST(:id AS text), '', '', 'run',
+            '', now() - make_interval(days => :age), now() - make_interval(days => CAST(:used AS int))"""
+    for values in ((main, None, 90, 60), (new_id(), main, 80, None), (used, None, 90, 1), (new_id(), used, 90, None),
+                   (enlarged, None, 90, None), (new_id(), enlarged, 1, None)):  # fmt: skip
+        await archive.execute(insert, **dict(zip(("id", "into", "age", "used"), values, strict=True)))
+    await archive.prune()
+    assert await archive.rows("skills") == 6
+
+    forgotten = await archive.prune(replace(OLD, skills=True))
+
+    assert forgotten.rows == {"skills": 2}
+    assert await archive.rows(f"skills WHERE id = '{main}' OR merged_into = '{main}'") == 0
 
 
 async def test_second_pruning_deletes_nothing(archive: Archive) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, Text, cast, func, select, text, update
+from sqlalchemy import RowMapping, Select, Text, cast, delete, func, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -40,7 +40,7 @@ FROM (
     FROM jsonb_to_recordset(CAST(:items AS jsonb)) AS given (id uuid, merged_into uuid, state text, reason text,
         task text, template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text,
         agent text, model text, embedding text, words jsonb)) AS item
-{FURTHER_TASKS.format(tenant=":tenant", most=":most")}
+{FURTHER_TASKS.format(tenant=":tenant", most=":most", stored="")}
 ON CONFLICT DO NOTHING""")  # noqa: S608
 
 
@@ -148,6 +148,11 @@ class SkillCatalog:
             raise ConflictError(
                 "Another skill in use has the same calls.", "Retire or delete that one first."
             ) from None
+
+    async def delete(self, connection: AsyncConnection, tenant: str, skill_id: str) -> None:
+        """Delete a skill with its further tasks."""
+        its = or_(skills.c.id == skill_id, skills.c.merged_into == skill_id)
+        await connection.execute(delete(skills).where(skills.c.tenant == tenant, its))
 
     async def store(
         self, connection: AsyncConnection, tenant: str, found: Sequence[ImportedSkill], shared_by: str

@@ -34,16 +34,17 @@ def upgrade(context: typer.Context, as_json: Json = False) -> None:
 
 
 @app.command()
-def prune(
+def prune(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     older_than: Annotated[str, typer.Option(help="Prune runs that ended longer ago than this: 45m, 12h, 30d, 8w.")],
     tenant: OneTenant = None,
     audit: Annotated[bool, typer.Option("--audit", help="Prune the audit trail too.")] = False,
+    skills: Annotated[bool, typer.Option("--skills", help="Prune skills too that were not used since.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
-    which = PruneSelection(parse_duration(older_than), tenant, audit)
+    which = PruneSelection(parse_duration(older_than), tenant, audit, skills)
     with progress("Looking …" if dry_run else "Removing …"):
         settings = settings_of(context)
         forgotten = run_with(

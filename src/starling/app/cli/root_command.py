@@ -36,7 +36,9 @@ _COMMANDS = {
     "team": Lazy(
         "starling.app.cli.team", "Manage teams: build, prove, import, list, show, compare, activate, archive."
     ),
-    "skill": Lazy("starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, export, import."),
+    "skill": Lazy(
+        "starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, delete, export, import."
+    ),
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
     "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),
     "registry": Lazy("starling.app.cli.registry", "Manage epochs of servers: list, plan, reload, rollback."),

@@ -1,4 +1,4 @@
-"""`starling skill`: list, show and search skills; retire, restore, export and import them."""
+"""`starling skill`: list, show and search skills; retire, restore, delete, export and import them."""
 
 import sys
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ class State(StrEnum):
     QUARANTINED = "quarantined"
 
 
-_Skill = Annotated[str, typer.Argument(help="Its id, or at least 4 characters of its end.", autocompletion=SKILLS)]
+_ID: Final = "Its id, or at least 4 characters of its end."
+_Skill = Annotated[str, typer.Argument(help=_ID, autocompletion=SKILLS)]
 _State = Annotated[State | None, typer.Option(help="Only skills in this state.")]
 _Agent = Annotated[str | None, typer.Option(help="Only skills of this agent's tasks.")]
 
@@ -165,9 +166,22 @@ def retire(
 
 @app.command()
 def restore(context: typer.Context, skill: _Skill, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
-    """Take a retired or quarantined skill into use again; its successes and failures are counted anew."""
+    """Take a retired or quarantined skill into use again; its uses, successes and failures are counted anew."""
     api = connection_of(context).api(tenant)
     _print_changed(api.post(f"{_path(api, skill)}/restore"), as_json=as_json)
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    skills: Annotated[list[str], typer.Argument(metavar="SKILL…", help=_ID, autocompletion=SKILLS)],
+    tenant: Tenant = DEFAULT_TENANT,
+) -> None:
+    """Delete skills with their further tasks."""
+    api = connection_of(context).api(tenant)
+    for path in [_path(api, skill) for skill in skills]:
+        api.delete(path)
+        print_line(f"Skill {path.rpartition('/')[2]} was deleted.")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Lists, searches, retires, restores and exports skills of a tenant; each change with its audit entry."""
+"""Lists, searches, retires, restores, deletes and exports skills of a tenant; each change with its audit entry."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from starling.infra.postgres.audit import Actor, AuditedChange, record
 
 _EXPORTED: Final[tuple[SkillState, ...]] = ("active", "suspended")
 _PAGE: Final = 500
-_RESTORED: Final = {"successes": 0, "failures": 0, "consecutive_failures": 0}
+_RESTORED: Final = {"uses": 0, "successes": 0, "failures": 0, "consecutive_failures": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,10 @@ class SkillService:
             return await self.catalog.locked(connection, tenant, skill_id)
 
     async def restore(self, tenant: str, skill_id: str, actor: Actor) -> StoredSkill:
-        """Take a retired or quarantined skill into use again, with a new count of successes and failures.
+        """Take a retired or quarantined skill into use again, with a new record.
 
-        It is suspended if its tools aren't what they were. Raises NotFoundError; ConflictError in other states.
+        It is suspended if its tools aren't what they were. Raises NotFoundError; ConflictError in other states, and
+        if another skill in use has the same calls.
         """
         async with self.catalog.changing() as connection:
             pins = (await self.epochs.begin(connection)).manifest.tool_hashes()
@@ -126,6 +127,14 @@ class SkillService:
             detail = {"tenant": tenant, "former_state": former.state, "former_reason": former.reason, **record_before}
             await record(connection, actor, AuditedChange("skill.restore", skill_id, detail))
             return await self.catalog.locked(connection, tenant, skill_id)
+
+    async def delete(self, tenant: str, skill_id: str, actor: Actor) -> None:
+        """Delete a skill with its further tasks. Raises NotFoundError."""
+        async with self.catalog.changing() as connection:
+            former = await self.catalog.locked(connection, tenant, skill_id)
+            await self.catalog.delete(connection, tenant, skill_id)
+            detail = {"tenant": tenant, "former_state": former.state, "merged": former.merged}
+            await record(connection, actor, AuditedChange("skill.delete", skill_id, detail))
 
     async def export(self, tenant: str, which: SkillFilter) -> Sequence[SkillDocument]:
         """Return the documents of skills, newest first; of active and suspended ones if no state is chosen."""

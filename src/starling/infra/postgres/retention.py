@@ -32,6 +32,7 @@ from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_
 from starling.infra.postgres.audit import DELIVERY_DAYS
 from starling.infra.postgres.engine import Engine, changing
 from starling.infra.postgres.tables.access import audit, audit_events
+from starling.infra.postgres.tables.registry import skills
 from starling.infra.postgres.tables.run_records import (
     artifacts,
     call_claims,
@@ -58,11 +59,12 @@ _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 @dataclass(frozen=True, slots=True)
 class PruneSelection:
-    """What to delete: rows older than `age`, of one tenant or of all; the audit trail only if `audit`."""
+    """What to delete: rows older than `age`, of one tenant or of all; the audit trail and unused skills on request."""
 
     age: timedelta
     tenant: str | None = None
     audit: bool = False
+    skills: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,19 @@ class _OldRows:
         }
         if self.which.audit:
             found[audit] = (audit.c.id, true())
+        if self.which.skills:
+            found[skills] = (skills.c.id, not_(self._recent_tasks()))
         return {
             table: (key, and_(table.c.created_at < self.before, self._mine(table), condition))
             for table, (key, condition) in found.items()
         }
+
+    def _recent_tasks(self) -> Condition:
+        """Whether a skill was used, or any of its tasks was stored, since `before`."""
+        other = skills.alias("other")
+        of_one = func.coalesce(other.c.merged_into, other.c.id) == func.coalesce(skills.c.merged_into, skills.c.id)
+        is_recent = or_(other.c.created_at >= self.before, other.c.last_used_at >= self.before)
+        return exists().where(other.c.tenant == skills.c.tenant, of_one, is_recent)
 
     def contents(self) -> Select[int]:
         """Count the artifacts that have no reference left once those of the old runs are deleted."""

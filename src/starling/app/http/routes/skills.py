@@ -148,8 +148,15 @@ async def retire(
 
 @router.post("/{skill_id}/restore", summary="Restore a skill", responses=refusals(404, 409))
 async def restore(skill_id: UUID, services: FromServices, caller: Admin, actor: ChangeActor) -> StoredSkill:
-    """Take a retired or quarantined skill into use again; successes and failures are counted anew.
+    """Take a retired or quarantined skill into use again; uses, successes and failures are counted anew.
 
-    It becomes `suspended` if its tools aren't what they were when it was learned.
+    It becomes `suspended` if its tools aren't what they were when it was learned. 409 if another skill in use has the
+    same calls.
     """
     return await services.skills.restore(caller.tenant, str(skill_id), actor)
+
+
+@router.delete("/{skill_id}", status_code=204, summary="Delete a skill", responses=refusals(404))
+async def delete(skill_id: UUID, services: FromServices, caller: Admin, actor: ChangeActor) -> None:
+    """Delete a skill with its further tasks. A task that is solved by the same calls later makes a new one."""
+    await services.skills.delete(caller.tenant, str(skill_id), actor)
