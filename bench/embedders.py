@@ -16,10 +16,11 @@ _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}  # several cost more than the
 
 
 class MemoryCachingEmbedder(CachingEmbedder):
-    """Keeps vectors in memory: what Postgres takes to keep them is no part of these figures."""
+    """Keeps vectors in memory, or none: what Postgres takes to keep them is no part of these figures."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, *, keeps: bool = True) -> None:
         self._embedder = embedder
+        self._keeps = keeps
         self._kept: dict[str, Vector] = {}
 
     @property
@@ -39,6 +40,8 @@ class MemoryCachingEmbedder(CachingEmbedder):
 
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         del tenant
+        if not self._keeps:
+            return await self.embed(texts)
         missing = [text for text in dict.fromkeys(texts) if text not in self._kept]
         self._kept |= zip(missing, await self.embed(missing), strict=True)
         return [self._kept[text] for text in texts]
@@ -51,9 +54,9 @@ class MemoryCachingEmbedder(CachingEmbedder):
         await self._embedder.close()
 
 
-def static_embedder() -> CachingEmbedder:
+def static_embedder(*, keeps: bool = True) -> CachingEmbedder:
     """Return the built-in embedder."""
-    return _kept(Settings(embeddings="static"))
+    return _kept(Settings(embeddings="static"), keeps=keeps)
 
 
 @asynccontextmanager
@@ -69,7 +72,7 @@ async def minilm_embedder() -> AsyncGenerator[CachingEmbedder]:
         await embedder.close()
 
 
-def _kept(settings: Settings) -> CachingEmbedder:
+def _kept(settings: Settings, *, keeps: bool = True) -> CachingEmbedder:
     embedder = build_embedder(settings)
     assert embedder is not None
-    return MemoryCachingEmbedder(embedder)
+    return MemoryCachingEmbedder(embedder, keeps=keeps)

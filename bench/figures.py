@@ -111,6 +111,8 @@ MARKS: Mapping[str, Mark] = {
     "retrieval.metatool_199.recall_at_5_minilm": _at_least(0.77),
     "retrieval.query_ms_1600": _at_most(20),
     "retrieval.query_ms_1600_off": _at_most(20),
+    "retrieval.query_ms_ten_rosters_300": _at_most(6),
+    "retrieval.memory_mb_10000": _at_most(250),
     "architect.compile_ms_12": _at_most(20),
     "architect.proven_wrong": _at_most(0),
     "architect.stabletoolbench.f1": _at_least(0.6),

@@ -2,7 +2,7 @@
 
 import json
 import lzma
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -17,10 +17,12 @@ _DATA: Final = HERE / "data"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user wrote, and the names of the agents that it needs."""
+    """What a user wrote, and the names of the agents that it needs: all of `agents`, and one of each of `one_of`."""
 
     text: str
     agents: frozenset[str]
+    one_of: Sequence[frozenset[str]] = ()
+    steps: Sequence[str] = ()  # of a person's plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,21 @@ def stabletoolbench(servers: int) -> RequestSet:
 def metatool(servers: int) -> RequestSet:
     """Return the 199 servers with all their requests; further servers are distractors of Toucan."""
     return _request_set("metatool", servers)
+
+
+def livemcpbench() -> RequestSet:
+    """Return the 70 servers with their 40 conversational requests, each with the steps of a person's plan."""
+    rows = _rows("livemcpbench_requests")
+    requests = [
+        Request(
+            row["query"],
+            frozenset(row["servers"]),
+            [frozenset(names) for names in row["one_of"]],
+            [step for line in row["steps"].splitlines() if (step := line.strip())],
+        )
+        for row in rows
+    ]
+    return RequestSet("livemcpbench_70", roster_of(_rows("livemcpbench_servers")), requests)
 
 
 def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
@@ -122,11 +139,16 @@ def public_server_rows() -> Sequence[Mapping[str, Any]]:
 
 def _request_set(name: str, servers: int) -> RequestSet:
     listed = server_rows(name, servers)
-    cards = {row["server"]: _card(row) for row in listed}
+    cards = roster_of(listed).cards
     if len(cards) != servers:
         raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")
     requests = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
     return RequestSet(f"{name}_{servers}", Roster(cards), [one for one in requests if one.agents <= cards.keys()])
+
+
+def roster_of(rows: Iterable[Mapping[str, Any]]) -> Roster:
+    """Return the agents of servers with their tools, by the name of the server."""
+    return Roster({row["server"]: _card(row) for row in rows})
 
 
 def _card(row: Mapping[str, Any]) -> AgentCard:

@@ -1,7 +1,8 @@
 """How many of the agents that a request needs are among the first ones found, and how long a search takes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from statistics import fmean, median
 from time import perf_counter
 from typing import Final
@@ -9,7 +10,8 @@ from typing import Final
 from bench.embedders import minilm_embedder, static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
-from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
+from bench.labelled_texts import Request, RequestSet, metatool, public_server_rows, roster_of, stabletoolbench
+from brain.registry.cards import Roster
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
 from starling.core.clock import SystemClock
@@ -37,6 +39,7 @@ NAMES: Final = (
     *_names(tuple(_SETS), ""),
     *_names(tuple(_SETS), "_off"),
     *(f"retrieval.query_ms_{name.rpartition('_')[2]}{suffix}" for name in _TIMED for suffix in ("", "_off")),
+    "retrieval.query_ms_ten_rosters_300",
 )
 MINILM_NAMES: Final = _names(_MINILM_SETS, "_minilm")
 
@@ -70,7 +73,9 @@ async def measure(setup: BenchSetup) -> list[Figure]:
                 figures.append(
                     Figure(f"retrieval.query_ms_{servers}{suffix}", found.milliseconds, "ms", few, "among 50 servers")
                 )
-    return figures
+    setup.say("Searches of ten tenants in turn")
+    ten, one = await _milliseconds_of(10), await _milliseconds_of(1)
+    return [*figures, Figure("retrieval.query_ms_ten_rosters_300", ten, "ms", one, "one tenant among 300 servers")]
 
 
 async def measure_minilm(setup: BenchSetup) -> list[Figure]:
@@ -102,6 +107,32 @@ async def _measured(requests: RequestSet, embedder: CachingEmbedder | None) -> M
     shown = list(zip(requests.requests, found, strict=True))
     recall = {depth: fmean(share_found(request.agents, names, depth) for request, names in shown) for depth in _DEPTHS}
     return Measured(recall, median(seconds) * 1000)
+
+
+async def _milliseconds_of(tenants: int) -> float:
+    """Return the median time of searches of so many tenants in turn; the first search of each is not timed."""
+    requests = stabletoolbench(300)
+    finder = AgentFinder(static_embedder(), SystemClock(), patience=_PATIENCE_SECONDS)
+    searches = [_own_search(requests.roster, number) for number in range(tenants)]
+    for search in searches:
+        await _found(finder, search, requests.requests[0])
+    seconds = list[float]()
+    for search, request in zip(cycle(searches), requests.requests, strict=False):
+        begun = perf_counter()
+        await _found(finder, search, request)
+        seconds.append(perf_counter() - begun)
+    return median(seconds) * 1000
+
+
+def _own_search(shared: Roster, number: int) -> AgentSearch:
+    """Return a search of a tenant with three agents of its own, which may not use one in ten servers, nor all tools."""
+    rows = public_server_rows()[3 * number : 3 * number + 3]
+    own = [replace(card, kind="custom", server=None) for card in roster_of(rows).cards.values()]
+    roster = Roster({**shared.cards, **{card.name: card for card in own}})
+    granted = [card for place, card in enumerate(roster.cards.values()) if place % 10 != number]
+    limited = [replace(card, tools=card.tools[1:] or card.tools) for card in granted[number::7]]
+    candidates = {card.name: card for card in (*granted, *limited)}
+    return AgentSearch(f"tenant{number}", roster, Roster(candidates))
 
 
 async def _found(ranker: AgentRanker, search: AgentSearch, request: Request) -> list[str]:

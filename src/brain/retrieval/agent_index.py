@@ -1,34 +1,70 @@
-"""An index of agents and their tools, ranked by how well they fit a query."""
+"""One index of the cards that searches have asked for, ranked by how well those of a roster fit a query."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import batched
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brain.registry.cards import AgentCard
 from brain.retrieval.search import RankedAgent
 from brain.retrieval.text_similarity import (
     FeatureCounts,
     Floats,
-    SparseIndex,
+    Postings,
     character_features,
     content_words,
+    ranges,
     word_features,
 )
 from starling.core.embeddings import Vector
+from starling.core.principal import SHARED
 
-_SPARSE_WEIGHT, _DENSE_WEIGHT = 0.5, 1.5
+_WEIGHTS: Final[Mapping[str, float]] = {"words": 0.5, "characters": 0.5, "names": 0.25, "server": 0.5}
+_DENSE_WEIGHT: Final = 1.5
+_EVEN_WORDS: Final = 16  # of a request, with which vectors have just this weight: the fewer, the less words say
 _FLAT: Final = 1e-6  # a standard deviation below which all scores count as equal
+_OF_TENANT: Final = ("custom", "team", "member")  # kinds of agents
+_BATCH: Final = 256  # cards
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTexts:
-    """What an agent is found by: the text of its whole card, and the text of each of its tools by name."""
+class CardTexts(NamedTuple):
+    """What a card is found by. Equal ones are indexed once, in whatever rosters they are.
 
-    name: str
-    card: str
-    tools: Mapping[str, str]
+    `owner` is the tenant of a card that only one has: what is known of its texts is used for no other tenant.
+    """
+
+    owner: str
+    server: str  # the name of an agent without one
+    description: str
+    tools: tuple[tuple[str, str], ...]  # name and description
+
+    @classmethod
+    def of(cls, card: AgentCard, tenant: str) -> "CardTexts":
+        tools = tuple([(tool.name, tool.description) for tool in card.tools])
+        owner = tenant if card.kind in _OF_TENANT else SHARED
+        return cls(owner, card.server or card.name, card.description, tools)
+
+    def all(self) -> list[str]:
+        """Return the text of the whole card, and that of each tool."""
+        tools = [f"{name}: {description}" for name, description in self.tools]
+        whole = f"{self.server} {self.description}\n{'\n'.join(tools)}"
+        return [whole, *(f"{self.server} {text}" for text in tools)]
+
+
+class CardVectors(NamedTuple):
+    """The vectors of `CardTexts.all`: components from -127 to 127, and what each vector is to be multiplied by."""
+
+    components: NDArray[np.int8]
+    scales: Floats
+
+    @classmethod
+    def of(cls, vectors: Sequence[Vector]) -> "CardVectors":
+        exact = np.asarray(vectors, dtype=np.float32)
+        scales = (np.maximum(np.abs(exact).max(axis=1), 1e-9) / 127).astype(np.float32)
+        return cls(np.rint(exact / scales[:, None]).astype(np.int8), scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,103 +73,174 @@ class Query:
 
     words: FeatureCounts
     characters: FeatureCounts
+    length: int  # in words
     vectors: Sequence[Vector] = ()
 
     @classmethod
     def of(cls, text: str, vectors: Sequence[Vector] = ()) -> "Query":
         words = content_words(text)
-        return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vectors)
+        return cls(_words(words), _characters(words), len(words), vectors)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The agents that may be found, with their rows and texts; `allowed` says of each of their tools if it counts."""
+
+    names: list[str]
+    rows: NDArray[np.intp]
+    texts: Sequence[CardTexts]
+    allowed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentIndex:
-    """Ranks the agents of `texts`. `vectors` has the vector of each text that could be embedded."""
+    """A row for each card; the postings of cards (words, characters, names, server) and of tools (the first two)."""
 
-    def __init__(
-        self, texts: Sequence[AgentTexts], features: Mapping[str, Query], vectors: Mapping[str, Vector]
-    ) -> None:
-        self._names = [agent.name for agent in texts]
-        self._row = {name: row for row, name in enumerate(self._names)}
-        self._tools = [(agent.name, tool) for agent in texts for tool in agent.tools]
-        counts = [len(agent.tools) for agent in texts]
-        self._owners = np.repeat(np.arange(len(texts)), counts)
-        cards = [agent.card for agent in texts]
-        tools = [text for agent in texts for text in agent.tools.values()]
-        self._words = [SparseIndex([features[text].words for text in of]) for of in (cards, tools)]
-        self._characters = [SparseIndex([features[text].characters for text in of]) for of in (cards, tools)]
-        complete = all(text in vectors for text in (*cards, *tools))
-        self._card_vectors = _matrix([vectors[text] for text in cards]) if complete else None
-        self._tool_vectors = _matrix([vectors[text] for text in tools]) if complete else None
+    rows: Mapping[CardTexts, int]
+    used_at: NDArray[np.float64]  # when a search last had the row among its candidates, by its clock
+    tool_counts: NDArray[np.int32]
+    cards: Sequence[Postings]
+    tools: Sequence[Postings]
 
-    def rank(self, query: Query, candidates: Mapping[str, Set[str]], limit: int) -> list[RankedAgent]:
-        """Return the best candidates, best first. `candidates` has the tools that count, by the agent's name.
+    @classmethod
+    def empty(cls) -> "AgentIndex":
+        return cls({}, np.zeros(0), np.zeros(0, np.int32), [Postings.of(())] * 4, [Postings.of(())] * 2)
 
-        Names that the index doesn't have are ignored.
-        """
-        rows = np.array([self._row[name] for name in candidates if name in self._row], dtype=np.intp)
-        if not len(rows):
+    def extended(self, new: Sequence[CardTexts], now: float) -> "AgentIndex":
+        """Return the index with further cards; only their features are counted."""
+        cards, tools = [[one] for one in self.cards], [[one] for one in self.tools]
+        for batch in batched(new, _BATCH):
+            counted = [_features(card) for card in batch]
+            for number, parts in enumerate(cards):
+                parts.append(Postings.of([of_card[number] for of_card, _ in counted]))
+            for number, parts in enumerate(tools):
+                parts.append(Postings.of([one[number] for _, of_tools in counted for one in of_tools]))
+        counts = np.array([len(card.tools) for card in new], np.int32)
+        return AgentIndex(
+            {**self.rows, **{card: number for number, card in enumerate(new, len(self.rows))}},
+            np.concatenate([self.used_at, np.full(len(new), now)]),
+            np.concatenate([self.tool_counts, counts]),
+            [Postings.joined(parts) for parts in cards],
+            [Postings.joined(parts) for parts in tools],
+        )
+
+    def kept(self, cards: NDArray[np.bool_]) -> "AgentIndex":
+        """Return the index of some of its cards."""
+        rows = [card for card, is_kept in zip(self.rows, cards, strict=True) if is_kept]
+        tools = np.repeat(cards, self.tool_counts)
+        return AgentIndex(
+            {card: number for number, card in enumerate(rows)},
+            self.used_at[cards],
+            self.tool_counts[cards],
+            [one.kept(cards) for one in self.cards],
+            [one.kept(tools) for one in self.tools],
+        )
+
+    def rank(
+        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors], limit: int
+    ) -> list[RankedAgent]:
+        """Return the best candidates, best first. The query's vectors count where each candidate has its own."""
+        if not found.names:
             return []
-        allowed = np.array([tool in candidates.get(name, ()) for name, tool in self._tools], dtype=bool)
+        counts = self.tool_counts[found.rows]
+        owners = np.repeat(np.arange(len(counts)), counts)
         parts: dict[str, Floats] = {}
-        best = np.full(len(self._names), -1, dtype=np.intp)
-        for name, weight, card, tool in self._similarities(query):
-            best_scores, best = self._best_tools(tool, allowed)
-            parts[f"{name}_card"] = weight * _z_scores(card[rows])
-            parts[f"{name}_tool"] = weight * _z_scores(np.where(best >= 0, best_scores, card)[rows])
+        best = np.full(len(counts), -1, dtype=np.intp)
+        for name, weight, card, tool in self._similarities(query, found, vectors):
+            parts[f"{name}_card"] = weight * _z_scores(card)
+            if tool is not None:
+                best_scores, best = _best_tools(tool, owners, found)
+                parts[f"{name}_tool"] = weight * _z_scores(np.where(best >= 0, best_scores, card))
         totals = np.sum(list(parts.values()), axis=0)
-        order = np.argsort(-totals, kind="stable")[:limit]
+        tools = [name for texts in found.texts for name, _ in texts.tools]
         return [
             RankedAgent(
-                self._names[rows[at]],
+                found.names[at],
                 round(float(totals[at]), 4),
                 {name: round(float(scores[at]), 4) for name, scores in parts.items()},
-                self._tools[best[rows[at]]][1] if best[rows[at]] >= 0 else "",
+                tools[int(best[at])] if best[at] >= 0 else "",
             )
-            for at in order
+            for at in map(int, np.argsort(-totals, kind="stable")[:limit])
         ]
 
-    def rank_tools(self, query: Query, agent: str, candidates: Set[str], limit: int) -> list[str]:
-        """Return the candidates among an agent's tools that fit best, best first."""
-        places = [at for at, (name, tool) in enumerate(self._tools) if name == agent and tool in candidates]
-        rows = np.array(places, dtype=np.intp)
-        if not places:
+    def rank_tools(
+        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors], limit: int
+    ) -> list[str]:
+        """Return the names of the candidates' tools that fit best, best first."""
+        names = [name for texts in found.texts for name, _ in texts.tools]
+        allowed = np.flatnonzero(found.allowed)
+        if not len(allowed):
             return []
-        totals = np.sum([weight * _z_scores(tool[rows]) for _, weight, _, tool in self._similarities(query)], axis=0)
-        return [self._tools[rows[at]][1] for at in np.argsort(-totals, kind="stable")[:limit]]
-
-    def _similarities(self, query: Query) -> list[tuple[str, float, Floats, Floats]]:
-        """Return name, weight, and the similarities of cards and of tools, for each kind of features."""
-        sparse = (("words", self._words, query.words), ("characters", self._characters, query.characters))
-        found = [
-            (name, _SPARSE_WEIGHT, cards.similarities(counts), tools.similarities(counts))
-            for name, (cards, tools), counts in sparse
+        scores = [
+            weight * _z_scores(tool[allowed])
+            for _, weight, _, tool in self._similarities(query, found, vectors)
+            if tool is not None
         ]
-        if query.vectors and self._card_vectors is not None and self._tool_vectors is not None:
-            cards, tools = (_best_products(of, query.vectors) for of in (self._card_vectors, self._tool_vectors))
-            found.append(("meaning", _DENSE_WEIGHT, cards, tools))
-        return found
+        best = allowed[np.argsort(-np.sum(scores, axis=0), kind="stable")]
+        return list(dict.fromkeys(names[at] for at in map(int, best)))[:limit]
 
-    def _best_tools(self, scores: Floats, allowed: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.intp]]:
-        """Return for each agent the score and the place of its best allowed tool; the place is -1 without one."""
-        best_scores = np.full(len(self._names), -np.inf, dtype=np.float32)
-        np.maximum.at(best_scores, self._owners[allowed], scores[allowed])
-        best = np.full(len(self._names), -1, dtype=np.intp)
-        hits = np.flatnonzero(allowed & (scores == best_scores[self._owners]))
-        best[self._owners[hits][::-1]] = hits[::-1]  # the first of equal ones
-        return best_scores, best
+    def _similarities(
+        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors]
+    ) -> Iterable[tuple[str, float, Floats, Floats | None]]:
+        """Yield name, weight, and the similarities of cards and of their tools, for each kind of features."""
+        firsts = np.cumsum(self.tool_counts) - self.tool_counts
+        places = ranges(firsts[found.rows], self.tool_counts[found.rows])
+        cards, tools = np.zeros(len(self.rows), np.bool_), np.zeros(int(self.tool_counts.sum()), np.bool_)
+        cards[found.rows], tools[places] = True, found.allowed
+        asked = (query.words, query.characters, query.words, query.characters)
+        for number, (name, weight) in enumerate(_WEIGHTS.items()):
+            of_cards = self.cards[number].similarities(asked[number], cards)[found.rows]
+            has_tools = number < len(self.tools)
+            of_tools = self.tools[number].similarities(asked[number], tools)[places] if has_tools else None
+            yield name, weight, of_cards, of_tools
+        if query.vectors and vectors:
+            weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(query.length, 1)) ** 0.5))
+            products = _best_products([vectors[texts] for texts in found.texts], query.vectors)
+            counts = self.tool_counts[found.rows] + 1
+            is_card = np.zeros(len(products), np.bool_)
+            is_card[np.cumsum(counts) - counts] = True
+            yield "meaning", weight, products[is_card], products[~is_card]
 
 
-def _matrix(vectors: Sequence[Vector]) -> Floats:
-    rows = [np.asarray(vector, dtype=np.float32) for vector in vectors]
-    return np.stack(rows) if rows else np.zeros((0, 1), np.float32)
+def _features(card: CardTexts) -> tuple[Sequence[FeatureCounts], Sequence[Sequence[FeatureCounts]]]:
+    """Return the features of a card, for each of its postings, and the same for each of its tools."""
+    whole, *tools = [content_words(text) for text in card.all()]
+    names = content_words(" ".join([card.server, *(name for name, _ in card.tools)]))
+    server = content_words(card.server)
+    of_card = (_words(whole), _characters(whole), _words(names), _characters(server))
+    return of_card, [(_words(words), _characters(words)) for words in tools]
 
 
-def _best_products(matrix: Floats, vectors: Sequence[Vector]) -> Floats:
-    """Return each row's product with the vector that fits it best: an agent is needed for one sentence, not for all.
+def _words(words: Sequence[str]) -> FeatureCounts:
+    return FeatureCounts.of(word_features(words))
+
+
+def _characters(words: Sequence[str]) -> FeatureCounts:
+    return FeatureCounts.of(character_features(words))
+
+
+def _best_tools(scores: Floats, owners: NDArray[np.intp], found: Candidates) -> tuple[Floats, NDArray[np.intp]]:
+    """Return for each agent the score and the place of its best allowed tool; the place is -1 without one."""
+    best_scores = np.full(len(found.names), -np.inf, dtype=np.float32)
+    np.maximum.at(best_scores, owners[found.allowed], scores[found.allowed])
+    best = np.full(len(found.names), -1, dtype=np.intp)
+    hits = np.flatnonzero(found.allowed & (scores == best_scores[owners]))
+    best[owners[hits][::-1]] = hits[::-1]  # the first of equal ones
+    return best_scores, best
+
+
+def _best_products(cards: Sequence[CardVectors], vectors: Sequence[Vector]) -> Floats:
+    """Return each text's product with the vector that fits it best: an agent is needed for one sentence, not for all.
 
     Without BLAS, whose threads cost more than they gain for a few vectors.
     """
-    products = [np.einsum("ij,j->i", matrix, np.asarray(vector, dtype=np.float32)) for vector in vectors]
-    return np.stack(products).max(axis=0)
+    asked = [np.asarray(vector, dtype=np.float32) for vector in vectors]
+    products: list[Floats] = []
+    for batch in batched(cards, _BATCH):
+        components = np.concatenate([card.components for card in batch], dtype=np.float32)
+        scales = np.concatenate([card.scales for card in batch])
+        products.append(scales * np.stack([np.einsum("ij,j->i", components, one) for one in asked]).max(axis=0))
+    return np.concatenate(products)
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -29,6 +29,9 @@ _STOP_TEXT: Final = """
 _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 _BUCKETS: Final = 1 << 20
 _SHIFT: Final = np.uint64(64 - 20)
+_TEXT_SHIFT, _BUCKET_SHIFT = np.uint64(16), np.uint64(16 + 27)
+_TEXT_MASK: Final = np.uint64((1 << 16 + 27) - (1 << 16))
+_THIS_AND_NEXT: Final = np.arange(2, dtype=np.uint64)
 
 type Floats = NDArray[np.float32]
 
@@ -126,3 +129,64 @@ class SparseIndex:
         entries = np.arange(int(counts.sum())) + np.repeat(self._starts[terms] - np.cumsum(counts) + counts, counts)
         scores = self._weights[entries] * np.repeat(weights, counts)
         return np.bincount(self._owners[entries], scores, minlength=self._size).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """The features of texts: for each bucket the texts that have it, with its weight in each.
+
+    A text's weights have the length 1 and depend on no other text, so texts can be added and removed. How rare a
+    feature is, is counted by each query among the texts that it asks for: nothing is learned of others.
+    """
+
+    size: int
+    entries: NDArray[np.uint64]  # ascending; from the highest bit: bucket (21 bits), text (27), weight as a half float
+
+    @classmethod
+    def of(cls, counts: Sequence[FeatureCounts]) -> "Postings":
+        """Return the postings of texts, numbered in order."""
+        if not counts:
+            return cls(0, np.zeros(0, np.uint64))
+        weights = np.concatenate([one.weights / max(float(np.linalg.norm(one.weights)), 1e-9) for one in counts])
+        texts = np.repeat(np.arange(len(counts), dtype=np.uint64), [len(one.buckets) for one in counts])
+        entries = np.concatenate([one.buckets for one in counts]).astype(np.uint64) << _BUCKET_SHIFT
+        entries |= texts << _TEXT_SHIFT | weights.astype(np.float16).view(np.uint16)
+        entries.sort()
+        return cls(len(counts), entries)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Postings"]) -> "Postings":
+        """Return the postings of the texts of all parts, numbered on from part to part."""
+        entries = np.concatenate([part.entries for part in parts])
+        before, ends = 0, np.cumsum([len(part.entries) for part in parts])
+        for part, own in zip(parts, np.split(entries, ends[:-1]), strict=True):
+            np.add(own, np.uint64(before) << _TEXT_SHIFT, out=own)
+            before += part.size
+        entries.sort()
+        return cls(before, entries)
+
+    def kept(self, texts: NDArray[np.bool_]) -> "Postings":
+        """Return the postings of some of the texts, numbered anew in order."""
+        entries = self.entries[texts[self._texts_of(self.entries)]]
+        numbers = (np.cumsum(texts, dtype=np.uint64) - np.uint64(1))[self._texts_of(entries)]
+        return Postings(int(texts.sum()), entries & ~_TEXT_MASK | numbers << _TEXT_SHIFT)
+
+    def similarities(self, query: FeatureCounts, among: NDArray[np.bool_]) -> Floats:
+        """Return for each text a multiple of its cosine with the query, by TF-IDF among some texts; 0 for others."""
+        buckets = query.buckets.astype(np.uint64)
+        starts, ends = (np.searchsorted(self.entries, (buckets + more) << _BUCKET_SHIFT) for more in _THIS_AND_NEXT)
+        entries, of = self.entries[ranges(starts, ends - starts)], np.repeat(np.arange(len(starts)), ends - starts)
+        inside = among[self._texts_of(entries)]
+        entries, of = entries[inside], of[inside]
+        idf = np.log((1 + among.sum()) / (1 + np.bincount(of, minlength=len(starts)))) + 1
+        scores = entries.astype(np.uint16).view(np.float16) * (query.weights * idf**2)[of]
+        return np.bincount(self._texts_of(entries), scores, minlength=self.size).astype(np.float32)
+
+    @staticmethod
+    def _texts_of(entries: NDArray[np.uint64]) -> NDArray[np.intp]:
+        return ((entries & _TEXT_MASK) >> _TEXT_SHIFT).astype(np.intp)
+
+
+def ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Return the numbers from each start on, as many as its count, one range after the other."""
+    return np.arange(int(counts.sum())) + np.repeat(starts - np.cumsum(counts) + counts, counts)

@@ -71,6 +71,7 @@ class _TokenVectors:
         self._tokenizer: Tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        self._tokenizer.model._resize_cache(0)  # noqa: SLF001  # 10,000 whole texts, some 100 MB; there is no public way
         (vectors,) = load((folder / _WEIGHTS).read_bytes()).values()
         self._vectors: NDArray[np.float16] = vectors
         self._weights = np.log1p(np.arange(len(self._vectors), dtype=np.float32))

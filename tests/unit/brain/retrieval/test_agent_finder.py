@@ -185,7 +185,22 @@ async def test_embedding_that_failed_goes_on_with_the_texts_that_are_missing(mon
     later = await finder.rank(SEARCH, "rain", 1)
 
     assert ("it is away" in early.warning, later.warning) == (True, "")
-    assert [len(texts) for texts in embedder.asked] == [4, 4, 4, 2, 1]
+    assert [len(texts) for texts in embedder.asked] == [4, 3, 3, 3, 1]  # whole cards
+
+
+async def test_cards_that_no_search_needed_for_an_hour_are_dropped_once_they_are_the_most() -> None:
+    clock, embedder = SetClock(), CountingEmbedder()
+    finder = AgentFinder(embedder, clock)
+    await names(finder, "rain")
+    clock.seconds = 4_000.0
+    mail = Roster({"mail": card("mail", "Letters", send="Send a letter")})
+
+    await names(finder, "write", mail, mail)
+    embedder.by_tenant.clear()
+    found = await names(finder, "rain")
+
+    assert found[0] == WEATHER.name
+    assert [len(texts) for texts in embedder.asked] == [10, 1, 2, 1, 10, 1]
 
 
 async def test_closing_stops_the_embedding_in_the_background() -> None:

@@ -3,39 +3,35 @@
 from array import array
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
-from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
+from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors, Query
 from brain.retrieval.search import RankedAgent
 from brain.retrieval.text_similarity import sentences
 from starling.core.embeddings import Vector
 
 AGENTS = (
-    AgentTexts(
-        "clock",
-        "clock: Time and time zones.",
-        {"now": "clock now: Get the current time.", "convert": "clock convert: Convert a time between zones."},
+    CardTexts("*", "clock", "Time and time zones.", (("now", "Get the current time."), ("convert", "Convert a time."))),
+    CardTexts(
+        "*", "forecast", "Weather of the next days.", (("rain", "Probability of rain."), ("wind", "Speed of the wind."))
     ),
-    AgentTexts(
-        "forecast",
-        "forecast: Weather of the next days.",
-        {"rain": "forecast rain: Probability of rain.", "wind": "forecast wind: Speed of the wind."},
-    ),
-    AgentTexts(
-        "git", "git: Commits of a repository.", {"log": "git log: List commits.", "diff": "git diff: Differences."}
-    ),
-    AgentTexts("writer", "writer: Writes and translates texts.", {}),
+    CardTexts("*", "git", "Commits of a repository.", (("log", "List commits."), ("diff", "Differences."))),
+    CardTexts("*", "writer", "Writes and translates texts.", ()),
 )
-ALL: Mapping[str, set[str]] = {agent.name: set(agent.tools) for agent in AGENTS}
+ALL: Mapping[str, set[str]] = {agent.server: {name for name, _ in agent.tools} for agent in AGENTS}
+INDEX = AgentIndex.empty().extended(AGENTS, 0.0)
 
 
-def index(vectors: Mapping[str, Vector] | None = None) -> AgentIndex:
-    texts = [text for agent in AGENTS for text in (agent.card, *agent.tools.values())]
-    return AgentIndex(AGENTS, {text: Query.of(text) for text in texts}, vectors or {})
+def candidates(allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX) -> Candidates:
+    texts = [agent for name in allowed for agent in index.rows if agent.server == name]
+    tools = [tool in allowed[agent.server] for agent in texts for tool, _ in agent.tools]
+    rows = np.array([index.rows[agent] for agent in texts], np.intp)
+    return Candidates([agent.server for agent in texts], rows, texts, np.array(tools, np.bool_))
 
 
-def found(text: str, candidates: Mapping[str, set[str]] = ALL) -> list[RankedAgent]:
-    return index().rank(Query.of(text), candidates, 3)
+def found(text: str, allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX) -> list[RankedAgent]:
+    return index.rank(Query.of(text), candidates(allowed, index), {}, 3)
 
 
 def vector(*values: float) -> Vector:
@@ -58,7 +54,9 @@ def test_score_is_the_sum_of_its_parts() -> None:
 
     assert best.tool == "convert"
     assert abs(best.score - sum(best.parts.values())) < 1e-3
-    assert set(best.parts) == {"words_card", "words_tool", "characters_card", "characters_tool"}
+    assert set(best.parts) == {
+        "words_card", "words_tool", "characters_card", "characters_tool", "names_card", "server_card",
+    }  # fmt: skip
 
 
 def test_only_candidates_are_ranked() -> None:
@@ -77,24 +75,30 @@ def test_agent_without_tools_is_found_by_its_card() -> None:
     assert (best.name, best.tool) == ("writer", "")
 
 
-def test_vectors_find_what_shares_no_word_with_the_query() -> None:
-    near, far = vector(1, 0), vector(0, 1)
-    texts = {text: far for agent in AGENTS for text in (agent.card, *agent.tools.values())}
-    texts |= {AGENTS[1].card: near, AGENTS[1].tools["rain"]: near}
+def with_vectors(query: list[Vector], near: Mapping[tuple[str, str], Vector], other: Vector) -> RankedAgent:
+    """The best agent, where the texts of `near`, by server and tool, have these vectors."""
+    known = {
+        agent: CardVectors.of(
+            [near.get((agent.server, name), other) for name in ("", *(name for name, _ in agent.tools))]
+        )
+        for agent in AGENTS
+    }
+    return INDEX.rank(Query.of("umbrella?", query), candidates(), known, 1)[0]
 
-    best = index(texts).rank(Query.of("umbrella?", [vector(1, 0)]), ALL, 1)[0]
+
+def test_vectors_find_what_shares_no_word_with_the_query() -> None:
+    near = {("forecast", ""): vector(1, 0), ("forecast", "rain"): vector(1, 0)}
+
+    best = with_vectors([vector(1, 0)], near, vector(0, 1))
 
     assert (best.name, best.tool) == ("forecast", "rain")
     assert best.parts["meaning_card"] > 0
 
 
 def test_agent_that_fits_one_sentence_of_several_is_found() -> None:
-    texts = {text: vector(-1, 0) for agent in AGENTS for text in (agent.card, *agent.tools.values())}
-    texts[AGENTS[0].card], texts[AGENTS[1].card] = vector(1, 0), vector(0.8, 0.6)
+    near = {("clock", ""): vector(1, 0), ("forecast", ""): vector(0.8, 0.6)}
 
-    best = index(texts).rank(Query.of("?", [vector(0, -1), vector(1, 0), vector(0, -1)]), ALL, 1)[0]
-
-    assert best.name == AGENTS[0].name
+    assert with_vectors([vector(0, -1), vector(1, 0), vector(0, -1)], near, vector(-1, 0)).name == "clock"
 
 
 @pytest.mark.parametrize(
@@ -112,16 +116,24 @@ def test_text_is_compared_by_its_sentences(text: str, parts: list[str]) -> None:
     assert sentences(text) == parts
 
 
-def test_incomplete_vectors_are_not_used() -> None:
-    best = index({AGENTS[0].card: vector(1, 0)}).rank(Query.of("rain", [vector(1, 0)]), ALL, 1)[0]
-
-    assert "meaning_card" not in best.parts
-
-
-def test_no_candidate_and_no_agent_give_an_empty_list() -> None:
+def test_no_candidate_gives_an_empty_list() -> None:
     assert found("rain", {}) == []
-    assert found("rain", {"unknown": set()}) == []
-    assert AgentIndex((), {}, {}).rank(Query.of("rain"), ALL, 3) == []
+
+
+def test_scores_do_not_depend_on_cards_that_are_no_candidates() -> None:
+    secret = CardTexts("other", "secret", "Rain, rain, rain and commits.", (("rain", "Probability of rain."),))
+    later = INDEX.extended([secret], 0.0)
+    without = later.kept(np.array([True] * len(AGENTS) + [False]))
+
+    assert found("Will there be rain?", ALL, later) == found("Will there be rain?")
+    assert found("Will there be rain?", ALL, without) == found("Will there be rain?")
+
+
+def test_rows_that_are_dropped_leave_the_others_as_they_were() -> None:
+    kept = INDEX.kept(np.array([False, True, False, True]))
+    allowed = {"forecast": ALL["forecast"], "writer": ALL["writer"]}
+
+    assert found("Speed of the wind", allowed, kept) == found("Speed of the wind", allowed)
 
 
 def test_query_without_a_known_word_ranks_all_alike() -> None:
