@@ -81,7 +81,7 @@ def livemcpbench() -> RequestSet:
             row["query"],
             frozenset(row["servers"]),
             [frozenset(names) for names in row["one_of"]],
-            [step for line in row["steps"].splitlines() if (step := line.strip())],
+            [step for line in row["steps"].splitlines() if (step := line.lstrip("0123456789. ").rstrip())],
         )
         for row in rows
     ]

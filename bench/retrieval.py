@@ -1,5 +1,8 @@
 """How many of the agents that a request needs are among the first ones found, and how long a search takes."""
 
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -10,14 +13,26 @@ from typing import Final
 from bench.embedders import minilm_embedder, static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
-from bench.labelled_texts import Request, RequestSet, metatool, public_server_rows, roster_of, stabletoolbench
+from bench.labelled_texts import (
+    Request,
+    RequestSet,
+    livemcpbench,
+    metatool,
+    public_server_rows,
+    roster_of,
+    stabletoolbench,
+)
+from brain.planning.shortlist import Shortlister
 from brain.registry.cards import Roster
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder
+from starling.core.settings.schema import Limits
+from starling.core.tracing import NOOP_TRACER
 
 _PATIENCE_SECONDS: Final = 600  # for the vectors of all agents
+_TEXTS_SEARCHED: Final = 8  # by the supervisor, at most
 _DEPTHS: Final = (5, 12)  # the mark's, and the length of a shortlist
 _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
     "stabletoolbench_50": lambda: stabletoolbench(50),
@@ -26,6 +41,7 @@ _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
     "stabletoolbench_1600": lambda: stabletoolbench(1600),
     "metatool_199": lambda: metatool(199),
     "metatool_1065": lambda: metatool(1065),
+    "livemcpbench_70": livemcpbench,
 }
 _TIMED: Final = ("stabletoolbench_50", "stabletoolbench_300", "stabletoolbench_811", "stabletoolbench_1600")
 _MINILM_SETS: Final = ("stabletoolbench_811", "metatool_199")  # the distractors would take it six minutes
@@ -39,6 +55,7 @@ NAMES: Final = (
     *_names(tuple(_SETS), ""),
     *_names(tuple(_SETS), "_off"),
     *(f"retrieval.query_ms_{name.rpartition('_')[2]}{suffix}" for name in _TIMED for suffix in ("", "_off")),
+    *(f"retrieval.livemcpbench_70.with_steps.recall_at_{depth}" for depth in _DEPTHS),
     "retrieval.query_ms_ten_rosters_300",
 )
 MINILM_NAMES: Final = _names(_MINILM_SETS, "_minilm")
@@ -62,8 +79,10 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         off, static = await _measured(requests, None), await _measured(requests, static_embedder())
         for depth in _DEPTHS:
             chance = depth / len(requests.roster.cards)
+            words = off.recall[depth]
+            against = (_tf_idf(requests, depth), "plain TF-IDF") if name == "livemcpbench_70" else (words, "words only")
             figures += [
-                _recall(name, depth, "", static, off.recall[depth], "words only"),
+                _recall(name, depth, "", static, *against),
                 _recall(name, depth, "_off", off, chance, f"{depth} agents picked at random"),
             ]
         if name in _TIMED:
@@ -73,6 +92,11 @@ async def measure(setup: BenchSetup) -> list[Figure]:
                 figures.append(
                     Figure(f"retrieval.query_ms_{servers}{suffix}", found.milliseconds, "ms", few, "among 50 servers")
                 )
+    setup.say("Searches with the steps of a plan")
+    for depth in _DEPTHS:
+        found, alone = await _with_steps(livemcpbench(), depth)
+        name = f"retrieval.livemcpbench_70.with_steps.recall_at_{depth}"
+        figures.append(Figure(name, found, "", alone, "the request alone"))
     setup.say("Searches of ten tenants in turn")
     ten, one = await _milliseconds_of(10), await _milliseconds_of(1)
     return [*figures, Figure("retrieval.query_ms_ten_rosters_300", ten, "ms", one, "one tenant among 300 servers")]
@@ -105,7 +129,7 @@ async def _measured(requests: RequestSet, embedder: CachingEmbedder | None) -> M
         found.append(await _found(finder, search, request))
         seconds.append(perf_counter() - begun)
     shown = list(zip(requests.requests, found, strict=True))
-    recall = {depth: fmean(share_found(request.agents, names, depth) for request, names in shown) for depth in _DEPTHS}
+    recall = {depth: fmean(share_found(request, names, depth) for request, names in shown) for depth in _DEPTHS}
     return Measured(recall, median(seconds) * 1000)
 
 
@@ -142,6 +166,49 @@ async def _found(ranker: AgentRanker, search: AgentSearch, request: Request) -> 
     return [agent.name for agent in ranking.agents]
 
 
-def share_found(needed: frozenset[str], found: Sequence[str], depth: int) -> float:
-    """Return the share of the needed agents among the first `depth` ones found."""
-    return len(needed & set(found[:depth])) / len(needed)
+def share_found(request: Request, found: Sequence[str], depth: int) -> float:
+    """Return the share of what a request needs that is among the first `depth` agents found."""
+    first = set(found[:depth])
+    needs = [*(frozenset({name}) for name in request.agents), *request.one_of]
+    return sum(not need.isdisjoint(first) for need in needs) / len(needs)
+
+
+async def _with_steps(requests: RequestSet, depth: int) -> tuple[float, float]:
+    """Return the recall of what the supervisor is shown last and first, if its plan has the steps of a person's."""
+    finder = AgentFinder(static_embedder(), SystemClock(), patience=_PATIENCE_SECONDS)
+    shortlister = Shortlister(finder, Limits().shortlist, NOOP_TRACER)
+    search, shares = AgentSearch("bench", requests.roster, requests.roster), list[tuple[float, float]]()
+    for request in requests.requests:
+        first = [card.name for card in (await shortlister.choose(search, [request.text], ())).cards]
+        last = first
+        if await shortlister.best(search, request.steps) - set(first):
+            texts = [request.text, *request.steps][:_TEXTS_SEARCHED]
+            last = [card.name for card in (await shortlister.choose(search, texts, ())).cards]
+        shares.append((share_found(request, last, depth), share_found(request, first, depth)))
+    return fmean(last for last, _ in shares), fmean(first for _, first in shares)
+
+
+def _tf_idf(requests: RequestSet, depth: int) -> float:
+    """Return the recall of plain TF-IDF: words of two letters or more, smoothed frequencies, cosines of whole cards."""
+    texts = {
+        name: f"{card.server} {card.description}\n"
+        + "\n".join(f"{tool.name}: {tool.description}" for tool in card.tools)
+        for name, card in requests.roster.cards.items()
+    }
+    counts = {name: _words_of(text) for name, text in texts.items()}
+    frequencies = Counter(word for words in counts.values() for word in words)
+    idf = {word: math.log((1 + len(texts)) / (1 + count)) + 1 for word, count in frequencies.items()}
+    lengths = {name: math.hypot(*(words[word] * idf[word] for word in words)) for name, words in counts.items()}
+    shares = list[float]()
+    for request in requests.requests:
+        asked = {word: count * idf[word] ** 2 for word, count in _words_of(request.text).items() if word in idf}
+        scores = {
+            name: sum(weight * words[word] for word, weight in asked.items()) / lengths[name]
+            for name, words in counts.items()
+        }
+        shares.append(share_found(request, sorted(scores, key=lambda name: -scores[name]), depth))
+    return fmean(shares)
+
+
+def _words_of(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w\w+", text.lower()))

@@ -70,6 +70,7 @@ _NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
 _FIRST, _AFTER_LOOKING, _SENT_BACK = 0, 2, 4  # positions in the journal; the next one of each is for a repaired answer
 _ANSWER_IN_REQUEST = "Send the request again with the answer in it."
 _TEXTS_LOOKED_FOR = 8
+_NO_ANSWER = (ModelError, DeadlineExceededError, BudgetExhaustedError)
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
 _PLANNED = tuple(PlannedTask.model_fields)
 _LAST_TURN = 1  # step of the graph, besides two for each round
@@ -154,16 +155,27 @@ class SupervisorNode:
         return self._apply(context, state, decision, path)
 
     async def _decision(self, context: RunContext, state: GraphState, path: str) -> Decision:
-        """Return the model's decision; where it looks for other agents, the one that it makes once it sees them."""
+        """Return the model's decision; where other agents are looked for, the one that it makes once it sees them."""
         inputs = await self._inputs(context, state, path, _FIRST, [state["input_request"]])
         decision = await self._asked(context, state, path, _FIRST, inputs)
-        if inputs.may_look and decision.look_for:
-            texts = [*decision.look_for, *decision.plan, state["input_request"]][:_TEXTS_LOOKED_FOR]
+        if inputs.may_look and (decision.look_for or await self._lacks_agents(context, path, inputs, decision)):
+            texts = [state["input_request"], *decision.look_for, *decision.plan][:_TEXTS_LOOKED_FOR]
             inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
-            decision = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+            with suppress(*() if is_empty(decision) else _NO_ANSWER):
+                decision = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
         asks = isinstance(decision, OpenDecision) and question_in(decision)
         is_last = self.star.name or state["tasks"] or asks or not is_direct_reply(decision)
         return decision if is_last else await self._sent_back(context, state, path, inputs, decision)
+
+    async def _lacks_agents(self, context: RunContext, path: str, inputs: DecisionInputs, decision: Decision) -> bool:
+        """Whether the best agent for a step of the plan is not shown: the search for the request was uncertain."""
+        knows = context.journal.knows
+        if knows(path, "context", _AFTER_LOOKING):
+            return True
+        if knows(path, "result") or knows(path, "answer", _SENT_BACK):  # an earlier version searched no steps
+            return False
+        best = await self.shortlister.best(context.search, decision.plan[:_TEXTS_LOOKED_FOR])
+        return any(f'name="{name}"' not in inputs.agents for name in best)
 
     async def _sent_back(
         self, context: RunContext, state: GraphState, path: str, inputs: DecisionInputs, reply: Decision
@@ -174,7 +186,7 @@ class SupervisorNode:
         if not asked and (knows(path, "result") or not await self.shortlister.is_certain(context.search, text)):
             return reply
         noted, second = (Message("assistant", reply.model_dump_json(include={"reply"})), _SEND_BACK), reply
-        with suppress(ModelError, DeadlineExceededError, BudgetExhaustedError):  # which the record has
+        with suppress(*_NO_ANSWER):  # which the record has
             second = await self._asked(context, state, path, _SENT_BACK, replace(inputs, noted=noted))
         second = reply if is_empty(second) else second
         marked = {"reply": f"{second.reply.strip()}\n\n{_NOT_LOOKED_UP}"}

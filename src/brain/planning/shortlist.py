@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import islice, zip_longest
+from itertools import islice
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from brain.retrieval.search import AgentRanker, AgentSearch
 from brain.retrieval.text_similarity import content_words, sentences, stem
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
@@ -47,7 +47,7 @@ class Shortlister:
     tracer: Tracer
 
     async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
-        """Return the agents that fit the texts, each text in turn, with built-in agents and those of `kept`.
+        """Return the agents with the largest sums of squared scores for the texts, with built-in ones and `kept`.
 
         Agents that the first text names, by their own name or by that of their server, are kept too. A roster of not
         more than `size` agents is returned whole.
@@ -62,15 +62,19 @@ class Shortlister:
         always |= set(islice((name for name, named in names if named & words), _MOST_NAMED))
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
-            rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*(ranking.agents for ranking in rankings))
-            found = list(dict.fromkeys(agent.name for row in rows for agent in row if agent))[: self.size]
+            scores, tools = dict[str, float](), dict[str, set[str]]()
+            for agent in (agent for ranking in rankings for agent in ranking.agents):
+                scores[agent.name] = scores.get(agent.name, 0.0) + max(0.0, agent.score) ** 2
+                tools.setdefault(agent.name, set()).add(agent.tool)
+            found = sorted(scores, key=lambda name: -scores[name])[: self.size]
             span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
         chosen = [cards[name] for name in dict.fromkeys((*found, *sorted(always)))]
         warning = next((one.warning for one in rankings if one.warning), "")
-        tools: dict[str, set[str]] = {}
-        for agent in (agent for ranking in rankings for agent in ranking.agents):
-            tools.setdefault(agent.name, set()).add(agent.tool)
         return Shortlist(chosen, len(cards), warning, _content(texts), tools)
+
+    async def best(self, search: AgentSearch, texts: Sequence[str]) -> set[str]:
+        """Return the names of the agents that fit each text best."""
+        return {agent.name for text in texts for agent in (await self.ranker.rank(search, text, 1)).agents}
 
     async def is_certain(self, search: AgentSearch, text: str) -> bool:
         """Whether an agent certainly has a tool for a sentence of a text: it is ranked first, and its best tool fits.

@@ -22,7 +22,12 @@ from brain.retrieval.text_similarity import (
 from starling.core.embeddings import Vector
 from starling.core.principal import SHARED
 
-_WEIGHTS: Final[Mapping[str, float]] = {"words": 0.5, "characters": 0.5, "names": 0.25, "server": 0.5}
+_WEIGHTS: Final[Mapping[str, tuple[float, int]]] = {  # and the power of the inverse document frequency
+    "words": (0.5, 2),
+    "characters": (0.5, 3),
+    "names": (0.25, 3),
+    "server": (0.5, 3),
+}
 _DENSE_WEIGHT: Final = 1.5
 _EVEN_WORDS: Final = 16  # of a request, with which vectors have just this weight: the fewer, the less words say
 _FLAT: Final = 1e-6  # a standard deviation below which all scores count as equal
@@ -188,10 +193,10 @@ class AgentIndex:
         cards, tools = np.zeros(len(self.rows), np.bool_), np.zeros(int(self.tool_counts.sum()), np.bool_)
         cards[found.rows], tools[places] = True, found.allowed
         asked = (query.words, query.characters, query.words, query.characters)
-        for number, (name, weight) in enumerate(_WEIGHTS.items()):
-            of_cards = self.cards[number].similarities(asked[number], cards)[found.rows]
+        for number, (name, (weight, power)) in enumerate(_WEIGHTS.items()):
+            of_cards = self.cards[number].similarities(asked[number], cards, power)[found.rows]
             has_tools = number < len(self.tools)
-            of_tools = self.tools[number].similarities(asked[number], tools)[places] if has_tools else None
+            of_tools = self.tools[number].similarities(asked[number], tools, power)[places] if has_tools else None
             yield name, weight, of_cards, of_tools
         if query.vectors and vectors:
             weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(query.length, 1)) ** 0.5))

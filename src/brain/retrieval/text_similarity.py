@@ -171,15 +171,18 @@ class Postings:
         numbers = (np.cumsum(texts, dtype=np.uint64) - np.uint64(1))[self._texts_of(entries)]
         return Postings(int(texts.sum()), entries & ~_TEXT_MASK | numbers << _TEXT_SHIFT)
 
-    def similarities(self, query: FeatureCounts, among: NDArray[np.bool_]) -> Floats:
-        """Return for each text a multiple of its cosine with the query, by TF-IDF among some texts; 0 for others."""
+    def similarities(self, query: FeatureCounts, among: NDArray[np.bool_], power: int) -> Floats:
+        """Return for each text a multiple of its cosine with the query, by TF-IDF among some texts; 0 for others.
+
+        The query has the inverse document frequency to a power: with 2 that of the texts counts, too.
+        """
         buckets = query.buckets.astype(np.uint64)
         starts, ends = (np.searchsorted(self.entries, (buckets + more) << _BUCKET_SHIFT) for more in _THIS_AND_NEXT)
         entries, of = self.entries[ranges(starts, ends - starts)], np.repeat(np.arange(len(starts)), ends - starts)
         inside = among[self._texts_of(entries)]
         entries, of = entries[inside], of[inside]
         idf = np.log((1 + among.sum()) / (1 + np.bincount(of, minlength=len(starts)))) + 1
-        scores = entries.astype(np.uint16).view(np.float16) * (query.weights * idf**2)[of]
+        scores = entries.astype(np.uint16).view(np.float16) * (query.weights * idf**power)[of]
         return np.bincount(self._texts_of(entries), scores, minlength=self.size).astype(np.float32)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.labelled_texts import metatool, stabletoolbench
+from bench.labelled_texts import Request, livemcpbench, metatool, stabletoolbench
 from bench.retrieval import share_found
 
 
@@ -25,4 +25,11 @@ def test_more_servers_than_there_are_is_an_error() -> None:
     [pytest.param(1, 0.5, id="one of two"), pytest.param(2, 0.5, id="a wrong one"), pytest.param(3, 1.0, id="both")],
 )
 def test_share_found_counts_the_needed_agents_among_the_first_ones(depth: int, share: float) -> None:
-    assert share_found(frozenset({"a", "b"}), ["a", "c", "b"], depth) == share
+    assert share_found(Request("", frozenset({"a", "b"})), ["a", "c", "b"], depth) == share
+    assert share_found(Request("", frozenset({"a"}), [frozenset({"b", "d"})]), ["a", "c", "b"], depth) == share
+
+
+def test_plans_of_people_have_steps_without_numbers() -> None:
+    requests = livemcpbench().requests
+
+    assert (len(requests), requests[4].steps[0]) == (40, "get leetcode daily challenge")

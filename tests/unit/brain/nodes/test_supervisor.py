@@ -618,6 +618,41 @@ async def test_what_is_looked_for_is_found_and_the_supervisor_asked_once_more() 
     assert len(execution.model.requests) == 2
 
 
+PLANNED = decision_json(task("t1", "mcp_agent_rain"), plan=["forecast the rain", "forecast of storms"])
+
+
+@pytest.mark.parametrize(
+    ("request_text", "second", "agents", "calls"),
+    [
+        pytest.param("Rain and wind?", [decision_json(task("t1", "mcp_agent_storms"))], ["storms"], 2, id="not shown"),
+        pytest.param("Rain and storms?", [], ["rain"], 1, id="all shown"),
+        pytest.param("Rain and wind?", [LLMConnectionError("m", "it is away.")], ["rain"], 2, id="no answer"),
+    ],
+)
+async def test_supervisor_is_asked_once_more_where_the_best_agent_for_a_step_was_not_shown(
+    request_text: str, second: list[Any], agents: list[str], calls: int
+) -> None:
+    execution = make_execution(PLANNED, *second, agents=MANY)
+
+    update = await step(supervisor(shortlist=2), initial_state(request_text), execution)
+
+    assert [one["agent"].removeprefix("mcp_agent_") for one in update["tasks"]] == agents
+    assert len(execution.model.requests) == calls
+
+
+async def test_decision_of_an_earlier_version_is_not_asked_again_for_its_steps() -> None:
+    state = initial_state("Forecasts of rain and wind?")
+    first = make_execution(decision_json(task("t1", "mcp_agent_rain"), plan=["forecast the rain"]), agents=MANY)
+    await step(supervisor(shortlist=1), state, first)
+    resumed = make_execution(
+        agents=[*MANY, replace(MANY[0], name="best", server="rain", description="rain rain rain")], after=first
+    )
+
+    update = await step(supervisor(shortlist=1), state, resumed)
+
+    assert (update["next_step"], resumed.model.requests) == (["t1"], [])
+
+
 async def test_resumed_decision_sees_the_same_agents_without_a_search() -> None:
     state = initial_state("Is it safe to sail in the rain?")
     first = make_execution(
