@@ -10,7 +10,7 @@ from brain.registry.cards import AgentCard
 from brain.retrieval.text_similarity import content_words
 from brain.run_sink import RunSink
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, for_task, generalized, hiding_secrets, is_too_long
-from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
+from brain.skills.recall_ranking import RankedSkill, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
 from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, PromptSkill, SkillExample
 from starling.core.clock import Clock
@@ -159,21 +159,17 @@ class SkillMemory:
         query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         candidates = await search(tenant, _hashes(tools), query)
-        with_vectors = _have_vectors(candidates.examples)
-        found = ranked(tenant, query.text, candidates.examples, with_vectors=with_vectors)
-        ids = [skill.skill_id for skill in fitting(found, candidates.skills, with_vectors=with_vectors)]
+        found = ranked(tenant, query.text, candidates.examples, candidates.skills)
+        ids = [skill.skill_id for skill in found.fitting]
         rows = await self._recalled(tenant, ids, candidates.examples) if ids else ()
         known = {skill.id for text, skill in rows if text == self.redact(task)}
         changing = {tool.full_name: tool.input_schema for tool in tools if tool.effect is not Effect.READ}
+        nearest = {skill.skill_id: skill.nearest for skill in found.fitting}
+        rows = sorted(rows, key=lambda row: row[0] != nearest[row[1].id])  # as the calls of each task are the same
         shown = [for_task(replace(skill, known=skill.id in known), text, task, changing) for text, skill in rows]
         first = {skill.id: skill for skill in reversed(shown) if skill}
-        return SkillSearch(
-            found,
-            [first[key] for key in ids if key in first],
-            certainty(found, with_vectors=with_vectors),
-            cut(found, candidates.skills, with_vectors=with_vectors),
-            self._failure,
-        )
+        recalled = [first[key] for key in ids if key in first]
+        return SkillSearch(found.skills, recalled, found.certainty, found.cut, self._failure)
 
     async def placed(self, tenant: str, skill: LearnedSkill) -> Placement:
         """Return what stores a skill: as a further task of the one in use with the same calls, else as a new one.
@@ -183,12 +179,10 @@ class SkillMemory:
         """
         query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
-        with_vectors = _have_vectors(examples)
-        nearest = ranked(tenant, query.text, examples, with_vectors=with_vectors)
+        found = ranked(tenant, query.text, examples)
         in_use = {example.skill_id for example in examples if example.state in ("active", "suspended")}
-        is_stored = bool(nearest) and is_same_task(nearest[0], with_vectors=with_vectors)
-        if is_stored and (skill.suspicion or nearest[0].skill_id not in in_use):
-            return Placement(None, nearest[0].skill_id)
+        if found.is_same_task and (skill.suspicion or found.skills[0].skill_id not in in_use):
+            return Placement(None, found.skills[0].skill_id)
         if skill.suspicion or not in_use:
             self._sizes.pop(tenant, None)
             return Placement(NewSkill(new_id(), skill, query))
@@ -289,11 +283,6 @@ class SkillMemory:
         if size:
             self._sizes[tenant] = size, self.clock.monotonic() + _RECOUNT_SECONDS
         return size
-
-
-def _have_vectors(examples: Sequence[SkillExample]) -> bool:
-    """Whether a task was compared with any example by vectors: those of another model don't count."""
-    return any(example.cosine is not None for example in examples)
 
 
 def _hashes(tools: Sequence[ToolDefinition]) -> Mapping[str, str]:

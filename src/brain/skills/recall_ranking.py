@@ -60,72 +60,64 @@ class RankedSkill:
     characters: float = 0.0
     meaning: float = 0.0
     tasks: int = 1  # that it was compared by
+    nearest: str = ""  # of these
 
 
-def fitting(skills: Sequence[RankedSkill], stored: int, *, with_vectors: bool) -> list[RankedSkill]:
-    """Return at most three of ranked skills that fit, best first; none if the best one doesn't stand out.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All skills that have examples, best first; those that fit; and whether the best one solves the same task.
 
-    `stored`: how many skills they are the best of. `with_vectors`: the text has a vector, which the examples were
-    compared with. The best skill stands out if its similarity plus its distance to the next one reaches a cut. The
-    others returned are at least half as similar.
+    None fits if the best one doesn't stand out: its `certainty`, its similarity plus its distance to the next one, has
+    to reach `cut`. At most three fit, which are at least half as similar as the best one.
     """
-    if certainty(skills, with_vectors=with_vectors) < cut(skills, stored, with_vectors=with_vectors):
-        return []
-    return [skill for skill in skills[:_MOST] if skill.similarity >= skills[0].similarity / 2]
+
+    skills: Sequence[RankedSkill] = ()
+    certainty: float = -math.inf
+    cut: float = math.inf
+    fitting: Sequence[RankedSkill] = ()
+    is_same_task: bool = False
 
 
-def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
-    """Whether a skill whose calls are the same as those of a new one solves the same task."""
-    return skill.similarity >= _calibration(with_vectors=with_vectors).same
-
-
-def ranked(tenant: str, text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
-    """Return all skills that have examples, best first, whether they fit or not.
+def ranked(tenant: str, text: str, examples: Sequence[SkillExample], stored: int = 1) -> Ranking:
+    """Compare a text with examples, the best of those of `stored` skills.
 
     What is known of texts is kept for each tenant, so that the time doesn't tell whether another one has a text.
 
     Of those that are nearly as similar as the best one, the skill with the most successes is first: a copy of a trusted
     skill with another constant doesn't come before it.
     """
+    if not examples:
+        return Ranking()
+    with_vectors = any(example.cosine is not None for example in examples)  # those of another model don't count
     scores = _index(tenant, tuple(example.text for example in examples)).similarities(_counts(tenant, text))
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
-    by_skill: dict[str, list[tuple[float, float]]] = {}
+    by_skill: dict[str, list[tuple[float, float, str]]] = {}
     for example, score in zip(examples, scores, strict=True):
-        by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0))
-    found = [RankedSkill(skill_id, *_means_of_best(parts), len(parts)) for skill_id, parts in by_skill.items()]
+        by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0, example.text))
+    found = [_of_best(skill_id, tasks) for skill_id, tasks in by_skill.items()]
     successes = {example.skill_id: example.successes for example in examples}
-    nearly = max((skill.similarity for skill in found), default=0.0) - _NEARLY
+    nearly = max(skill.similarity for skill in found) - _NEARLY
 
     def order(skill: RankedSkill) -> tuple[float, float, str]:
         trust = successes[skill.skill_id] if skill.similarity >= nearly else -1
         return -trust, -skill.similarity, skill.skill_id
 
-    return sorted(found, key=order)
+    return _judged(sorted(found, key=order), stored, _WITH_VECTORS if with_vectors else _WITHOUT_VECTORS)
 
 
-def cut(skills: Sequence[RankedSkill], stored: int, *, with_vectors: bool) -> float:
-    """Return the certainty from which on ranked skills fit, which are the best of `stored`. Infinity for none."""
-    return _calibration(with_vectors=with_vectors).cut(stored, skills[0].tasks) if skills else math.inf
+def _judged(skills: Sequence[RankedSkill], stored: int, calibration: _Calibration) -> Ranking:
+    best, cut = skills[0], calibration.cut(stored, skills[0].tasks)
+    certainty = 2 * best.similarity - max(calibration.unrelated, *(skill.similarity for skill in skills[1:2]), 0.0)
+    like = [skill for skill in skills[:_MOST] if skill.similarity >= best.similarity / 2]
+    fitting = like if certainty >= cut else ()
+    return Ranking(skills, certainty, cut, fitting, is_same_task=best.similarity >= calibration.same)
 
 
-def certainty(skills: Sequence[RankedSkill], *, with_vectors: bool) -> float:
-    """Return how much the best of ranked skills stands out: what is compared with the cut. Minus infinity for none."""
-    if not skills:
-        return -math.inf
-    best = skills[0].similarity
-    unrelated = _calibration(with_vectors=with_vectors).unrelated
-    return best + (best - max(skills[1].similarity if len(skills) > 1 else 0.0, unrelated))
-
-
-def _calibration(*, with_vectors: bool) -> _Calibration:
-    return _WITH_VECTORS if with_vectors else _WITHOUT_VECTORS
-
-
-def _means_of_best(parts: list[tuple[float, float]]) -> tuple[float, float, float]:
-    """Return the mean similarity of the best examples, and those of its parts."""
-    best = sorted(parts, key=sum, reverse=True)[:_BEST_EXAMPLES]
-    characters, meaning = (sum(values) / len(best) for values in zip(*best, strict=True))
-    return sum(map(sum, best)) / len(best), characters, meaning
+def _of_best(skill_id: str, tasks: list[tuple[float, float, str]]) -> RankedSkill:
+    """Return a skill with the means of its best tasks, each given with the parts of its similarity."""
+    best = sorted(tasks, key=lambda task: task[0] + task[1], reverse=True)[:_BEST_EXAMPLES]
+    characters, meaning = sum(task[0] for task in best) / len(best), sum(task[1] for task in best) / len(best)
+    return RankedSkill(skill_id, characters + meaning, characters, meaning, len(tasks), best[0][2])
 
 
 @lru_cache(maxsize=64)  # tasks of one kind are compared with the same examples

@@ -7,9 +7,14 @@ import pytest
 from psycopg import AsyncConnection
 
 from brain.skills.catalog.repository import SkillCatalog
-from brain.skills.repository import MOST_MERGED, NewSkill, SkillQuery, SkillUse, storing
+from brain.skills.memory import SkillMemory
+from brain.skills.repository import MOST_MERGED, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
 from brain.skills.skill import LearnedSkill, SkillCall
+from starling.core.clock import SystemClock
 from starling.core.ids import new_id
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
+from starling.core.tracing import NOOP_TRACER
 from starling.infra.postgres.engine import Engine, connected
 from tests.support.run_factories import wait_for_lock_waiter
 
@@ -85,6 +90,22 @@ async def test_skill_that_twelve_tasks_had_and_none_followed_is_retired(
 
     (skill,) = await SkillCatalog(engine).latest("a", limit=9)
     assert (skill.state, skill.reason) == ("retired" if reason else "active", reason)
+
+
+async def test_recalled_skill_is_shown_as_its_nearest_task_had_it(engine: Engine, database_url: str) -> None:
+    main = new_id()
+    async with connected(database_url) as connection:
+        await store(connection, [(main, None)], tool="1")
+        await store(connection, further(main, 2), tool="1")
+        await connection.execute(
+            "UPDATE skills SET task = 'Wash the car.', template = 'Wash it.' WHERE id = %s", [main]
+        )
+    tool = ToolDefinition("bench", "look", "", {}, None, Effect.READ, "1")
+    memory = SkillMemory(SkillRepository(engine), None, lambda text: text, NOOP_TRACER, SystemClock())
+
+    (shown,) = (await memory.search("a", [tool], "Look at 1.")).recalled
+
+    assert (shown.id, shown.template, shown.known) == (main, "Look.", True)
 
 
 async def test_further_task_of_a_skill_that_was_deleted_meanwhile_is_not_stored(

@@ -7,7 +7,7 @@ import pytest
 
 from brain.retrieval.text_similarity import plain_words
 from brain.skills import recall_ranking
-from brain.skills.recall_ranking import RankedSkill, cut, fitting, ranked
+from brain.skills.recall_ranking import ranked
 from brain.skills.skill import SkillExample
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 
@@ -41,9 +41,8 @@ def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list
             for (skill, example), vector in zip(stored, made, strict=True)
         ]
 
-    found = ranked("a", text, asyncio.run(embedded()), with_vectors=vectors)
-    found = fitting(found, len(dict(stored)), with_vectors=vectors)
-    return [skill.skill_id for skill in found]
+    found = ranked("a", text, asyncio.run(embedded()), len(dict(stored)))
+    return [skill.skill_id for skill in found.fitting]
 
 
 @pytest.mark.parametrize("vectors", [True, False])
@@ -79,7 +78,7 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
     cosine = 0.5 if vectors else None
     stored = [SkillExample("alarm", text, cosine) for text in ("set an alarm", "set my alarm for 5pm")]
 
-    (found,) = ranked("a", "set the alarm", stored, with_vectors=vectors)
+    (found,) = ranked("a", "set the alarm", stored).skills
 
     assert found.similarity == pytest.approx(found.characters + found.meaning)
     assert found.characters > 0
@@ -87,13 +86,14 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
 
 
 def test_empty_store_recalls_nothing() -> None:
-    assert fitting(ranked("a", "anything", [], with_vectors=False), 0, with_vectors=False) == []
+    assert ranked("a", "anything", []).fitting == ()
 
 
 @pytest.mark.parametrize("vectors", [True, False])
 def test_cut_rises_with_the_store_and_is_lowest_for_three_tasks(*, vectors: bool) -> None:
     def needed(stored: int, tasks: int) -> float:
-        return cut([RankedSkill("a", 1.0, tasks=tasks)], stored, with_vectors=vectors)
+        examples = [SkillExample("a", f"task {number}", 0.5 if vectors else None) for number in range(tasks)]
+        return ranked("a", "a task", examples, stored).cut
 
     assert needed(1, 3) < needed(5, 3) < needed(74, 3)
     assert needed(5, 3) < needed(5, 10) < needed(5, 1)
@@ -103,7 +103,7 @@ def test_cut_rises_with_the_store_and_is_lowest_for_three_tasks(*, vectors: bool
 def test_copy_of_a_trusted_skill_does_not_come_before_it(copy: str) -> None:
     trusted = SkillExample("trusted", "Refund the order 17.", 0.9, successes=3)
 
-    found = ranked("a", "Refund the order 18.", [SkillExample("copy", copy, 0.91), trusted], with_vectors=True)
+    found = ranked("a", "Refund the order 18.", [SkillExample("copy", copy, 0.91), trusted]).skills
 
     assert [skill.skill_id for skill in found] == ["trusted", "copy"]
 
@@ -111,9 +111,7 @@ def test_copy_of_a_trusted_skill_does_not_come_before_it(copy: str) -> None:
 def test_trusted_skill_of_another_task_does_not_come_before_the_right_one() -> None:
     trusted = SkillExample("trusted", "List the orders of May.", 0.4, successes=30)
 
-    found = ranked(
-        "a", "Refund the order 18.", [trusted, SkillExample("right", "Refund order 17.", 0.9)], with_vectors=True
-    )
+    found = ranked("a", "Refund the order 18.", [trusted, SkillExample("right", "Refund order 17.", 0.9)]).skills
 
     assert [skill.skill_id for skill in found] == ["right", "trusted"]
 
@@ -123,6 +121,6 @@ def test_texts_of_a_tenant_are_counted_whether_or_not_another_one_has_them(monke
     stored = [SkillExample("light", "Switch the porch light on.")]
 
     for tenant in ("one", "other", "other"):
-        ranked(tenant, "Switch the hall light on.", stored, with_vectors=False)
+        ranked(tenant, "Switch the hall light on.", stored)
 
     assert counted == ["Switch the porch light on.", "Switch the hall light on."] * 2
