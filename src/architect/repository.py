@@ -72,6 +72,7 @@ class TeamVersion:
     """One version of a team. `star` is the hash of what its last activation compiled.
 
     `goal` and the run that it was `built_by` are null for an imported one, `proof` for one that was never proved.
+    `outdated_tools` are those of its proof that changed since, or are gone.
     """
 
     version: int
@@ -86,6 +87,7 @@ class TeamVersion:
     goal: str | None = None
     built_by: str | None = None
     proof: ProofSummary | None = None
+    outdated_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class TeamSummary:
     """A team: its active version, else its newest. `reason` says why an active one can't work now.
 
     `degraded_members` says which of its members can't, by name, as `outer/inner` for members of a team inside it.
+    `outdated_tools` are those of its proof that changed since, or are gone.
     """
 
     name: str
@@ -113,6 +116,8 @@ class TeamSummary:
     activated_at: datetime | None
     reason: str = ""
     degraded_members: Mapping[str, str] = field(default_factory=dict[str, str])
+    outdated_tools: tuple[str, ...] = ()
+    proved: Annotated[Mapping[str, str], Field(exclude=True)] = field(default_factory=dict[str, str])
 
 
 # Of a proof only what `ProofSummary` has: the cases may be long.
@@ -261,7 +266,11 @@ class TeamRepository:
         """Return all teams of a tenant by name."""
         columns = (workflows.c[name] for name in ("name", "state", "version", "created_at", "activated_at"))
         count = func.count().over(partition_by=workflows.c.name).label("versions")
-        query = select(*columns, workflows.c.spec["purpose"].astext.label("purpose"), count)
+        purpose, proved = (
+            workflows.c.spec["purpose"].astext,
+            func.coalesce(workflows.c.proof["tools"], literal({}, JSONB)),
+        )
+        query = select(*columns, purpose.label("purpose"), proved.label("proved"), count)
         query = query.where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
         query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
         async with self.reading() as connection:

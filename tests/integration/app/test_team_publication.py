@@ -546,11 +546,14 @@ async def test_admin_activates_what_is_unproven_and_not_what_failed_and_hears_of
     await office.store.publish(await office.build("crew"), built(spec(), "unproven", web_search="1" * 64))
     await office.store.publish(await office.build("crew_2"), built(spec("crew_2"), "failed"))
 
+    listed = (await office.services.teams.list(OWNER)).teams
     done = await office.services.teams.activate(OWNER, "crew", None, ACTOR)
     with pytest.raises(ConflictError, match="last proof") as refused:
         await office.services.teams.activate(OWNER, "crew_2", None, ACTOR)
+    shown = await office.services.teams.show(OWNER, "crew")
+    (version,) = await office.services.teams.versions(OWNER.tenant, "crew")
 
-    assert done.outdated_tools == (SEARCH,)
+    assert [one.outdated_tools for one in (*listed, done, shown, version)] == [(SEARCH,), (), *3 * [(SEARCH,)]]
     assert "starling team prove crew_2@1" in refused.value.remedy
 
 

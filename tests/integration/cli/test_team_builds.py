@@ -357,9 +357,34 @@ def test_person_who_archives_a_team_sees_first_which_teams_use_it(
     assert last in terminal.shown
 
 
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 1)])
+@pytest.mark.parametrize("command", [("activate", "watch@1"), ("rollback", "watch")])
+def test_person_who_activates_an_outdated_version_is_asked_first(
+    platform: ScriptedPlatform, command: Sequence[str], typed: str, code: int
+) -> None:
+    old = {"version": 1, "state": "superseded", "outdated_tools": ["time.now"]}
+    done = {"name": "watch", "version": 1, "epoch": 6, "left_out": [], "used_in": []}
+    platform.answers = {
+        "/v1/teams/watch/versions": {"versions": [old, {"version": 2, "state": "active"}]},
+        f"/v1/teams/watch/{command[0]}": done,
+    }
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(workspace, "team", *command) as terminal,
+    ):
+        shown = terminal.until("Activate watch@1? [y/N]")
+        terminal.type(typed)
+
+        assert terminal.end() == code
+
+    assert "Changed since watch@1 was proved: time.now." in shown
+    assert len(platform.sent) == 1 - code
+
+
 def test_list_and_show_name_the_states_of_built_versions(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
     team: dict[str, Any] = {"name": "watch", "purpose": "Watches.", "state": "unproven", "version": 2, "reason": ""}
-    more: dict[str, Any] = {"degraded_members": {}, "members": [], "used_in": ["outer@1"]}
+    more: dict[str, Any] = {"degraded_members": {}, "members": [], "used_in": ["outer@1"], "outdated_tools": ["a.b"]}
     made = {"hash": "3f1c", "star": None, "created_by": "local", "created_at": "2026-11-20T11:12:01.250000Z"}
     states = (("proven", "proven"), ("unproven", "unproven"), ("draft", "failed"))
     versions: list[dict[str, Any]] = [
@@ -375,8 +400,8 @@ def test_list_and_show_name_the_states_of_built_versions(platform: ScriptedPlatf
     listed = workspace.starling("team", "list").stdout.splitlines()
     shown = workspace.starling("team", "show", "watch").stdout.splitlines()
 
-    assert listed[1] == "watch\tunproven\t2\tWatches."
-    assert "used in   outer@1" in shown
+    assert listed[1] == "watch\tunproven, outdated\t2\tWatches."
+    assert {"used in   outer@1", "outdated  a.b"} <= {*shown}
     assert [(line.split("\t")[1], line.split("\t")[-1]) for line in shown[-3:]] == [*states]
 
 

@@ -22,10 +22,11 @@ from starling.app.teams.activation import (
     active_or_newest,
     check_version,
     current,
+    outdated_tools,
 )
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.principal import Principal
-from starling.core.teams.proofs import ProofReport
+from starling.core.teams.proofs import ProofReport, outdated
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
@@ -213,6 +214,10 @@ class TeamService:
     async def list(self, caller: Principal) -> TeamList:
         """Return all teams of the caller's tenant, by name."""
         teams = await self.teams.summaries(caller.tenant)
+        if any(team.proved for team in teams):
+            async with self.teams.reading() as connection:
+                pins = (await self.epochs.current(connection)).manifest.tool_hashes()
+            teams = [replace(team, outdated_tools=tuple(outdated(team.proved, pins))) for team in teams]
         if not any(team.state == "active" for team in teams):
             return TeamList(await self.epochs.active_number() or 0, teams)
         epoch, roster = await self.roster(caller)
@@ -240,6 +245,7 @@ class TeamService:
             created_at=chosen.created_at,
             activated_at=chosen.activated_at,
             **_faults(card),
+            outdated_tools=outdated_tools(chosen, manifest),
             members=tuple(_member(member, card) for member in chosen.spec.members),
             used_in=used_in,
         )
@@ -248,9 +254,10 @@ class TeamService:
         """Return all versions of a team, oldest first. Raises NotFoundError."""
         async with self.teams.reading() as connection:
             found = await self.teams.versions(connection, TeamKey(tenant, name))
-        if not found:
-            raise NotFoundError("team", name, REMEDY)
-        return found
+            if not found:
+                raise NotFoundError("team", name, REMEDY)
+            manifest = (await self.epochs.current(connection)).manifest
+        return [replace(one, outdated_tools=outdated_tools(one, manifest)) for one in found]
 
     async def proof(self, tenant: str, name: str, version: int) -> ProofReport:
         """Return the report of the last proof of a version. Raises NotFoundError."""

@@ -81,17 +81,36 @@ def check(context: typer.Context, file: File, tenant: Tenant = DEFAULT_TENANT, a
 
 
 @app.command()
-def activate(context: typer.Context, team: Versioned, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
-    """Let runs use a version, by default the newest. An earlier version is taken up again in the same way."""
+def activate(
+    context: typer.Context, team: Versioned, yes: Yes = False, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False
+) -> None:
+    """Let runs use a version, by default the newest. An earlier version is taken up again in the same way.
+
+    On a terminal it asks first where tools of the version changed since it was proved.
+    """
     name, wanted = split_version(team)
-    done = connection_of(context).api(tenant).post(team_path(name, "activate"), {"version": wanted})
+    api = connection_of(context).api(tenant)
+    if has_person() and not (yes or as_json):
+        versions = api.get(team_path(name, "versions"))["versions"]
+        _ask_if_outdated(name, [one for one in versions if wanted in (None, one["version"])])
+    done = api.post(team_path(name, "activate"), {"version": wanted})
     print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
 
 @app.command()
-def rollback(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
-    """Activate the highest version before the active one that was active too, and not archived since."""
-    done = connection_of(context).api(tenant).post(team_path(name, "rollback"))
+def rollback(
+    context: typer.Context, name: Name, yes: Yes = False, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False
+) -> None:
+    """Activate the highest version before the active one that was active too, and not archived since.
+
+    On a terminal it asks first where tools of that version changed since it was proved.
+    """
+    api = connection_of(context).api(tenant)
+    if has_person() and not (yes or as_json):
+        versions: Sequence[Document] = api.get(team_path(name, "versions"))["versions"]
+        active = next((one["version"] for one in versions if one["state"] == "active"), 0)
+        _ask_if_outdated(name, [one for one in versions if one["version"] < active and one["state"] == "superseded"])
+    done = api.post(team_path(name, "rollback"))
     print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
 
@@ -118,6 +137,17 @@ def archive(
     print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
     for user in done["used_in"]:
         print_line(f"  ! {user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
+
+
+def _ask_if_outdated(name: str, versions: Sequence[Document]) -> None:
+    """Ask whether the last of these versions is to be activated, if tools changed since its proof. Exits for a no."""
+    if not versions or not (changed := versions[-1].get("outdated_tools")):
+        return
+    shown = f"{name}@{versions[-1]['version']}"
+    print_line(f"Changed since {shown} was proved: {', '.join(changed)}.", "yellow")
+    if not confirmed(f"Activate {shown}?", yes=False, quiet=False, otherwise=""):
+        print_line("Nothing was changed.")
+        raise typer.Exit(FAILED)
 
 
 def _read(file: Path) -> tuple[Document, Sequence[Document]]:

@@ -48,7 +48,7 @@ def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json:
     def cells(team: Document) -> tuple[str, ...]:
         lost = [f"{name}: {reason}" for name, reason in team["degraded_members"].items()]
         said = team["reason"] or (f"without {' '.join(lost)}" if lost else team["purpose"])
-        return team["name"], team["state"], str(team["version"]), said
+        return team["name"], team["state"] + _outdated(team), str(team["version"]), said
 
     api = connection_of(context).api(tenant)
     found = api.get(PATH)["teams"]
@@ -138,7 +138,8 @@ def schema(_: Json = False) -> None:
 
 def _print_team(team: Document, versions: Sequence[Document]) -> None:
     fields = {"team": f"{team['name']}@{team['version']}", **{name: team[name] for name in _SHOWN}}
-    print_fields(fields | {"used in": ", ".join(team.get("used_in", ()))}, 9)
+    lists = {"used in": team.get("used_in", ()), "outdated": team.get("outdated_tools", ())}
+    print_fields(fields | {name: ", ".join(texts) for name, texts in lists.items()}, 9)
     print_line("")
     rows = [(one["name"], _works_with(one), one["state"], one["reason"] or one["role"]) for one in team["members"]]
     print_table(("MEMBER", "WORKS WITH", "STATE", "ROLE"), rows)
@@ -157,10 +158,14 @@ def _print_versions(versions: Sequence[Document]) -> None:
     print_table(
         ("VERSION", "STATE", "CREATED", "BY", *(("SPEC", "STAR") if with_hashes else ()), "PROOF"),
         [
-            (*row, *pair, one["proof"]["state"] if one.get("proof") else "none")
+            (*row, *pair, one["proof"]["state"] + _outdated(one) if one.get("proof") else "none")
             for row, pair, one in zip(rows, hashes, versions, strict=True)
         ],
     )
+
+
+def _outdated(shown: Document) -> str:
+    return ", outdated" if shown.get("outdated_tools") else ""
 
 
 def _print_version(version: Document) -> None:
