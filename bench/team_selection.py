@@ -1,22 +1,34 @@
-"""How well the servers that a goal needs are selected for a team, and how often a missing one is noticed: no model."""
+"""How well teams that `offline:rules` designs have the servers that a goal needs, and how often it reports a gap.
 
+Each goal is designed as a build does it: split, searched, selected, and written by the rules. No model is asked.
+"""
+
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from architect.design.goal_parts import parts_of
-from architect.design.selection import SHORTLIST, PartFit, name_of, select
+from pydantic import BaseModel
+
+from architect.design.designer import Designed, design_team
+from architect.team_world import TeamWorld
 from bench.embedders import static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
-from brain.registry.cards import Roster
+from brain.agents.runtimes.architect import rendered
+from brain.prompts import prompt as prompt_of
+from brain.prompts import response_schema
+from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from brain.retrieval.search import AgentRanker, AgentSearch
 from starling.core.clock import SystemClock
-from starling.core.teams.building import Candidate
+from starling.core.llm import ModelRequest, ModelRole
+from starling.core.teams.building import BuildRequest, Candidate, Section
 from starling.core.tool_calls import Effect
+from starling.infra.llm.offline_model import OfflineModel
+from tests.support.in_memory_build import InMemoryBuild
 
 _PATIENCE_SECONDS: Final = 600  # for the vectors of all agents
 _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
@@ -45,59 +57,83 @@ class Scores:
         return cls(precision, recall, f1, float(needed == frozenset(selected)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Selector:
-    ranker: AgentRanker
-    search: AgentSearch
+@dataclass(kw_only=True)
+class _Build(InMemoryBuild):
+    """A build that searches as runs do, and whose designer is `offline:rules`."""
 
-    async def select(self, goal: str) -> Sequence[PartFit]:
-        parts = parts_of(goal)
-        rankings = [await self.ranked(text, SHORTLIST) for text in (goal, *parts)]
-        return select(parts, rankings[0], rankings[1:], len(self.search.candidates.cards))
+    search: AgentSearch
+    ranker: AgentRanker
+    designed: Sequence[str] = ()  # the servers of the members
+
+    async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
+        messages = prompt_of(prompt).fill(sections=rendered(sections))
+        reply = await OfflineModel().respond(
+            ModelRequest(ModelRole.REASONING, messages, response=response_schema(prompt, document))
+        )
+        answer = json.loads(reply.content)
+        self.designed = [member["server"] for member in answer.get("members", ())]
+        return document.model_validate(answer)
+
+    async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
+        return [await self.ranked(text, limit) for text in texts]
 
     async def ranked(self, text: str, limit: int) -> list[Candidate]:
         ranking = await self.ranker.rank(self.search, text, limit)
         if ranking.warning:
             raise RuntimeError(ranking.warning)
-        return [self._candidate(one) for one in ranking.agents]
-
-    def _candidate(self, found: RankedAgent) -> Candidate:
-        """Return a candidate; the effects of its tools are not known, so they may change anything."""
-        card = self.search.candidates.cards[found.name]
-        tools = [replace(tool, effect=Effect.UNSAFE) for tool in card.tools]
-        return Candidate(found.name, "", card.description, tools, found.comparable_score, found.tool)
-
-    def without(self, server: str) -> "_Selector":
         cards = self.search.candidates.cards
-        left = Roster({name: card for name, card in cards.items() if name != server})
-        return replace(self, search=replace(self.search, candidates=left))
+        return [
+            Candidate(one.name, "", cards[one.name].description, cards[one.name].tools, one.comparable_score, one.tool)
+            for one in ranking.agents
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Designer:
+    ranker: AgentRanker
+    roster: Roster
+
+    async def design(self, goal: str, without: str = "") -> tuple[Designed, _Build]:
+        """Return the team for what can be served of a goal by all servers but one, and the build."""
+        left = Roster({name: card for name, card in self.roster.cards.items() if name != without})
+        tools = [tool for card in left.cards.values() for tool in card.tools]
+        build = _Build(tools, search=AgentSearch("bench", self.roster, left), ranker=self.ranker)
+        world = TeamWorld({name: {tool.name: tool.effect for tool in card.tools} for name, card in left.cards.items()})
+        return await design_team(BuildRequest(goal=goal, partial=True), world, None, build), build
 
 
 async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure all requests that need more than one server: as they are, and without one that was selected rightly."""
     figures = list[Figure]()
     for name, load in _SETS.items():
-        setup.say(f"Selection of servers, {name}")
+        setup.say(f"Servers of designed teams, {name}")
         requests = load()
         goals = [request for request in requests.requests if len(request.agents) > 1]
+        roster = Roster({name: _card(card) for name, card in requests.roster.cards.items()})
         finder = AgentFinder(static_embedder(), SystemClock(), patience=_PATIENCE_SECONDS)
-        selector = _Selector(finder, AgentSearch("bench", requests.roster, requests.roster))
-        figures += await _figures(name, selector, goals)
+        figures += await _figures(name, _Designer(finder, roster), goals)
     return figures
 
 
-async def _figures(name: str, selector: _Selector, goals: Sequence[Request]) -> list[Figure]:
-    selections = [await selector.select(goal.text) for goal in goals]
-    found = [Scores.of(_chosen(one), goal.agents) for one, goal in zip(selections, goals, strict=True)]
-    first = [[one.server for one in await selector.ranked(goal.text, 2)] for goal in goals]
+def _card(card: AgentCard) -> AgentCard:
+    """Return a card whose tools may change anything: their effects are not known."""
+    return replace(card, tools=tuple(replace(tool, effect=Effect.UNSAFE) for tool in card.tools))
+
+
+async def _figures(name: str, designer: _Designer, goals: Sequence[Request]) -> list[Figure]:
+    designs = [await designer.design(goal.text) for goal in goals]
+    found = [Scores.of(build.designed, goal.agents) for (_, build), goal in zip(designs, goals, strict=True)]
+    first = [
+        [one.server for one in await build.ranked(goal.text, 2)]
+        for (_, build), goal in zip(designs, goals, strict=True)
+    ]
     simple = [Scores.of(two, goal.agents) for two, goal in zip(first, goals, strict=True)]
     removed = [
-        part.text in _gaps(await selector.without(part.candidates[0].server).select(goal.text))
-        for selection, goal in zip(selections, goals, strict=True)
-        for part in selection
-        if part.fit == "good" and part.candidates[0].server in goal.agents
+        bool((await designer.design(goal.text, without=server))[0].missing)
+        for (_, build), goal in zip(designs, goals, strict=True)
+        for server in sorted(goal.agents.intersection(build.designed))
     ]
-    false = fmean(bool(_gaps(selection)) for selection in selections)
+    false = fmean(bool(designed.missing) for designed, _ in designs)
     return [
         *(
             Figure(
@@ -110,13 +146,5 @@ async def _figures(name: str, selector: _Selector, goals: Sequence[Request]) -> 
             for score in _SCORES
         ),
         Figure(f"architect.{name}.gap_reported", fmean(removed), "", false, "goals with all servers"),
-        Figure(f"architect.{name}.gap_false", false, "", fmean(removed), "parts without their server"),
+        Figure(f"architect.{name}.gap_false", false, "", fmean(removed), "goals without one of their servers"),
     ]
-
-
-def _chosen(parts: Sequence[PartFit]) -> list[str]:
-    return list(dict.fromkeys(name_of(part.candidates[0]) for part in parts if part.fit == "good"))
-
-
-def _gaps(parts: Sequence[PartFit]) -> list[str]:
-    return [part.text for part in parts if part.fit == "none"]

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from architect.checks import DESIGN_RULES, WITHOUT_EXAMPLES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
-from architect.design.selection import SHORTLIST, PartFit, missing_parts, select, shortlist
+from architect.design.selection import SHORTLIST, PartFit, Selection, missing_parts, searched_texts, select, shortlist
 from architect.proof import of_cases
 from architect.team_world import TeamWorld
 from starling.core.events.build_events import CheckFinding, Checks, Design, DesignedMember, MissingPart
@@ -23,6 +23,7 @@ REPAIRS: Final = 2
 _PROMPT: Final = "designer"
 _MOST_OPTIONS: Final = 5
 _WIDE: Final = 200  # candidates of each text, where only some servers may be used
+_UNSERVED, _DOUBTED = "unserved_part", "doubted_part"
 _UNKNOWN: Final = "The caller may not be asked: choose the most likely reading."
 
 
@@ -56,14 +57,14 @@ async def design_team(request: BuildRequest, world: TeamWorld, base: TeamSpec | 
     request = request.model_copy(update={"goal": storable_text(request.goal)})
     design = _Design(request, world, SpecWriter(request, world, base), run)
     may_ask = run.may_ask
-    await design.search("candidates", request.goal, request.goal)
+    await design.search("found", request.goal, request.goal)
     document = await design.ask("design", () if may_ask else [Section("answer", _UNKNOWN)])
     told: list[Section] = []
     if document.asks and may_ask:
         answer = run.clarify(QUESTION, document.question, document.options[:_MOST_OPTIONS])
         told = [answer_section(document.question, answer)]
         if answer:
-            await design.search("candidates_of_answer", f"{request.goal}\n{answer}", answer)
+            await design.search("found_for_answer", f"{request.goal}\n{answer}", answer)
         document = await design.ask("answered", told)
     if document.asks:
         return Designed(None, question=document.question)
@@ -87,21 +88,23 @@ class _Design:
     world: TeamWorld
     writer: SpecWriter
     run: BuildRun
-    parts: Sequence[PartFit] = ()
+    selection: Selection = field(default_factory=Selection)
     candidates: Sequence[Candidate] = ()
+    asked: set[str] = field(default_factory=set[str])  # the places of parts that went back to the designer
 
     async def search(self, step: str, goal: str, text: str) -> None:
         """Find what serves the goal, and the parts of `text`."""
         parts, only = parts_of(text), self.request.constraints.servers
-        found = await self.run.candidates(step, [goal, *parts], _WIDE if only else SHORTLIST)
-        of_goal, *of_parts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
+        texts = searched_texts(parts)
+        found = await self.run.candidates(step, [goal, *texts], _WIDE if only else SHORTLIST)
+        of_goal, *of_texts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
         ranked = max(len({tool.server for tool in self.run.tools().values()}), len(found[0]))
-        self.parts = select(parts, of_goal, of_parts, ranked)
-        self.candidates = shortlist(self.parts, of_goal, MOST_CANDIDATES)
+        self.selection = select(parts, of_goal, dict(zip(texts, of_texts, strict=True)), ranked)
+        self.candidates = shortlist(self.selection.parts, of_goal, MOST_CANDIDATES)
 
     async def ask(self, step: str, further: Sequence[Section]) -> DesignDocument:
         """Return the designer's answer to the goal and to further sections."""
-        sections = goal_sections(self.request, self.parts, self.candidates, self.writer.base)
+        sections = goal_sections(self.request, self.selection, self.candidates, self.writer.base)
         return await self.run.ask(step, _PROMPT, [*sections, *further], DesignDocument)
 
     async def judged(self, document: DesignDocument, attempt: int) -> Designed:
@@ -112,15 +115,17 @@ class _Design:
             found = tuple(Finding(**finding) for finding in recorded["findings"])
             missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
             spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
+            self.asked |= {one.path for one in found if one.rule in (_UNSERVED, _DOUBTED)}
             parts = tuple(PartReport.model_validate(part) for part in recorded.get("parts", ()))
             return Designed(spec, missing, "", attempt, found, parts)
         spec, findings = await asyncio.to_thread(self._spec, document)
-        missing = missing_parts(document, self.parts, self.candidates)
-        designed = Designed(spec, missing, "", attempt, tuple(findings), self._served(document, spec, missing))
+        missing, doubts = self._accounted(document, last=attempt > REPAIRS, is_readable=spec is not None)
+        served = self._served(document, spec, missing)
+        designed = Designed(spec, missing, "", attempt, (*findings, *doubts), served)
         path = self.run.origin.path
         events: list[AnyEvent] = [Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))]
         if not _is_refused(self.request, designed):  # else parts of the goal are missing, whatever the checks find
-            found = [CheckFinding(**asdict(one)) for one in findings]
+            found = [CheckFinding(**asdict(one)) for one in designed.findings]
             events.append(Checks(path=path, attempt=attempt, findings=found))
         self.run.record(
             step,
@@ -142,9 +147,31 @@ class _Design:
         left_out = {part.part for part in missing}
         return tuple(
             PartReport(part=part.text, members=tuple(made.name for draft, made in pairs if number in draft.parts))
-            for number, part in enumerate(self.parts, 1)
+            for number, part in enumerate(self.selection.parts, 1)
             if part.text not in left_out
         )
+
+    def _accounted(
+        self, document: DesignDocument, *, last: bool, is_readable: bool
+    ) -> tuple[Sequence[MissingPart], Sequence[Finding]]:
+        """Return the parts that are missing by what the designer says, and those that go back to it, each once.
+
+        What a member claims then counts, whatever the search found. A part that none claims is missing.
+        """
+        parts = self.selection.parts
+        missing = missing_parts(document, parts, self.candidates)
+        does = {number for member in document.members for number in member.parts}
+        doubts = list[Finding]()
+        for number, part in enumerate(parts if is_readable else (), 1):
+            place = f"parts[{number}]"
+            if part.text in missing or (number in does and part.fit != "none"):
+                continue
+            if not last and place not in self.asked:
+                doubts.append(_doubt(place, part, is_claimed=number in does))
+            elif number not in does:
+                missing[part.text] = part.missing
+        self.asked |= {one.path for one in doubts}
+        return tuple(missing.values()), doubts
 
     def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
         try:
@@ -169,6 +196,15 @@ class _Design:
                 remedy = f"Use only these servers: {', '.join(only)}."
                 found.append(Finding(f"members[{number}]", "constraints", reason, remedy))
         return found
+
+
+def _doubt(place: str, part: PartFit, *, is_claimed: bool) -> Finding:
+    if not is_claimed:
+        reason = f"No member does {part.text!r}, and `missing` doesn't name it."
+        return Finding(place, _UNSERVED, reason, "Give its number to the member that does it, or name it in `missing`.")
+    near = f"; nearest are {', '.join(part.nearest)}" if part.nearest else ""
+    remedy = "Keep its number at the member that does it, with the tools for it, or name it in `missing`."
+    return Finding(place, _DOUBTED, f"The search found nothing for {part.text!r}{near}.", remedy)
 
 
 def _is_permitted(candidate: Candidate, only: Sequence[str]) -> bool:

@@ -1,4 +1,7 @@
-"""The parts of a goal in ordinary words: the sentences and clauses that order or ask something of their own."""
+"""The parts of a goal in ordinary words: the sentences and clauses that order or ask something of their own.
+
+They are what is searched for; whether something serves them is not decided by these words.
+"""
 
 import re
 from typing import Final
@@ -9,6 +12,7 @@ MOST_PARTS: Final = 12
 _BULLET: Final = re.compile(r"^ ?(?:[-*•–]|\(?\d{1,2}[.)]) ", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"(?<=[.!?])[\"'”’)]* |(?<=[。！？])| ?; |\n")
 _JOINT: Final = re.compile(r" ?,? (?:as well as|then|and|but|plus) | ?, ", re.IGNORECASE)
+_COORDINATION: Final = re.compile(r",? (?:and|as well as|plus|along with|und|y|et) |[,;] | & ", re.IGNORECASE)
 _HIDDEN: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|https?://\S+")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _READ_CHARS: Final = 10_000
@@ -68,16 +72,27 @@ def parts_of(goal: str) -> list[str]:
     question. Sentences that only tell about the caller are left out unless there are no others. Nothing is split
     within quoted texts.
     """
-    text = re.sub(r"(?: ?\n)+ ?", "\n", re.sub(r"[^\S\n]+", " ", goal[:_READ_CHARS]))
+    text = re.sub(r"(?: ?\n)+ ?", "\n", re.sub(r"[^\S\n]+", " ", goal[:_READ_CHARS])).strip()
+    text = text[1:-1] if _HIDDEN.fullmatch(text) and not text.startswith("http") else text  # a goal in quotes
     team = _TEAM.match(text)
     text = _BULLET.sub(" ", text[team.end() :] if team else text)
     ends = [(match.start(), match.end()) for match in _SENTENCE.finditer(_masked(text))]
     places = zip([0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)], strict=True)
     sentences = [text[start:stop].strip() for start, stop in places]
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
-    asking = [part for part in found if not tells_about_caller(part) or _ASKING.search(part)]
+    asking = [part for part in found if not _tells_about_caller(part) or _ASKING.search(part)]
     found = [part for part in asking if not _POLITENESS.fullmatch(part)] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
+
+
+def coordinated(part: str) -> list[str]:
+    """Return the pieces of a part at its conjunctions and commas, in order; none if it has only one."""
+    joints, masked = [0], _masked(part)
+    for joint in _COORDINATION.finditer(masked):
+        joints += joint.span()
+    pieces = [part[start:end] for start, end in zip(joints[::2], [*joints[1::2], len(part)], strict=True)]
+    found = [piece for piece in pieces if _says_something(piece)]
+    return found if 1 < len(found) <= MOST_PARTS else []
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -100,7 +115,7 @@ def _says_something(text: str) -> bool:
     return "\ufffc" in text or bool(_WORD.search(_POLITE.sub("", f"{text} ", count=1)))
 
 
-def tells_about_caller(part: str) -> bool:
+def _tells_about_caller(part: str) -> bool:
     """Return whether a part begins with what the caller is or does, as `I'm planning a trip and need …` does."""
     return bool(_ABOUT_CALLER.match(part))
 

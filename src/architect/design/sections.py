@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from architect.design.document import DesignDocument
-from architect.design.selection import PartFit, name_of
+from architect.design.selection import PartFit, Selection, name_of
 from starling.core.json import JsonObject, canonical
 from starling.core.teams.building import BuildRequest, Candidate, Section
 from starling.core.teams.spec import Finding, TeamSpec
@@ -23,13 +23,13 @@ _SHOWN_OF_MEMBERS: Final = {"name", "role", "goal", "backstory", "server", "team
 
 
 def goal_sections(
-    request: BuildRequest, parts: Sequence[PartFit], candidates: Sequence[Candidate], base: TeamSpec | None
+    request: BuildRequest, selection: Selection, candidates: Sequence[Candidate], base: TeamSpec | None
 ) -> list[Section]:
     """Return the sections that every attempt has."""
     sections = [
         Section("goal", request.goal),
-        Section("parts", parts=[_part(number, part) for number, part in enumerate(parts, 1)]),
-        Section("candidates", parts=[_candidate(one, parts) for one in candidates]),
+        Section("parts", parts=[_part(number, part) for number, part in enumerate(selection.parts, 1)]),
+        Section("candidates", parts=[_candidate(one, selection) for one in candidates]),
     ]
     only = request.constraints
     servers, members = ", ".join(only.servers), str(only.members or "")
@@ -60,20 +60,22 @@ def answer_section(question: str, answer: str) -> Section:
 
 
 def _part(number: int, part: PartFit) -> Section:
-    attributes = {"id": str(number), "fit": part.fit} | ({"changes": "yes"} if part.orders_change else {})
-    if part.best and part.fit in ("good", "weak"):
+    attributes = {"id": str(number), "fit": part.fit, "nearest": ", ".join(part.nearest)}
+    if part.best and part.fit != "none":
         attributes |= {"server": part.best.server} if part.best.server else {"team": part.best.team}
         if tool := part.best.tool:
             attributes["tool"] = next((one.full_name for one in part.best.tools if one.name == tool), tool)
     return Section("part", part.text, attributes)
 
 
-def _candidate(candidate: Candidate, parts: Sequence[PartFit]) -> Section:
-    best = {one.tool for part in parts for one in part.candidates if name_of(one) == name_of(candidate)}
+def _candidate(candidate: Candidate, selection: Selection) -> Section:
+    name = name_of(candidate)
+    best = {one.tool for part in selection.parts for one in part.candidates if name_of(one) == name}
+    for_goal = {"fits": "goal"} if name in map(name_of, selection.for_goal) else {}
     tools = sorted(candidate.tools, key=lambda tool: tool.name not in best)[:_MOST_TOOLS]
     about = Section("about", one_line(candidate.description, _ABOUT_CHARS))
     kind = "server" if candidate.server else "team"
-    return Section(kind, parts=[about, *map(_tool, tools)], attributes={"name": name_of(candidate)})
+    return Section(kind, parts=[about, *map(_tool, tools)], attributes={"name": name, **for_goal})
 
 
 def _tool(tool: ToolDefinition) -> Section:

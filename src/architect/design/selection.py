@@ -1,64 +1,43 @@
-"""Which servers and teams serve the parts of a goal, and which parts nothing serves."""
+"""Which servers and teams serve the parts of a goal, by the scores of a search, and which parts it found nothing for.
+
+No words of any language are compared with a list here: a designer model reads the goal, and what it claims counts.
+"""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from architect.design.document import DesignDocument
-from architect.design.goal_parts import tells_about_caller
+from architect.design.goal_parts import coordinated
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
-from starling.core.tool_calls import Effect
 
-type Fit = Literal["good", "weak", "text", "none"]
-"""`weak`: something may serve the part. `text`: a writer without tools can do it. `none`: nothing serves it."""
+type Fit = Literal["good", "weak", "none"]
+"""`weak`: something may serve the part. `none`: the search found nothing for it."""
+
+type Rankings = Mapping[str, Sequence[Candidate]]
+"""The candidates for each text that was searched, best first."""
 
 SHORTLIST: Final = 24
 """How many candidates are asked for each text; more of them never changed a choice."""
 
-_GOAL_SHARE: Final = 0.5
+# ADR 0090 has what was tried
+_GOAL_SHARE: Final = 0.75
 """What a candidate's score for the whole goal counts beside its score for a part: it decides between near equals."""
-_LEAST_FIT: Final = 3.8
-_WORDS_SHARE: Final = 2.0
-"""What it adds to a fit that a candidate has all words of a part."""
+_LEAST_FIT: Final = 2.6
 _LEAST_SHARE: Final = 0.6
 """What a part's value has to be of the value of the part that is served best; else its fit is weak."""
+_GOAL_FIT: Final = 0.75
+"""What a candidate's score for the whole goal has to be of the best one, to be selected for it."""
+_MOST_FOR_GOAL: Final = 3
 _OF_TEAM: Final = 0.8
 """What the value of a team counts: a server that fits about as well is chosen before a team that uses it."""
 _FEW: Final = 10
-"""With fewer candidates, scores say little: the best of two always has the same one. A shared word decides then."""
+"""With fewer candidates, scores say little: the best of two always has the same one."""
 _NEAREST: Final = 3
-
 _WORD: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
-_AFTER_SUBJECT: Final = re.compile(r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if) ")
-_ENDINGS: Final = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
-_COMMON_TEXT: Final = """
-    a about additionally all also am an and any api are as at available be been but by can could data details do
-    does each fetch find for from further get give had has have help her his how i if in information into is it its
-    just know latest let like list looking make me more most my need no not of on or other our out please provide
-    related search several should show so some specific such suggest team tell than that the their them then there
-    these they this those to tool up us use using want was we were what when where which while who why will with would
-    you your"""
-_COMMON: Final = frozenset(_COMMON_TEXT.split())
-_WRITING: Final = re.compile(
-    r"\W*(?:(?:and|then|also|finally)\s+)*(?:answer|compare|compose|describe|draft|explain|rank|report|rephrase|review"
-    r"|rewrite|sum|summari[sz]e|translate|turn|write)(?:s|es)?\b",
-    re.IGNORECASE,
-)
-_CHANGING: Final = re.compile(
-    r"\W*(?:(?:and|then|also|finally|please)\s+)*(?:append|book|buy|commit|create|delete|edit|e?mail|move|order|pay|post|push"
-    r"|remove|rename|save|send|store|update|upload|write)(?:s|es)?\b",
-    re.IGNORECASE,
-)
-_OF_RESULTS: Final = re.compile(
-    r"\b(?:it|them|this|these|those|both|everything|findings?|results?|answers?|what|summary|overview)\b", re.IGNORECASE
-)
-_ELSEWHERE: Final = re.compile(
-    r"\b(?:into|files?|folders?|databases?|tables?|e?-?mails?|messages?|channels?|calendars?|tickets?|pages?|issues?)\b",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +54,28 @@ class PartFit:
         return self.candidates[0] if self.candidates else None
 
     @property
-    def orders_change(self) -> bool:
-        """Whether it begins as the order to change something, which tools that only read can't do."""
-        return bool(_CHANGING.match(self.text)) and self.fit != "text"
+    def nearest(self) -> list[str]:
+        """The names of the candidates that fit best."""
+        return [name_of(one) for one in self.candidates[:_NEAREST]]
 
     @property
     def missing(self) -> MissingPart:
         """The part as one that nothing serves."""
-        return MissingPart(part=self.text, nearest=[name_of(one) for one in self.candidates[:_NEAREST]])
+        return MissingPart(part=self.text, nearest=self.nearest)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The parts of a goal with what fits each, and the servers that fit the goal as a whole, best first."""
+
+    parts: Sequence[PartFit] = ()
+    for_goal: Sequence[Candidate] = ()
+
+    @property
+    def selected(self) -> list[str]:
+        """The names of what fits a part well, and of what fits the whole goal."""
+        found = [part.best for part in self.parts if part.fit == "good" and part.best]
+        return list(dict.fromkeys(name_of(one) for one in (*found, *self.for_goal)))
 
 
 def shortlist(parts: Sequence[PartFit], goal: Sequence[Candidate], size: int) -> list[Candidate]:
@@ -90,7 +83,7 @@ def shortlist(parts: Sequence[PartFit], goal: Sequence[Candidate], size: int) ->
     rankings = [*(part.candidates for part in parts), goal]
     places = range(max(map(len, rankings), default=0))
     found = [ranking[at] for at in places for ranking in rankings if at < len(ranking)]
-    return list({name_of(one): one for one in reversed(found)}.values())[::-1][:size]
+    return list({name_of(one): one for one in found}.values())[:size]
 
 
 def name_of(candidate: Candidate) -> str:
@@ -98,30 +91,62 @@ def name_of(candidate: Candidate) -> str:
     return candidate.server or candidate.team
 
 
-def select(
-    parts: Sequence[str], goal: Sequence[Candidate], rankings: Sequence[Sequence[Candidate]], population: int
-) -> Sequence[PartFit]:
-    """Return what serves each part, by the candidates for the goal and for each part, best first.
+def searched_texts(parts: Sequence[str]) -> list[str]:
+    """Return what is searched for parts: each of them, and the pieces that it may be split into."""
+    return list(dict.fromkeys([*parts, *(piece for part in parts for piece in coordinated(part))]))
+
+
+def select(parts: Sequence[str], goal: Sequence[Candidate], found: Rankings, population: int) -> Selection:
+    """Return what serves each part, by the candidates for the goal, and for each text of `searched_texts`.
 
     `population` is how many agents were ranked: scores are sums of z-scores, the best of which grows with its logarithm
     where nothing fits.
     """
-    scores = {name_of(one): one.score for one in goal}
-    ranked = [
-        _servers_first(
-            part, sorted(ranking, key=lambda one: (_only_reads(part, one), -_value(one, scores))), population
-        )
-        for part, ranking in zip(parts, rankings, strict=True)
-    ]
-    best = max((_value(ranking[0], scores) for ranking in ranked if ranking), default=0.0)
-    fits = [
-        PartFit(part, _fit(part, ranking, population, best, scores), ranking)
-        for part, ranking in zip(parts, ranked, strict=True)
-    ]
-    if all(part.fit != "good" for part in fits):
-        return fits
-    # what tells about the caller is not a gap where another part is served
-    return [replace(one, fit="weak") if one.fit == "none" and tells_about_caller(one.text) else one for one in fits]
+    of_goal = {name_of(one): one.score for one in goal}
+    split = [piece for part in parts for piece in _split(part, found)]
+    ranked = {
+        text: _servers_first(text, sorted(ranking, key=lambda one: -_value(one, of_goal)), population)
+        for text, ranking in split
+    }
+    best = max((_value(ranking[0], of_goal) for ranking in ranked.values() if ranking), default=0.0)
+    fits = [PartFit(text, _fit(ranking, population, best, of_goal), ranking) for text, ranking in ranked.items()]
+    for_goal = [one for one in goal[:_MOST_FOR_GOAL] if one.server and one.score >= _GOAL_FIT * goal[0].score]
+    return Selection(fits, for_goal if population >= _FEW else ())
+
+
+def _split(part: str, found: Rankings) -> list[tuple[str, Sequence[Candidate]]]:
+    """Return a part with its candidates, or its pieces where each of several of its first ones is the first of one.
+
+    Such a candidate has a word of the piece that most of the others lack: among few, some candidate is always first.
+    """
+    pieces = coordinated(part)
+    near, firsts = [name_of(one) for one in found[part][: len(pieces)]], dict[str, Sequence[Candidate]]()
+    starts, ends, at = list[int](), list[int](), 0
+    for piece in pieces:
+        at, ranking = part.index(piece, at), found[piece]
+        name = name_of(ranking[0]) if ranking else ""
+        if name in near and name not in firsts and _has_rare_word(piece, ranking[0], ranking):
+            starts, ends = [*starts, at if firsts else 0], [*ends, at]
+            firsts[name] = ranking
+        if firsts:
+            ends[-1] = at + len(piece)
+    if len(firsts) < 2:
+        return [(part, found[part])]
+    texts = [part[start:end] for start, end in zip(starts, ends, strict=True)]
+    return list(zip(texts, firsts.values(), strict=True))
+
+
+def _has_rare_word(piece: str, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    shared, known = _words(piece) & _texts(candidate), [_texts(one) for one in others]
+    return any(2 * sum(word in words for words in known) <= len(known) for word in shared)
+
+
+def _texts(candidate: Candidate) -> frozenset[str]:
+    return _words(" ".join([name_of(candidate), candidate.description, *(tool.name for tool in candidate.tools)]))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
 def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> list[Candidate]:
@@ -129,87 +154,40 @@ def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> 
 
     A team has tools for other things too. One that the part names keeps its place.
     """
-    if not any(one.server and _certainty(part, one, population) >= _LEAST_FIT for one in ranking):
+    if not any(one.server and _is_found(one, population) for one in ranking):
         return list(ranking)
-    return sorted(ranking, key=lambda one: bool(one.team) and not _words([one.team]) <= _words([part]))
+    return sorted(ranking, key=lambda one: bool(one.team) and not _words(one.team) <= _words(part))
 
 
-def shared_words(part: str, candidate: Candidate) -> float:
-    """Return the share of the words of a part that the name, the description or a tool of a candidate has."""
-    wanted = _words([part])
-    tools = [text for tool in candidate.tools for text in (tool.name, tool.description)]
-    known = _words([candidate.server, candidate.team, candidate.description, *tools])
-    return len(wanted & known) / len(wanted) if wanted else 0.0
-
-
-def words_in_common(first: str, second: str) -> int:
-    """Return how many words two texts share, without those that any goal may have."""
-    return len(_words([first]) & _words([second]))
-
-
-def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
+def _value(candidate: Candidate, of_goal: Mapping[str, float]) -> float:
     value = candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
     return value * _OF_TEAM if candidate.team and value > 0 else value
 
 
-def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:
-    if max((_certainty(part, one, population) for one in ranking[:_NEAREST]), default=0.0) < _LEAST_FIT:
-        is_text = _WRITING.match(part) and _OF_RESULTS.search(part) and not _ELSEWHERE.search(part)
-        return "text" if is_text else "none"
+def _fit(ranking: Sequence[Candidate], population: int, best: float, of_goal: Mapping[str, float]) -> Fit:
+    if not ranking or (population >= _FEW and not any(_is_found(one, population) for one in ranking[:_NEAREST])):
+        return "none"
     return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
 
 
-def _certainty(part: str, candidate: Candidate, population: int) -> float:
-    """Return how certain it is that a candidate serves a part, 0 where its tools can't change what is ordered."""
-    if _only_reads(part, candidate):
-        return 0.0
-    if population < _FEW:
-        return _LEAST_FIT * bool(_words([part]) & _subjects(candidate))
-    return candidate.score / math.log(population) + _WORDS_SHARE * shared_words(part, candidate)
-
-
-def _subjects(candidate: Candidate) -> frozenset[str]:
-    """Return the words of what the tools of a candidate, or a team as a whole, are about, and of its name."""
-    abouts = [_AFTER_SUBJECT.split(tool.description.strip(), maxsplit=1)[0] for tool in candidate.tools]
-    whole = candidate.description if candidate.team else ""
-    return _words([candidate.team, whole, *(tool.name for tool in candidate.tools), *abouts])
-
-
-def _only_reads(part: str, candidate: Candidate) -> bool:
-    """Return whether a part orders a change that no tool of a candidate can make."""
-    return bool(_CHANGING.match(part)) and all(tool.effect is Effect.READ for tool in candidate.tools)
-
-
-def _words(texts: Iterable[str]) -> frozenset[str]:
-    written = {word.casefold() for text in texts for word in _WORD.findall(text)} - _COMMON
-    return frozenset(map(_stem, written)) - _COMMON
-
-
-def _stem(word: str) -> str:
-    for ending, instead in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
-            return word[: -len(ending)] + instead
-    return word.removesuffix("e") if len(word) > 3 else word  # `charge` like `charges`
+def _is_found(candidate: Candidate, population: int) -> bool:
+    """Return whether a score is better than what chance gives the best of so many agents; of few, than the mean."""
+    return candidate.score >= _LEAST_FIT * math.log(population) if population >= _FEW else candidate.score > 0
 
 
 def missing_parts(
     document: DesignDocument, parts: Sequence[PartFit], candidates: Sequence[Candidate]
-) -> tuple[MissingPart, ...]:
-    """Return each part that nothing serves, with what came nearest.
+) -> dict[str, MissingPart]:
+    """Return the parts that the designer names as missing, by their texts, each with what came nearest.
 
-    A part that the search found nothing for counts as served where a member with tools says that it does it, and the
-    best candidate has at least a word of it: the designer reads more than the search.
+    A name is that of the part which has most of its words, at least a half.
     """
-    does = {number for member in document.members if member.server or member.team for number in member.parts}
-    found = {
-        part.text: part.missing
-        for number, part in enumerate(parts, 1)
-        if part.fit == "none" and not (number in does and part.best and shared_words(part.text, part.best) > 0)
-    }
+    found = dict[str, MissingPart]()
     for text in filter(None, map(str.strip, document.missing)):
-        part = max(parts, key=lambda one: words_in_common(one.text, text), default=None)
-        if part and words_in_common(part.text, text):
-            found.setdefault(part.text, part.missing)
+        words = _words(text)
+        part = max(parts, key=lambda one: len(words & _words(one.text)), default=None)
+        if part and 2 * len(words & _words(part.text)) >= len(words):
+            found[part.text] = part.missing
         else:
             found[text] = MissingPart(part=text, nearest=[name_of(one) for one in candidates[:_NEAREST]])
-    return tuple(found.values())
+    return found

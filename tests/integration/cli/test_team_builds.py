@@ -363,7 +363,7 @@ def test_person_who_activates_an_outdated_version_is_asked_first(
     platform: ScriptedPlatform, command: Sequence[str], typed: str, code: int
 ) -> None:
     old = {"version": 1, "state": "superseded", "outdated_tools": ["time.now"]}
-    done = {"name": "watch", "version": 1, "epoch": 6, "left_out": [], "used_in": []}
+    done: dict[str, Any] = {"name": "watch", "version": 1, "epoch": 6, "left_out": [], "used_in": []}
     platform.answers = {
         "/v1/teams/watch/versions": {"versions": [old, {"version": 2, "state": "active"}]},
         f"/v1/teams/watch/{command[0]}": done,

@@ -1,7 +1,7 @@
 """From a goal to a team: what the designer is shown, what becomes of its answers, and when nothing is built."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,7 @@ async def designed(
     *answers: Mapping[str, Any], goal: str = GOAL, world: TeamWorld = WORLD, base: TeamSpec | None = None, **more: Any
 ) -> tuple[Designed, InMemoryBuild]:
     run_parts = {key: more.pop(key) for key in ("may_be_asked", "reply", "stars") if key in more}
-    run = InMemoryBuild(TOOLS, [*answers], **run_parts)
+    run = InMemoryBuild(more.pop("tools", TOOLS), [*answers], **run_parts)
     return await design_team(BuildRequest(goal=goal, **more), world, base, run), run
 
 
@@ -257,13 +257,31 @@ async def test_part_that_the_designer_finds_missing_is_reported(partial: bool) -
     assert [event.type for event in run.events[1:]] == (["checks"] if partial else [])
 
 
-async def test_part_that_nothing_serves_is_reported_although_a_member_claims_it() -> None:
-    goal = f"{GOAL}, and order pizzas"
+OTHERS = tuple(tool(f"other{number}.idle", "Hums") for number in range(10))
+CLAIMED, UNCLAIMED = {**SOUND, "members": [WATCHER, {**WRITER, "parts": [2, 3]}]}, SOUND
 
-    found, _ = await designed({**SOUND, "members": [WATCHER, {**WRITER, "parts": [2, 3]}]}, goal=goal)
 
-    assert found.spec is None
-    assert [one.part for one in found.missing] == ["order pizzas"]
+@pytest.mark.parametrize(
+    ("answers", "rules", "missing"),
+    [
+        pytest.param([CLAIMED, CLAIMED], [["doubted_part"], []], [], id="claimed again"),
+        pytest.param([CLAIMED, UNCLAIMED], [["doubted_part"]], ["bestelle Pizza"], id="given up"),
+        pytest.param([UNCLAIMED, CLAIMED], [["unserved_part"], []], [], id="forgotten"),
+        pytest.param([UNCLAIMED, UNCLAIMED], [["unserved_part"]], ["bestelle Pizza"], id="forgotten twice"),
+        pytest.param([{**CLAIMED, "missing": ["Pizza"]}], [], ["bestelle Pizza"], id="named missing"),
+    ],
+)
+async def test_part_that_the_search_doubts_goes_back_once_and_then_the_answer_counts(
+    answers: Sequence[Mapping[str, Any]], rules: Sequence[Sequence[str]], missing: Sequence[str]
+) -> None:
+    goal = "Watch the health of this machine. Write the findings into a report file. bestelle Pizza"
+
+    found, run = await designed(*answers, goal=goal, tools=(*TOOLS, *OTHERS))
+
+    checks = [[one.rule for one in event.findings] for event in run.events if isinstance(event, Checks)]
+    assert (checks, run.answers) == (rules, [])
+    assert [one.part for one in found.missing] == missing
+    assert found.is_sound is not bool(missing)
 
 
 async def test_own_name_is_kept_and_a_designed_one_gets_a_suffix_if_it_is_taken() -> None:

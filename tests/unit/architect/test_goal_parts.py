@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from architect.design.goal_parts import MOST_PARTS, parts_of
+from architect.design.goal_parts import MOST_PARTS, coordinated, parts_of
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,23 @@ from architect.design.goal_parts import MOST_PARTS, parts_of
         ),
         pytest.param("Tell the time. Please help me with that. Thanks!", ["Tell the time."], id="politeness"),
         pytest.param(" \n ?! ", [], id="no words"),
+        pytest.param('"Tell the time. Show it!"', ["Tell the time.", "Show it!"], id="wholly quoted"),
     ],
 )
 def test_goal_is_split_into_what_it_orders_or_asks(goal: str, parts: list[str]) -> None:
     assert parts_of(goal) == parts
+
+
+@pytest.mark.parametrize(
+    ("part", "pieces"),
+    [
+        ("newest Maven libraries and npm packages", ["newest Maven libraries", "npm packages"]),
+        ("mail, post und Zeit", ["mail", "post", "Zeit"]),
+        ('save "a and b"', []),
+    ],
+)
+def test_part_has_pieces_at_conjunctions_and_commas(part: str, pieces: list[str]) -> None:
+    assert coordinated(part) == pieces
 
 
 def test_parts_beyond_the_most_are_one() -> None:

@@ -4,7 +4,7 @@ A design has a member for each server that serves a part, and no examples: these
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import islice
@@ -26,17 +26,24 @@ _ERROR = re.compile(
 _ERROR_KEY = re.compile(r"(?:is)?(?:error|exception)s?\b", re.IGNORECASE)
 _JSON_WORDS = {"True": "yes", "False": "no", "None": "none"}
 _SHOWN_CHARS, _ANSWER_CHARS = 200, 1_200
-_OBJECT_END = re.compile(
-    r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if|in|of|for|to|on|at|about|into|given)\b", re.IGNORECASE
-)
 _NEGATED = re.compile(
-    r"\b(?:no longer|not|never|nothing|without|except|remove|drop|stop|instead)\b|n't\b", re.IGNORECASE
-)
+    r"\W*(?:\w+\W+){0,3}?(?:(?:no longer|not|never|nothing|without|except|remove|drop|stop|instead)\b|\w+n['’]t\b)",
+    re.IGNORECASE,
+)  # in the first words: later ones only qualify
 _MOST_TOOLS, _MOST_MEMBERS = 4, 12
-_ENGLISH = re.compile(r"\b(?:and|for|from|how|is|it|of|read|show|that|the|this|to|what|which|with)\b", re.IGNORECASE)
-_QUESTION = (
-    "What should the team do? offline:rules designs it, and it reads English only: say in English what the team has to "
-    "look up, or to change, or configure a language model (`STARLING_MODEL`) and repeat the request."
+_FEW = 10  # candidates, of which a search always finds one
+_ENGLISH = re.compile(
+    r"\b(?:and|for|from|how|is|it|my|of|read|show|tell|that|the|this|to|what|when|which|with|you)\b", re.IGNORECASE
+)
+_FOREIGN_WORDS = 5  # with so many words, none of which is one of these, a goal is in another language
+_CHANGING = stems(
+    "append book buy commit create delete edit email mail move order pay post push remove rename save send store "
+    "update upload write"
+)
+_QUESTION = "What should the team do? Say what it has to look up, or to change."
+_OTHER_LANGUAGE = (
+    f"{_QUESTION} Nothing here has these words. offline:rules, which designs the team, finds servers by English words: "
+    "use some, or configure a language model (`STARLING_MODEL`) and repeat the request."
 )
 
 
@@ -91,8 +98,9 @@ class _Tool:
         arguments: dict[str, Any] = parse_json(element.child("arguments").text) or {}
         self.spec = ToolSpec(self.name.partition(".")[2], about, arguments)
         self.words = definition(self.spec.name, about)
-        self.reads = element.get("effect") == "read"
-        self.kinds = {slot.kind for slot in slots_of(arguments)}
+        self.only_reads = element.get("effect") == "read"
+        self.reads = self.only_reads or self.words.reads
+        self.kinds = {slot.kind for slot in slots_of(arguments)} if "properties" in arguments else None
 
     def score(self, part: str) -> int:
         """Return how many words it shares with a part, those of its name twice; 0 if it isn't ordered to change."""
@@ -100,51 +108,105 @@ class _Tool:
         return self.words.shared(stems(masked(part))) if may_call else 0
 
 
+class _Members:
+    """The members of a design by their servers: those of the current team, and new ones up to the most."""
+
+    def __init__(self, current: Mapping[str, Any], most: int) -> None:
+        self.all: dict[str, dict[str, Any]] = {
+            one.get("server") or one["name"]: one for one in current.get("members", ())
+        }
+        self._most = most
+
+    def add(self, server: str, part: Element, tools: Sequence[_Tool]) -> bool:
+        """Give a part to the member of a server, a new one if there is none; return whether that was possible."""
+        if not tools or (server not in self.all and len(self.all) >= self._most):
+            return False
+        new = {"name": server, "server": server, "role": f"Works with {server}", "goal": ""}
+        member = self.all.setdefault(server, new)
+        member["goal"] = "; ".join(dict.fromkeys([*filter(None, [member["goal"]]), part.text]))
+        member["parts"] = [*member.get("parts", ()), int(part.get("id"))]
+        member["tools"] = list(dict.fromkeys([*member.get("tools", ()), *(tool.name for tool in tools)]))
+        return True
+
+
 def design(prompt: Element) -> dict[str, Any]:
     """Return the design for a designer's prompt, in the form of its response schema; a question for an empty goal."""
-    parts = [part for part in prompt.child("parts").children("part") if stems(part.text)]
-    if not parts:
+    parts = prompt.child("parts").children("part")
+    if not (wanted := [part for part in parts if stems(part.text)]):
         return {"question": _QUESTION, "options": []}
     servers = prompt.child("candidates").children("server")
     tools = {server.get("name"): [_Tool(tool) for tool in server.children("tool")] for server in servers}
     current: dict[str, Any] = parse_json(prompt.child("current_team").text) or {}
-    members = {one.get("server") or one["name"]: one for one in current.get("members", ())}
-    most = int(prompt.child("constraints").child("most_members").text or _MOST_MEMBERS)
-    served, missing = list[str](), list[str]()
+    members = _Members(current, int(prompt.child("constraints").child("most_members").text or _MOST_MEMBERS))
+    goal = " ".join(part.text for part in wanted)
+    selected = _selected(prompt, tools) if _ENGLISH.search(goal) else []
+    placed = [(part, members.add(*_fitting(part, tools, selected))) for part in wanted]
+    is_served = any(is_served for _, is_served in placed)
+    if not _ENGLISH.search(goal) and (not is_served or len(goal.split()) >= _FOREIGN_WORDS):
+        return {"question": _OTHER_LANGUAGE, "options": []}
+    for server in [name for name in selected if name not in members.all]:
+        part = max(wanted, key=lambda one: max((tool.score(one.text) for tool in tools[server]), default=0))
+        members.add(server, part, _fitting_tools(part, tools[server], tools[server][:1]))
     for part in parts:
-        server = part.get("server")
-        fitting = [] if _NEGATED.search(part.text) else _fitting(part, tools.get(server, ()))
-        if not fitting or (server not in members and len(members) >= most):
-            missing.append(part.text)
-            continue
-        served.append(part.text)
-        new = {"name": server, "server": server, "role": f"Works with {server}", "goal": ""}
-        member = members.setdefault(server, new)
-        member["goal"] = "; ".join(dict.fromkeys([*filter(None, [member["goal"]]), part.text]))
-        member["parts"] = [*member.get("parts", ()), int(part.get("id"))]
-        member["tools"] = list(dict.fromkeys([*member.get("tools", ()), *(tool.name for tool in fitting)]))
-    if not served and not _ENGLISH.search(" ".join(missing)):
-        return {"question": _QUESTION, "options": []}
+        if members.all and part not in wanted:  # it says nothing that needs a tool
+            member = next(iter(members.all.values()))
+            member["parts"] = [*member.get("parts", ()), int(part.get("id"))]
+    served = [part.text for part, is_served in placed if is_served]
     purpose = "; ".join([*filter(None, [current.get("purpose")]), *served])
-    team = {"name": "_".join([*islice(members, 2), "team"]), "instructions": "", **current}
-    team |= {"purpose": f"{purpose[:1].upper()}{purpose[1:]}", "members": [*members.values()]}
-    return {**team, "examples": None, "missing": missing}
+    team = {"name": "_".join([*islice(members.all, 2), "team"]), "instructions": "", **current}
+    team |= {"purpose": f"{purpose[:1].upper()}{purpose[1:]}", "members": [*members.all.values()]}
+    return {**team, "examples": None, "missing": [part.text for part, is_served in placed if not is_served]}
 
 
-def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
-    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested one.
+def _selected(prompt: Element, tools: Mapping[str, Sequence[_Tool]]) -> list[str]:
+    """Return the servers that the search selected for parts and for the whole goal; none among few candidates."""
+    candidates = prompt.child("candidates")
+    servers = candidates.children("server")
+    if len(servers) + len(candidates.children("team")) < _FEW:
+        return []
+    good = [part.get("server") for part in prompt.child("parts").children("part") if part.get("fit") == "good"]
+    for_goal = [server.get("name") for server in servers if server.get("fits")]
+    return [name for name in dict.fromkeys([*good, *for_goal]) if name in tools]
+
+
+def _fitting(
+    part: Element, tools: Mapping[str, Sequence[_Tool]], selected: Sequence[str]
+) -> tuple[str, Element, list[_Tool]]:
+    """Return the first of the servers nearest to a part that has tools for it, with these; none for what is negated.
+
+    What fits weakly goes to a `selected` server: most often it only tells about the others. None are selected where the
+    search says little: then the tools share a word of their names, or of what they are about.
+    """
+    near, wanted = part.get("nearest").split(", "), stems(masked(part.text))
+    if part.get("fit") == "weak" and selected:
+        near = sorted(selected, key=lambda server: server not in near)
+    if part.get("fit") == "none" or _NEGATED.match(part.text):
+        near = []
+    for server in near:
+        own = tools.get(server, ())
+        suggested = [tool for tool in own if tool.name == part.get("tool")] or own[:1]
+        fitting = _fitting_tools(part, own, suggested if selected else ())
+        if fitting and (selected or any(wanted & (tool.words.name | tool.words.head) for tool in fitting)):
+            return server, part, fitting
+    return "", part, []
+
+
+def _fitting_tools(part: Element, tools: Sequence[_Tool], suggested: Sequence[_Tool]) -> list[_Tool]:
+    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested ones.
 
     None fits if the part names a value, but for numbers, that none of these takes: no result could be about it.
     """
     called = _calls(part.text, [tool.spec for tool in tools])
     if exact := [tool for tool in tools if tool.spec.name == called]:
         return exact
-    tools = [tool for tool in tools if not (tool.reads and part.get("changes"))]
+    changes = opening(part.text) in _CHANGING
     found = sorted((tool for tool in tools if tool.score(part.text)), key=lambda tool: -tool.score(part.text))
-    asked_for = [tool for tool in found if tool.reads] or found
-    chosen = asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
+    able = [tool for tool in (found or suggested) if not (changes and tool.only_reads)]
+    reading = [tool for tool in able if tool.only_reads] or [tool for tool in able if tool.reads]
+    chosen = (reading or able)[:_MOST_TOOLS]
     kinds = {value.kind for value in values_of(part.text)} - {"number"}
-    return chosen if all(any({kind, "text"} & tool.kinds for tool in chosen) for kind in kinds) else []
+    takes = [tool.kinds for tool in chosen]
+    return chosen if all(any(own is None or {kind, "text"} & own for own in takes) for kind in kinds) else []
 
 
 def _calls(request: str, tools: Sequence[ToolSpec]) -> str:
