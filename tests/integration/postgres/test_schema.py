@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
+from uuid import UUID
 
 import alembic.command
 import pytest
@@ -293,6 +294,28 @@ async def test_servers_of_the_former_version_came_from_the_host_and_their_tools_
         ("cli", "more", "h2", "h2", "approved", "migration"),
         ("filed", "read", "h3", "h3", "approved", "migration"),
     ]
+
+
+async def test_skills_of_the_former_version_with_the_same_calls_become_one(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _upgrade_to("0022", empty_database_url, monkeypatch)
+    rows = [(1, None, "active", "s"), (2, None, "suspended", "s"), (3, 2, "active", "s"), (4, None, "retired", "s"),
+            (5, None, "active", "other")]  # fmt: skip
+    async with connected(empty_database_url) as connection:
+        for key, main, state, shape in rows:
+            await connection.execute(
+                "INSERT INTO skills (tenant, id, merged_into, state, task, template, calls, outcome, tools, shape, "
+                "agent_kind, agent, provenance, words) "
+                "VALUES ('a', %s, %s, %s, '', '', '[]', '', '{}', %s, '', '', 'run', '')",
+                (UUID(int=key), UUID(int=main) if main else None, state, shape),
+            )
+
+    await upgrade(empty_database_url)
+
+    async with connected(empty_database_url) as connection:
+        found = await (await connection.execute("SELECT id, merged_into FROM skills ORDER BY id")).fetchall()
+    assert {key.int: main and main.int for key, main in found} == {1: None, 2: 1, 3: 1, 4: None, 5: None}
 
 
 async def _upgrade_to(revision: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
