@@ -135,6 +135,9 @@ class ScriptedModel:
     def designer(self, *answers: Answer) -> None:
         self._add(When(schema="designer"), answers)
 
+    def judge(self, *answers: Answer) -> None:
+        self._add(When(schema="judge"), answers)
+
     def qa(self, *answers: Answer) -> None:
         self._add(When(contains="You write the final answer"), answers)
 

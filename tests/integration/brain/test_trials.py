@@ -125,6 +125,22 @@ async def test_crashed_build_keeps_its_design_where_a_server_was_switched_off_si
     assert sum("<goal>" in str(asked.body) for asked in platform.model.requests) == 1
 
 
+async def test_judge_sees_what_calls_of_a_trial_returned(platform: Platform, script: ScriptedModel) -> None:
+    judged = {"id": "true", "text": "It is true.", "kind": "judged"}
+    examples = [{**example, "criteria": ["true"]} for example in SPEC["examples"]]
+    asked = TeamSpec.model_validate({**spec().model_dump(), "criteria": [judged], "examples": examples})
+    script.judge(Answer(json.dumps({"met": ["true"], "not_met": [], "reason": ""})))
+    await platform.services.teams.add(CALLER, "machines", asked, Actor.local("test"))
+
+    await platform.finish((await platform.services.builds.proof(CALLER, "machines", None)).key)
+
+    report = await platform.services.teams.proof(CALLER.tenant, "machines", 1)
+    shown = str(platform.requests_containing("<known_results>")[0])
+    assert report.state == "proven"
+    assert 'result tool="bench.look"' in shown.replace("\\", "")
+    assert "[simulated: " in shown
+
+
 async def test_drained_platform_hands_over_a_trial(opened: Open, script: ScriptedModel, workbench: Workbench) -> None:
     async with opened() as platform:
         script.held = True

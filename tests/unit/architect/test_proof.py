@@ -539,6 +539,18 @@ def test_proof_is_lowered_by_added_cases_only_where_no_example_accounts_for_it(
     assert lowered_by_added_cases(report, before, {"one", "two"}) == lowered
 
 
+def test_proof_of_an_earlier_version_is_read_as_it_was() -> None:
+    call = {"tool": LOG, "path": "t1", "status": "succeeded", "source": "live"}
+    case = {"id": "one", "passed": True, "simulation_only": False, "criteria": [{"id": "c", "met": True}]}
+    stored = {"state": "proven", "score": 1, "threshold": 1, "spec_hash": "", "tools": {}, "run_id": "", "trace_id": ""}
+
+    read = ProofReport.model_validate(
+        {**stored, "cases": [{**case, "trial": {"path": "t1", "reply": "", "calls": [call]}}]}
+    )
+
+    assert (read.passed, read.parts, read.not_judged) == (1, (), [])
+
+
 async def test_long_texts_of_a_trial_are_judged_whole_and_kept_cut_with_their_length() -> None:
     verdict = TrialVerdict(member="log", status="failed", reason="r" * 5_000)
     long = trial(f"{'x' * 50_000} On Monday", verdicts=(verdict,))
