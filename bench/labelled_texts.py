@@ -127,6 +127,16 @@ def written_goals() -> Sequence[WrittenGoal]:
     ]
 
 
+def team_rows() -> Sequence[Mapping[str, Any]]:
+    """Return ten teams of public servers: name, purpose, members with role, goal and server."""
+    return _rows("teams")
+
+
+def team_request_rows() -> Sequence[Mapping[str, Any]]:
+    """Return requests `for` a team and `beside` its purpose, these with the servers of which each serves them."""
+    return _rows("team_requests")
+
+
 def server_rows(name: str, servers: int) -> Sequence[Mapping[str, Any]]:
     """Return the first servers of a set with their tools; those beyond its own are of Toucan."""
     return [*_rows(f"{name}_servers"), *public_server_rows()][:servers]
@@ -158,6 +168,15 @@ def _card(row: Mapping[str, Any]) -> AgentCard:
         for tool in row["tools"]
     )
     return AgentCard(server, "specialist", row["description"], server, tools)
+
+
+def _request_set(name: str, servers: int) -> RequestSet:
+    listed = server_rows(name, servers)
+    cards = {row["server"]: _card(row) for row in listed}
+    if len(cards) != servers:
+        raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")
+    requests = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
+    return RequestSet(f"{name}_{servers}", Roster(cards), [one for one in requests if one.agents <= cards.keys()])
 
 
 def _utterance(row: Mapping[str, Any]) -> Utterance:

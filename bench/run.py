@@ -36,6 +36,7 @@ from bench import (
     team_compilation,
     team_members,
     team_proofs,
+    team_routing,
     team_selection,
     tenant_fairness,
     thread_growth,
@@ -85,6 +86,7 @@ PARTS = (
     Part(team_compilation.NAMES, team_compilation.measure),
     Part(team_members.NAMES, team_members.measure),
     Part(team_proofs.NAMES, team_proofs.measure),
+    Part(team_routing.NAMES, team_routing.measure),
     Part(team_selection.NAMES, team_selection.measure),
 )
 

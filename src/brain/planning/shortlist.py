@@ -49,8 +49,9 @@ class Shortlister:
     async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
         """Return the agents with the largest sums of squared scores for the texts, with built-in ones and `kept`.
 
-        Agents that the first text names, by their own name or by that of their server, are kept too. A roster of not
-        more than `size` agents is returned whole.
+        Agents that the first text names, by their own name or by that of their server, are kept too. The last third
+        of the places is for teams, as far as there are any; they get those that other agents leave, too. A roster of
+        not more than `size` agents is returned whole.
         """
         cards = search.candidates.cards
         always = {card.name for card in cards.values() if card.kind == "builtin"}
@@ -61,12 +62,17 @@ class Shortlister:
         always |= {name for name in kept if name in cards}
         always |= set(islice((name for name, named in names if named & words), _MOST_NAMED))
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
-            rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
+            most = len(cards) if any(card.kind == "team" for card in cards.values()) else self.size
+            rankings = [await self.ranker.rank(search, text, most) for text in texts]
             scores, tools = dict[str, float](), dict[str, set[str]]()
             for agent in (agent for ranking in rankings for agent in ranking.agents):
                 scores[agent.name] = scores.get(agent.name, 0.0) + max(0.0, agent.score) ** 2
                 tools.setdefault(agent.name, set()).add(agent.tool)
-            found = sorted(scores, key=lambda name: -scores[name])[: self.size]
+            ranked = sorted(scores, key=lambda name: -scores[name])  # equal ones stay in the order of their ranking
+            teams = [name for name in ranked if cards[name].kind == "team"]
+            others = [name for name in ranked if cards[name].kind not in ("team", "builtin")]
+            found = others[: self.size - min(self.size // 3, len(teams))]
+            found += teams[: self.size - len(found)]
             span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
         chosen = [cards[name] for name in dict.fromkeys((*found, *sorted(always)))]
         warning = next((one.warning for one in rankings if one.warning), "")

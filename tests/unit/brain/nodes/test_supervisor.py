@@ -572,6 +572,23 @@ async def test_decision_sees_the_agents_that_fit_and_how_many_there_are() -> Non
     assert "look_for" in execution.model.requests[0].messages[0].content
 
 
+@pytest.mark.parametrize(("teams", "specialists"), [(9, 4), (1, 5)])
+async def test_last_places_are_for_the_teams_that_fit_best(teams: int, specialists: int) -> None:
+    crews = [
+        AgentCard(f"crew_{number}", "team", "Forecasts of rain and wind" + " etc." * number) for number in range(teams)
+    ]
+    looking, again = decision_json(look_for=["hail"]), decision_json(task("t1", "mcp_agent_rain"))
+    execution = make_execution(looking, again, agents=[*crews, *MANY])
+
+    await step(supervisor(shortlist=6), initial_state("Forecasts of rain and wind, please."), execution)
+
+    for seen, best in zip(execution.model.prompts, ("rain", "hail"), strict=True):
+        names = re.findall(r'<agent name="(?:mcp_agent_)?(\w+)" kind="(?:specialist|team)"', seen)
+        assert names[0] == best
+        assert len(names) == 6
+        assert names[specialists:] == [crew.name for crew in crews[: 6 - specialists]]
+
+
 async def test_embedder_that_is_away_leaves_one_warning_and_agents_found_by_words() -> None:
     looking = decision_json(look_for=["storms"])
     execution = make_execution(looking, decision_json(task("t1", "mcp_agent_storms")), agents=MANY)
