@@ -23,7 +23,7 @@ SIMILAR = f"What time is it in Cairo, and list the last 5 commits of {ROOT}."
 GOAL = "A team that watches the disk and the memory of this machine"
 CASES = HERE / "cases.yaml"
 OFFLINE = "offline:rules"
-USE = "Use {}: How full is the disk?"
+TOGETHER = "How full is the disk, and how much memory is free?"
 STARLING = Path(sys.executable).with_name("starling")
 BOLD, RED, GREEN = 1, 31, 32  # codes of a terminal
 STOP_SECONDS = 60
@@ -158,7 +158,8 @@ def tour(models: Collection[str]) -> bool:
             documents("team", "archive", team["name"], "--yes")
     asked = [is_joint(ask(text)) for text in (REQUEST, SIMILAR)]
     team = build(models)
-    return all(asked) and bool(team) and team in ask(USE.format(team))
+    named = "" if {*models} == {OFFLINE} else f"Use {team}: "  # a model may prefer the specialist of the same server
+    return all(asked) and bool(team) and team in ask(named + TOGETHER)
 
 
 def is_joint(agents: frozenset[str]) -> bool:

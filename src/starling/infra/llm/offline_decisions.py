@@ -73,6 +73,8 @@ def decide(prompt: Element) -> dict[str, Any]:
     ]:
         return _decision([{"task_id": "t1", "agent": "architect", "task": request, "depends_on": []}], [], "")
     parts = [part for part in _parts(request, agents) if values_of(part) or not stems(part) <= texts.GREETINGS]
+    if team := _team_for(parts, agents):
+        parts, agents = [request], [team]
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     changes = list[str]()  # later parts wait for those that may change something
     for part in parts:
@@ -87,6 +89,16 @@ def decide(prompt: Element) -> dict[str, Any]:
         changes += [] if texts.only_asks(task) else [f"t{len(tasks)}"]
     hello = f"{_HELLO} Agents: {', '.join(agent.get('name') for agent in agents) or 'none yet'}."
     return _decision(tasks, unserved, "" if parts else hello)
+
+
+def _team_for(parts: Sequence[str], agents: Sequence[Element]) -> Element | None:
+    """Return the team whose card accounts for each word of a request, where no single tool of an agent does."""
+    wanted = frozenset[str]().union(*(stems(re.sub(r"\d", "", masked(part))) for part in parts))
+    alone = any(wanted <= tool.name | tool.about for agent in agents for tool in _tools(agent))
+    ready = {"kind": "team", "state": "ready"}.items()
+    fitting = [one for one in agents if ready <= one.attributes.items() and wanted <= stems(one.text)]
+    is_other = alone or not wanted or wanted & texts.RESTRICTING
+    return None if is_other else max(fitting, key=lambda team: _score(" ".join(parts), team), default=None)
 
 
 def _parts(request: str, agents: Sequence[Element]) -> list[str]:

@@ -125,6 +125,29 @@ def test_part_that_names_its_agent_is_given_to_it_without_those_words(
     assert [(task.agent, task.task[:1].lower() + task.task[1:]) for task in decision.selected_agents] == tasks
 
 
+@pytest.mark.parametrize(
+    ("request_text", "agents"),
+    [
+        ("How full is the disk, and how much memory is free?", ["crew"]),
+        ("Watch the disk and the memory of this machine, please.", ["crew"]),
+        ("How full is the disk?", ["mcp_agent_system_health"]),
+        ("How full is the disk, and how much memory was free?", ["mcp_agent_system_health"] * 2),
+        ("Hello!", []),
+    ],
+)
+def test_team_gets_whole_what_its_card_accounts_for_and_no_single_tool_does(
+    request_text: str, agents: list[str]
+) -> None:
+    tools = [tool for tool in tools_of("system_health") if tool.name in ("disk", "memory")]
+    purpose = "Watches the disk and the memory of this machine."
+    team = replace(card("system_health", tools), name="crew", kind="team", server=None, description=purpose)
+
+    decision = decide(request_text, [*CARDS, team])
+
+    assert [task.agent for task in decision.selected_agents] == agents
+    assert agents != ["crew"] or decision.selected_agents[0].task == request_text
+
+
 def test_names_that_are_joined_stay_together_beside_tools_without_a_description() -> None:
     undescribed = card("store", [ToolSpec("get_item", "", {"type": "object"})])
 
