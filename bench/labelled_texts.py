@@ -170,15 +170,6 @@ def _card(row: Mapping[str, Any]) -> AgentCard:
     return AgentCard(server, "specialist", row["description"], server, tools)
 
 
-def _request_set(name: str, servers: int) -> RequestSet:
-    listed = server_rows(name, servers)
-    cards = {row["server"]: _card(row) for row in listed}
-    if len(cards) != servers:
-        raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")
-    requests = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
-    return RequestSet(f"{name}_{servers}", Roster(cards), [one for one in requests if one.agents <= cards.keys()])
-
-
 def _utterance(row: Mapping[str, Any]) -> Utterance:
     return Utterance(row["query"], row["skill"])
 

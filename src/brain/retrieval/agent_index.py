@@ -45,17 +45,19 @@ class CardTexts(NamedTuple):
     server: str  # the name of an agent without one
     description: str
     tools: tuple[tuple[str, str], ...]  # name and description
+    members: str = ""  # what those of a team are for, which its whole card says in place of their tools
 
     @classmethod
     def of(cls, card: AgentCard, tenant: str) -> "CardTexts":
         tools = tuple([(tool.name, tool.description) for tool in card.tools])
         owner = tenant if card.kind in _OF_TENANT else SHARED
-        return cls(owner, card.server or card.name, card.description, tools)
+        members = "\n".join(member.description for member in card.members.values())
+        return cls(owner, card.server or card.name, card.description, tools, members)
 
     def all(self) -> list[str]:
         """Return the text of the whole card, and that of each tool."""
         tools = [f"{name}: {description}" for name, description in self.tools]
-        whole = f"{self.server} {self.description}\n{'\n'.join(tools)}"
+        whole = f"{self.server} {self.description}\n{self.members or '\n'.join(tools)}"
         return [whole, *(f"{self.server} {text}" for text in tools)]
 
 

@@ -73,7 +73,7 @@ def decide(prompt: Element) -> dict[str, Any]:
     ]:
         return _decision([{"task_id": "t1", "agent": "architect", "task": request, "depends_on": []}], [], "")
     parts = [part for part in _parts(request, agents) if values_of(part) or not stems(part) <= texts.GREETINGS]
-    if team := _team_for(parts, agents):
+    if not _NAMED.search(request) and (team := _team_for(parts, agents)):
         parts, agents = [request], [team]
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     changes = list[str]()  # later parts wait for those that may change something
@@ -92,13 +92,11 @@ def decide(prompt: Element) -> dict[str, Any]:
 
 
 def _team_for(parts: Sequence[str], agents: Sequence[Element]) -> Element | None:
-    """Return the team whose card accounts for each word of a request, where no single tool of an agent does."""
+    """Return the first team whose card accounts for each word of a request, where no single tool of an agent does."""
     wanted = frozenset[str]().union(*(stems(re.sub(r"\d", "", masked(part))) for part in parts))
-    alone = any(wanted <= tool.name | tool.about for agent in agents for tool in _tools(agent))
-    ready = {"kind": "team", "state": "ready"}.items()
-    fitting = [one for one in agents if ready <= one.attributes.items() and wanted <= stems(one.text)]
-    is_other = alone or not wanted or wanted & texts.RESTRICTING
-    return None if is_other else max(fitting, key=lambda team: _score(" ".join(parts), team), default=None)
+    alone = not wanted or any(wanted <= tool.name | tool.about for agent in agents for tool in _tools(agent))
+    ready = (agent for agent in agents if (agent.get("kind"), agent.get("state")) == ("team", "ready"))
+    return None if alone or wanted & texts.RESTRICTING else next((it for it in ready if wanted <= stems(it.text)), None)
 
 
 def _parts(request: str, agents: Sequence[Element]) -> list[str]:
@@ -173,10 +171,7 @@ def definition(name: str, description: str) -> Definition:
     reads = first in _NO_VERB or named[0] in texts.READ_VERBS or first in texts.READ_VERBS
     head = _AFTER_HEAD.split(sentences[0], maxsplit=1)[0]
     lists = "list" in named or bool(re.search(r"\s\w+[^su]s\b", head))
-    verbs = {
-        first,
-        *(word for word in named if word in texts.READ_VERBS or not reads),
-    }  # “charge” of `find_charge` is none
+    verbs = {first, *(word for word in named if word in texts.READ_VERBS or not reads)}  # not “charge” of `find_charge`
     return Definition(stems(name), stems(head), stems(about), frozenset(verbs), reads, lists)
 
 

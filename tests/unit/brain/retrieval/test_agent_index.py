@@ -6,10 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from brain.registry.cards import AgentCard, with_members
 from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors, Query
 from brain.retrieval.search import RankedAgent
 from brain.retrieval.text_similarity import sentences
 from starling.core.embeddings import Vector
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 AGENTS = (
     CardTexts("*", "clock", "Time and time zones.", (("now", "Get the current time."), ("convert", "Convert a time."))),
@@ -84,6 +87,15 @@ def with_vectors(query: list[Vector], near: Mapping[tuple[str, str], Vector], ot
         for agent in AGENTS
     }
     return INDEX.rank(Query.of("umbrella?", query), candidates(), known, 1)[0]
+
+
+def test_card_of_a_team_says_what_its_members_are_for_in_place_of_their_tools() -> None:
+    level = ToolDefinition("sea", "level", "Measure.", {}, None, Effect.READ, "")
+    member = AgentCard("mate", "member", "Mate: Watch the tide.", "sea", (level,))
+
+    texts = CardTexts.of(with_members(AgentCard("crew", "team", "Sails."), {"mate": member}), "home")
+
+    assert texts.all() == ["crew Sails.\nMate: Watch the tide.", "crew level: Measure."]
 
 
 def test_vectors_find_what_shares_no_word_with_the_query() -> None:

@@ -132,6 +132,7 @@ def test_part_that_names_its_agent_is_given_to_it_without_those_words(
         ("Watch the disk and the memory of this machine, please.", ["crew"]),
         ("How full is the disk?", ["mcp_agent_system_health"]),
         ("How full is the disk, and how much memory was free?", ["mcp_agent_system_health"] * 2),
+        ("Use memory: how full is the disk, and how much memory is free?", ["mcp_agent_system_health"] * 2),
         ("Hello!", []),
     ],
 )
