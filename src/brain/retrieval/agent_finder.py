@@ -236,19 +236,20 @@ def _candidates(index: AgentIndex, search: AgentSearch) -> tuple[Candidates, lis
 
     A candidate is found by the text of its whole card, and may have fewer tools. What the roster lacks is left out.
     """
-    new, found, allowed = list[CardTexts](), dict[str, CardTexts](), list[bool]()
+    new, found, rows, allowed = list[CardTexts](), dict[str, CardTexts](), list[int](), list[bool]()
     for name, card in search.candidates.cards.items():
         if (whole := search.roster.cards.get(name)) is None:
             continue
         texts = CardTexts.of(whole, search.tenant)
-        if texts not in index.rows:
+        if (row := index.rows.get(texts)) is None:
             new.append(texts)
             continue
         found[name] = texts
+        rows.append(row)
         if card.tools == whole.tools:
-            allowed += [True] * len(card.tools)
+            allowed += [True] * len(whole.tools)
         else:
             usable = {tool.name for tool in card.tools}
             allowed += [tool.name in usable for tool in whole.tools]
-    rows = np.array([index.rows[texts] for texts in found.values()], np.intp)
-    return Candidates(list(found), rows, list(found.values()), np.array(allowed, np.bool_)), new
+    texts = list(found.values())
+    return Candidates(list(found), np.array(rows, np.intp), texts, np.array(allowed, np.bool_)), new

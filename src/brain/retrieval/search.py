@@ -11,9 +11,9 @@ _WITHOUT_VECTORS: Final = 2.0  # ADR 0053: then twice the score says as much
 
 @dataclass(frozen=True, slots=True)
 class AgentSearch:
-    """What a search is made in: `roster` is all that a tenant sees of an epoch, its index is kept for later searches.
+    """What a search is made in: `candidates` are the agents and tools that may be found.
 
-    `candidates` are the agents and tools that may be found.
+    `roster` is all that a tenant sees of an epoch: a candidate is found by the text of its whole card there.
     """
 
     tenant: str
