@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from brain.agents.tools.toolbox import Toolbox
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.tools import ToolCall
-from tests.support.gateway_harness import SERVERS, GatewayHarness, listed, python
+from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
 from tests.support.schema_values import values_for
 
 DATA = Path(__file__).parents[2] / "data/mcp_listings/weird_schemas.jsonl"
@@ -62,3 +63,23 @@ async def test_arguments_that_fit_unusual_schemas_reach_the_server_unchanged(
     assert len({name for name, _ in sent}) == len(TOOLS) - len(LEFT_OUT)
     left_out = dict(LEFT_OUT)
     assert listing.error == f"Left out: {'; '.join(f'{name!r}: {why}' for name, why in left_out.items())}."
+
+
+async def test_tool_with_a_schema_of_draft_4_is_kept_if_it_says_so_and_else_left_out_alone(
+    harness: GatewayHarness, tmp_path: Path
+) -> None:
+    size = {"type": "integer", "minimum": 0, "exclusiveMinimum": True}
+    old = {"type": "object", "properties": {"size": size}}
+    schemas = {"says_so": {"$schema": "http://json-schema.org/draft-04/schema#", **old}, "silent": old, "new": {}}
+    offered = tmp_path / "tools.json"
+    offered.write_text(json.dumps([{"name": name, "inputSchema": schema} for name, schema in schemas.items()]))
+    config = python(SERVERS / "offering.py", str(offered), str(harness.record), effect="read")
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, config)
+        outcomes = [await call(gateway, listing, "says_so", size=size) for size in (0, 1)]
+    shown = {spec.name: spec.parameters for spec in Toolbox.of(listing.tools).specs}
+
+    assert {tool.name for tool in listing.tools} == {"says_so", "new"}
+    assert "'silent': its inputSchema is not a valid JSON schema: true is not of type" in listing.error
+    assert [outcome.status for outcome in outcomes] == ["failed", "succeeded"]
+    assert shown["says_so"]["properties"] == {"size": {"type": "integer", "exclusiveMinimum": 0}}

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.artifacts import READ_ARTIFACT
+from starling.core.json_schemas.subschemas import with_numeric_bounds
 from starling.core.llm import ToolSpec
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.tool_calls import Observation
@@ -42,7 +43,8 @@ class Toolbox:
                 suffix = f"_{number}"
                 name, number = wanted[: _MAX_NAME - len(suffix)] + suffix, number + 1
             named[name] = tool
-        specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
+        schemas = {name: with_numeric_bounds(tool.input_schema) for name, tool in named.items()}
+        specs = tuple(ToolSpec(name, tool.description, schemas[name]) for name, tool in named.items())
         other_names = _other_names(tuple((name, tool.name, tool.full_name) for name, tool in named.items()))
         return cls(named, (*specs, _CONTINUE_SPEC) if specs else (), other_names)
 

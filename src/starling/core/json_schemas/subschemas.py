@@ -54,6 +54,22 @@ def replaced(schema: Schema, parts: Mapping[int, Schema]) -> dict[str, Any]:
     return found
 
 
+def with_numeric_bounds(schema: Schema) -> Schema:
+    """Return a schema of draft 4 with numbers for boolean `exclusiveMinimum` and `exclusiveMaximum`, others unchanged.
+
+    Model endpoints, which read newer drafts, refuse every request that has such a tool.
+    """
+    return _numeric(schema) if "json-schema.org/draft-04/" in str(schema.get("$schema")) else schema
+
+
+def _numeric(schema: Schema) -> Schema:
+    found = replaced(schema, {id(part): _numeric(part) for part in all_of(schema)})
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(found.get(exclusive), bool) and found.pop(exclusive) and bound in found:
+            found[exclusive] = found.pop(bound)
+    return found
+
+
 def _parts(schema: Schema, keywords: Sequence[str]) -> Iterator[Schema]:
     for keyword in keywords:
         value = schema.get(keyword)
