@@ -48,7 +48,9 @@ def test_demo_uses_several_specialists_and_a_team_each_time_and_leaves_no_proces
             assert re.search(r"^(\w+)@1 is active from epoch \d+ on\.$", done.stdout, re.MULTILINE)
             assert "@1 is proven.\n100% of the criteria are met" in done.stdout
             assert "Skill used: What time is it in {timezone}" in done.stdout
-            assert "Plan: t1 system_health_team: How full is the disk, and how much memory is free?" in done.stdout
+            assert re.search(
+                r"^Plan: t1 system_health_team\w*: How full is the disk, and how", done.stdout, re.MULTILINE
+            )
             assert _running_in(workspace.folder) == []
 
 
