@@ -7,10 +7,10 @@ one. Of a real server only names and descriptions are known, so every tool takes
 with a verb of reading are configured as `read`, as an operator would; the others are answered by the trial's recorder.
 
 A stand-in doesn't know what it is asked. It answers with the texts of both cases if its server is any of those that the
-goal needs, and else with what it is. So a team that lacks one of two needed servers still gets every text: its cases
-pass, and nothing but the rule that each part of a goal is tried keeps it from being proven. The figure shows what
-these proofs are worth against a missing server whose absence no text betrays. It doesn't show how well servers answer,
-how requests are understood with a model, nor what a judge would say.
+goal needs, and else with what it is. So where a team that lacks one of two needed servers calls the other one, no text
+betrays it, and only the rule that each part of a goal is tried keeps it from being proven. It doesn't show how well
+servers answer, nor what a model understands or judges: requests in ordinary words are mostly more than the rules
+understand, their cases fail then, and where both figures are 0 they show no more than that.
 """
 
 import contextlib
