@@ -169,23 +169,26 @@ class AgentFinder:
         found, new = await asyncio.to_thread(_candidates, index, search)
         if new:
             async with self._building:
-                index = await self._extended(new)
+                index = await self._extended(search)
                 found, _ = await asyncio.to_thread(_candidates, index, search)
         index.used_at[found.rows] = self._clock.monotonic()
         model = await self._model(found.texts)
         vectors = model.vectors if model else {}
         return _Prepared(index, found, model, vectors, Query.of(text, await model.query(text) if model else ()))
 
-    async def _extended(self, new: Sequence[CardTexts]) -> AgentIndex:
-        """Return the index with these cards; if half of the others weren't used for an hour, without those."""
+    async def _extended(self, search: AgentSearch) -> AgentIndex:
+        """Return the index with all candidates; if half of its cards weren't used for an hour, without these."""
         index, now = self._index, self._clock.monotonic()
+        found, new = await asyncio.to_thread(_candidates, index, search)  # another search may have replaced the index
+        if not new:
+            return index
+        index.used_at[found.rows] = now
         unused = index.used_at < now - _UNUSED_SECONDS
         if 2 * int(unused.sum()) > len(unused):
             index = await asyncio.to_thread(index.kept, ~unused)
             for model in self._models():
                 model.forget_others(index.rows)
-        missing = [card for card in dict.fromkeys(new) if card not in index.rows]
-        self._index = await asyncio.to_thread(index.extended, missing, now)
+        self._index = await asyncio.to_thread(index.extended, list(dict.fromkeys(new)), now)
         return self._index
 
     async def _model(self, cards: Sequence[CardTexts]) -> ModelVectors | None:

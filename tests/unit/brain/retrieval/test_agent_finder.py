@@ -203,6 +203,18 @@ async def test_cards_that_no_search_needed_for_an_hour_are_dropped_once_they_are
     assert [len(texts) for texts in embedder.asked] == [10, 1, 2, 1, 10, 1]
 
 
+async def test_candidates_that_were_unused_for_an_hour_are_found_beside_a_new_one() -> None:
+    clock = SetClock()
+    finder = AgentFinder(None, clock)
+    await names(finder, "rain")
+    clock.seconds = 4_000.0
+    roster = Roster({**ROSTER.cards, "mail": card("mail", "Letters", send="Send a letter")})
+
+    ranking = await finder.rank(AgentSearch("default", roster, roster), "rain", 9)
+
+    assert {agent.name for agent in ranking.agents} == set(roster.cards)
+
+
 async def test_closing_stops_the_embedding_in_the_background() -> None:
     embedder = CountingEmbedder("slow:model", may_answer=asyncio.Event())
     finder = AgentFinder(embedder, SystemClock(), patience=0)
