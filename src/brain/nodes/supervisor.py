@@ -168,11 +168,15 @@ class SupervisorNode:
         return decision if is_last else await self._sent_back(context, state, path, inputs, decision)
 
     async def _lacks_agents(self, context: RunContext, path: str, inputs: DecisionInputs, decision: Decision) -> bool:
-        """Whether the best agent for a step of the plan is not shown: the search for the request was uncertain."""
+        """Whether the best agent for a step of the plan is not shown: the search for the request was uncertain.
+
+        Never where the user is asked: the run may wait for the answer while other agents come.
+        """
         knows = context.journal.knows
         if knows(path, "context", _AFTER_LOOKING):
             return True
-        if knows(path, "result") or knows(path, "answer", _SENT_BACK):  # an earlier version searched no steps
+        is_earlier = knows(path, "result") or knows(path, "answer", _SENT_BACK)  # that version searched no steps
+        if is_earlier or question_in(decision):
             return False
         best = await self.shortlister.best(context.search, decision.plan[:_TEXTS_LOOKED_FOR])
         return any(f'name="{name}"' not in inputs.agents for name in best)

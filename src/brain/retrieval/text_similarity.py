@@ -162,7 +162,7 @@ class Postings:
         for part, own in zip(parts, np.split(entries, ends[:-1]), strict=True):
             np.add(own, np.uint64(before) << _TEXT_SHIFT, out=own)
             before += part.size
-        entries.sort()
+        entries.sort(kind="stable")  # which merges what is sorted: the former entries are most of them
         return cls(before, entries)
 
     def kept(self, texts: NDArray[np.bool_]) -> "Postings":

@@ -1,5 +1,6 @@
 """The memory of skills: what similar tasks recall, and what a finished task adds to it."""
 
+import asyncio
 import logging
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -159,7 +160,7 @@ class SkillMemory:
         query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         candidates = await search(tenant, _hashes(tools), query)
-        found = ranked(tenant, query.text, candidates.examples, candidates.skills)
+        found = await asyncio.to_thread(ranked, tenant, query.text, candidates.examples, candidates.skills)
         ids = [skill.skill_id for skill in found.fitting]
         rows = await self._recalled(tenant, ids, candidates.examples) if ids else ()
         known = {skill.id for text, skill in rows if text == self.redact(task)}
@@ -179,7 +180,7 @@ class SkillMemory:
         """
         query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
-        found = ranked(tenant, query.text, examples)
+        found = await asyncio.to_thread(ranked, tenant, query.text, examples)
         in_use = {example.skill_id for example in examples if example.state in ("active", "suspended")}
         if found.is_same_task and (skill.suspicion or found.skills[0].skill_id not in in_use):
             return Placement(None, found.skills[0].skill_id)
@@ -218,9 +219,10 @@ class SkillMemory:
 
     async def lesson(self, done: FinishedTask) -> Lesson:
         """Return what a finished task's flush adds: the use of each skill that it had, and what it teaches."""
-        # Nothing is counted after an outage, a limit or a person's refusal: they say nothing about a skill.
-        blamed, worked = not done.output and done.code in _BLAMED, bool(done.output)
-        uses = [SkillUse(one.id, success=worked and done.followed(one), failure=blamed) for one in done.recalled]
+        worked, had = bool(done.output), done.recalled
+        if not worked and done.code not in _BLAMED:  # an outage, a limit or a person's refusal says nothing of skills
+            return Lesson()
+        uses = [SkillUse(one.id, success=worked and done.followed(one), failure=not worked) for one in had]
         try:
             return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:

@@ -120,12 +120,12 @@ def _of_best(skill_id: str, tasks: list[tuple[float, float, str]]) -> RankedSkil
     return RankedSkill(skill_id, characters + meaning, characters, meaning, len(tasks), best[0][2])
 
 
-@lru_cache(maxsize=64)  # tasks of one kind are compared with the same examples
+@lru_cache(maxsize=16)  # tasks of one kind are compared with the same examples, which take some 2 MB at most
 def _index(tenant: str, texts: tuple[str, ...]) -> SparseIndex:
     return SparseIndex([_counts(tenant, text) for text in texts])
 
 
-@lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again
+@lru_cache(maxsize=4096)  # some 8 MB: examples of skills come again
 def _counts(tenant: str, text: str) -> FeatureCounts:
     """Count sequences of characters over the whole text, with its frequent words: these tell requests apart."""
     del tenant  # only the cache tells tenants apart

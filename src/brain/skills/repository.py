@@ -30,7 +30,8 @@ _MATCHING_WORDS: Final = 400  # rows with a word of the task that are ranked, in
 _RECOUNT_SECONDS: Final = 600.0
 
 # The id of a further task is that of its skill with a number as its version (8) and fraction of a millisecond, so that
-# of two tasks that are stored at once under the last number one is left out. Ordered: all take their locks alike.
+# of two tasks that are stored at once under the last number one is left out. Ordered by calls, of which one skill is in
+# use, and by id: all take their locks alike.
 FURTHER_TASKS: Final = """
 CROSS JOIN LATERAL (
     SELECT count(*) + item.position AS number FROM skills AS part
@@ -40,7 +41,7 @@ CROSS JOIN LATERAL (
         CAST(item.merged_into AS text) PLACING '800' || least(part.number, {most}) FROM 15 FOR 4) AS uuid) END AS id
     ) AS key
 WHERE item.merged_into IS NULL OR part.number <= {most} {stored}
-ORDER BY key.id"""
+ORDER BY item.shape, key.id"""
 _NOT_DELETED: Final = """AND EXISTS (
     SELECT FROM skills AS main WHERE main.tenant = fenced.tenant AND main.id = item.merged_into)"""
 _STORE: Final = f"""

@@ -133,8 +133,9 @@ class SkillExample:
 class SkillSummary:
     """A skill in a list. `template` is its task with a `{slot}` for what varies, `reason` why it is not active.
 
-    `uses` counts the tasks whose prompt had it; `successes` those of them that followed it and were approved;
-    `failures` those that were rejected or failed. `merged` is the number of further tasks that it was merged with.
+    `uses` counts the tasks whose prompt had it, unless an outage, a limit or a person's refusal ended them; `successes`
+    those of them that followed it and were approved; `failures` those that were rejected or failed. `merged` is the
+    number of further tasks that it was merged with.
     """
 
     id: str

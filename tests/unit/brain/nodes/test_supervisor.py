@@ -662,12 +662,28 @@ async def test_decision_of_an_earlier_version_is_not_asked_again_for_its_steps()
     first = make_execution(decision_json(task("t1", "mcp_agent_rain"), plan=["forecast the rain"]), agents=MANY)
     await step(supervisor(shortlist=1), state, first)
     resumed = make_execution(
-        agents=[*MANY, replace(MANY[0], name="best", server="rain", description="rain rain rain")], after=first
+        agents=[*MANY, replace(MANY[0], name="best", server="rain", description="Forecast the rain")], after=first
     )
 
     update = await step(supervisor(shortlist=1), state, resumed)
 
     assert (update["next_step"], resumed.model.requests) == (["t1"], [])
+
+
+async def test_question_that_waits_is_not_decided_anew_when_a_better_agent_for_its_steps_has_come() -> None:
+    state = initial_state("Forecasts of rain and wind?")
+    first = make_execution(decision_json(question="Where?", plan=["forecast the rain"]), agents=MANY)
+    waits = await suspended(supervisor(shortlist=1), state, first)
+    [asked] = first.events("clarification")
+    better = replace(MANY[0], name="best", server="rain", description="Forecast the rain")
+    resumed = make_execution(
+        agents=[*MANY, better],
+        after=first,
+        interrupts=[stored_interrupt(asked, "clarification", KEY, state="open")],
+    )
+
+    assert await suspended(supervisor(shortlist=1), state, resumed) == waits
+    assert resumed.model.requests == []
 
 
 async def test_resumed_decision_sees_the_same_agents_without_a_search() -> None:
