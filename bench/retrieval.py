@@ -25,7 +25,7 @@ from bench.labelled_texts import (
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import Roster
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.search import AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder
 from starling.core.settings.schema import Limits
@@ -159,7 +159,7 @@ def _own_search(shared: Roster, number: int) -> AgentSearch:
     return AgentSearch(f"tenant{number}", roster, Roster(candidates))
 
 
-async def _found(ranker: AgentRanker, search: AgentSearch, request: Request) -> list[str]:
+async def _found(ranker: AgentFinder, search: AgentSearch, request: Request) -> list[str]:
     ranking = await ranker.rank(search, request.text, max(_DEPTHS))
     if ranking.warning:
         raise RuntimeError(ranking.warning)

@@ -22,7 +22,7 @@ from brain.prompts import prompt as prompt_of
 from brain.prompts import response_schema
 from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.search import AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.teams.building import BuildRequest, Candidate, Section
@@ -62,7 +62,7 @@ class _Build(InMemoryBuild):
     """A build that searches as runs do, and whose designer is `offline:rules`."""
 
     search: AgentSearch
-    ranker: AgentRanker
+    ranker: AgentFinder
     designed: Sequence[str] = ()  # the servers of the members
 
     async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
@@ -90,7 +90,7 @@ class _Build(InMemoryBuild):
 
 @dataclass(frozen=True, slots=True)
 class _Designer:
-    ranker: AgentRanker
+    ranker: AgentFinder
     roster: Roster
 
     async def design(self, goal: str, without: str = "") -> tuple[Designed, _Build]:

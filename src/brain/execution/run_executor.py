@@ -35,7 +35,8 @@ from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
 from brain.registry.cards import ARCHITECT, Roster
 from brain.registry.service import Registry
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from brain.run.context import RunContext
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
@@ -85,7 +86,7 @@ class Collaborators:
     governance: Governance
     models: ModelClient
     gateway: ToolGateway
-    agent_ranker: AgentRanker
+    agent_ranker: AgentFinder
     clock: Clock
     limits: Limits
     halts: Halts

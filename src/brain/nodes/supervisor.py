@@ -179,7 +179,7 @@ class SupervisorNode:
         if is_earlier or question_in(decision):
             return False
         best = await self.shortlister.best(context.search, decision.plan[:_TEXTS_LOOKED_FOR])
-        return any(f'name="{name}"' not in inputs.agents for name in best)
+        return any(f'<agent name="{name}"' not in inputs.agents for name in best)
 
     async def _sent_back(
         self, context: RunContext, state: GraphState, path: str, inputs: DecisionInputs, reply: Decision

@@ -7,7 +7,8 @@ from itertools import islice
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from brain.retrieval.text_similarity import content_words, sentences, stem
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
@@ -42,7 +43,7 @@ class Shortlist:
 class Shortlister:
     """Chooses up to `size` agents for each decision, besides those that are shown in any case."""
 
-    ranker: AgentRanker
+    ranker: AgentFinder
     size: int
     tracer: Tracer
 

@@ -14,10 +14,10 @@ from brain.retrieval.text_similarity import (
     FeatureCounts,
     Floats,
     Postings,
-    character_features,
+    character_counts,
     content_words,
     ranges,
-    word_features,
+    word_counts,
 )
 from starling.core.embeddings import Vector
 from starling.core.principal import SHARED
@@ -86,7 +86,7 @@ class Query:
     @classmethod
     def of(cls, text: str, vectors: Sequence[Vector] = ()) -> "Query":
         words = content_words(text)
-        return cls(_words(words), _characters(words), len(words), vectors)
+        return cls(word_counts(words), character_counts(words), len(words), vectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +214,8 @@ def _features(card: CardTexts) -> tuple[Sequence[FeatureCounts], Sequence[Sequen
     whole, *tools = [content_words(text) for text in card.all()]
     names = content_words(" ".join([card.server, *(name for name, _ in card.tools)]))
     server = content_words(card.server)
-    of_card = (_words(whole), _characters(whole), _words(names), _characters(server))
-    return of_card, [(_words(words), _characters(words)) for words in tools]
-
-
-def _words(words: Sequence[str]) -> FeatureCounts:
-    return FeatureCounts.of(word_features(words))
-
-
-def _characters(words: Sequence[str]) -> FeatureCounts:
-    return FeatureCounts.of(character_features(words))
+    of_card = (word_counts(whole), character_counts(whole), word_counts(names), character_counts(server))
+    return of_card, [(word_counts(words), character_counts(words)) for words in tools]
 
 
 def _best_tools(scores: Floats, owners: NDArray[np.intp], found: Candidates) -> tuple[Floats, NDArray[np.intp]]:

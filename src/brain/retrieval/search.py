@@ -1,10 +1,10 @@
-"""Searches for agents: what they are made in, what they find, and the port that makes them."""
+"""Searches for agents: what they are made in, and what they find."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from brain.registry.cards import AgentCard, Roster
+from brain.registry.cards import Roster
 
 _WITHOUT_VECTORS: Final = 2.0  # ADR 0053: then twice the score says as much
 
@@ -46,19 +46,3 @@ class Ranking:
 
     agents: Sequence[RankedAgent]
     warning: str = ""
-
-
-class AgentRanker(Protocol):
-    """Ranks agents and tools by how well they fit a text."""
-
-    async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
-        """Return the candidates that fit `text` best."""
-        ...
-
-    async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
-        """Return the names of those tools of an agent that fit `text` best."""
-        ...
-
-    async def close(self) -> None:
-        """Close connections to the embedder."""
-        ...

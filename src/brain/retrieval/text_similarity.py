@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -52,22 +52,6 @@ def content_words(text: str) -> list[str]:
     return [word for word in plain_words(text) if word not in _STOP_WORDS]
 
 
-def word_features(words: Sequence[str]) -> Iterator[str]:
-    """Yield the stem of each word and each pair of neighbouring stems."""
-    stems = list(map(stem, words))
-    yield from stems
-    for first, second in pairwise(stems):
-        yield f"{first} {second}"
-
-
-def character_features(words: Sequence[str]) -> Iterator[str]:
-    """Yield each sequence of four characters of each word."""
-    for word in words:
-        edged = f"#{word}#"
-        for start in range(max(1, len(edged) - _GRAM + 1)):
-            yield edged[start : start + _GRAM]
-
-
 def stem(word: str) -> str:
     """Return a word without its ending: `orders` and `ordered` are one."""
     for ending, instead in _ENDINGS:
@@ -96,6 +80,19 @@ class FeatureCounts:
         return cls(buckets, 1 + np.log(counts.astype(np.float32)))
 
 
+def word_counts(words: Sequence[str]) -> FeatureCounts:
+    """Count the stem of each word, and each pair of neighbouring stems."""
+    stems = list(map(stem, words))
+    return FeatureCounts.of([*stems, *(f"{first} {second}" for first, second in pairwise(stems))])
+
+
+def character_counts(words: Sequence[str]) -> FeatureCounts:
+    """Count each sequence of four characters of each word."""
+    edged = [f"#{word}#" for word in words]
+    starts = ((word, start) for word in edged for start in range(max(1, len(word) - _GRAM + 1)))
+    return FeatureCounts.of(word[start : start + _GRAM] for word, start in starts)
+
+
 class SparseIndex:
     """Cosine similarities of a query with each of `texts`, by TF-IDF with smoothed frequencies.
 
@@ -104,31 +101,27 @@ class SparseIndex:
 
     def __init__(self, texts: Sequence[FeatureCounts]) -> None:
         self._size = len(texts)
-        buckets = np.concatenate([text.buckets for text in texts]) if texts else np.zeros(0, np.uint32)
-        self._present, at, frequencies = np.unique(buckets, return_inverse=True, return_counts=True)
-        self._idf = (np.log((1 + self._size) / (1 + frequencies)) + 1).astype(np.float32)
+        buckets = np.concatenate([text.buckets for text in texts])
         owners = np.repeat(np.arange(self._size, dtype=np.int32), [len(text.buckets) for text in texts])
-        weights = np.concatenate([text.weights for text in texts]) if texts else np.zeros(0, np.float32)
-        weights = weights * self._idf[at]
-        lengths = np.sqrt(np.bincount(owners, weights**2, minlength=self._size)).astype(np.float32)
+        _, at, frequencies = np.unique(buckets, return_inverse=True, return_counts=True)
+        weights = np.concatenate([text.weights for text in texts]) * self._idf(frequencies)[at]
+        lengths = np.sqrt(np.bincount(owners, weights**2, minlength=self._size))
         order = np.argsort(at, kind="stable")
-        self._owners = owners[order]
+        self._buckets, self._owners = buckets[order], owners[order]
         self._weights = (weights / np.maximum(lengths[owners], 1e-9))[order].astype(np.float32)
-        self._starts = np.concatenate([[0], np.cumsum(frequencies)])
 
     def similarities(self, query: FeatureCounts) -> Floats:
         """Return the similarity of each text, in order, from 0 to 1."""
-        if not len(self._present):
-            return np.zeros(self._size, np.float32)
-        at = np.minimum(np.searchsorted(self._present, query.buckets), len(self._present) - 1)
-        known = self._present[at] == query.buckets
-        terms, weights = at[known], query.weights[known] * self._idf[at[known]]
+        starts, ends = (np.searchsorted(self._buckets, query.buckets, side) for side in ("left", "right"))
+        counts = ends - starts
+        weights = np.where(counts, query.weights * self._idf(counts), 0)
         weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
-        counts = self._starts[terms + 1] - self._starts[terms]
-        # the entries of all terms, one after the other: each term's start, and on from there
-        entries = np.arange(int(counts.sum())) + np.repeat(self._starts[terms] - np.cumsum(counts) + counts, counts)
+        entries = ranges(starts, counts)
         scores = self._weights[entries] * np.repeat(weights, counts)
         return np.bincount(self._owners[entries], scores, minlength=self._size).astype(np.float32)
+
+    def _idf(self, frequencies: NDArray[np.integer]) -> Floats:
+        return (np.log((1 + self._size) / (1 + frequencies)) + 1).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

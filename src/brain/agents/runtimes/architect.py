@@ -12,7 +12,8 @@ from brain.interrupts.requests import InterruptRequest
 from brain.prompts import Xml, element, lines, response_schema
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.team_cards import team_card, tools_of
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from brain.run.recorder import emit_text
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import ExactCall
@@ -60,7 +61,7 @@ class TaskBuildRun:
     """The run of a build, as the task of the architect is a part of it."""
 
     execution: TaskExecution
-    ranker: AgentRanker
+    ranker: AgentFinder
     trial: CaseTrial
     limits: Limits
 
@@ -208,7 +209,7 @@ class ArchitectRuntime:
     """Has a team built: as the run was requested, or with the task as its goal where a supervisor gave it."""
 
     builder: TeamBuilder
-    ranker: AgentRanker
+    ranker: AgentFinder
     trial: CaseTrial
     limits: Limits
 

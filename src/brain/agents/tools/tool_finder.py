@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.registry.card_text import shortened
-from brain.retrieval.search import AgentRanker
+from brain.retrieval.agent_finder import AgentFinder
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.tool_calls import Observation
@@ -39,7 +39,7 @@ class _FindRequest(BaseModel):
 class ToolFinder:
     """Chooses the tools that an agent with more than `most` of them is shown, and finds others for it."""
 
-    ranker: AgentRanker
+    ranker: AgentFinder
     tracer: Tracer
     most: int = 20
 

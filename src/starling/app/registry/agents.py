@@ -13,7 +13,8 @@ from brain.registry.custom_agents import checked, described, granted, pinned_age
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, AgentRepository, AgentVersion, EpochRepository
 from brain.registry.service import Registry, with_servers
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -115,7 +116,7 @@ class AgentService:
     agents: AgentRepository
     servers: ServerRepository
     rosters: Registry
-    ranker: AgentRanker
+    ranker: AgentFinder
     check_model: Callable[[str], None]
     halts: Callable[[], Awaitable[Halts]]
     team_names: Callable[[EngineConnection, str], Awaitable[Collection[str]]]

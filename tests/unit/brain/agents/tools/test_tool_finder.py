@@ -1,7 +1,6 @@
 """Agents with many tools: which are shown, how others are found, and that a resumed task is shown the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.search import AgentSearch
 from brain.state import TaskOutcome
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
@@ -40,17 +39,11 @@ def house(lamps: int) -> AgentCard:
     return AgentCard("house", "specialist", "A house.", "house", tuple(tools))
 
 
-@dataclass(slots=True)
-class AnotherRanking:
+class AnotherRanking(AgentFinder):
     """Ranks the other way round, as an index does that has changed since."""
-
-    async def rank(self, search: AgentSearch, text: str, limit: int) -> Any:
-        raise AssertionError(text)
 
     async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
         return sorted(tool.name for tool in card.tools)[:limit]
-
-    async def close(self) -> None: ...
 
 
 def begin(*answers: ScriptedAnswer, lamps: int = 30, **fields: Any) -> Execution:
@@ -58,7 +51,7 @@ def begin(*answers: ScriptedAnswer, lamps: int = 30, **fields: Any) -> Execution
 
 
 async def run(
-    begun: Execution, gateway: ScriptedGateway, ranker: AgentRanker | None = None, most: int = 20
+    begun: Execution, gateway: ScriptedGateway, ranker: AgentFinder | None = None, most: int = 20
 ) -> TaskOutcome:
     finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), NOOP_TRACER, most)
     sent = dispatch("switch lamp 7 on", "house", request="Switch lamp 7 on.", whole_plan=True)
@@ -132,7 +125,7 @@ async def test_resumed_task_asks_with_the_same_tools_whatever_the_ranking_is_now
     begun.sink.entries[:] = [entry for entry in begun.sink.entries if entry.kind != "result"]
 
     resumed, gateway = begin(tool_calls(LAMP), APPROVED, after=begun), ScriptedGateway()
-    outcome = await run(resumed, gateway, AnotherRanking())
+    outcome = await run(resumed, gateway, AnotherRanking(None, SystemClock()))
 
     assert outcome["status"] == "approved"
     assert (called(gateway), "journal_diverged" in resumed.warnings) == (["lamp_7"], False)
