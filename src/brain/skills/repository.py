@@ -32,32 +32,32 @@ _RECOUNT_SECONDS: Final = 600.0
 # The id of a further task is that of its skill with a number as its version (8) and fraction of a millisecond, so that
 # of two tasks that are stored at once under the last number one is left out. Ordered by calls, of which one skill is in
 # use, and by id: all take their locks alike.
-FURTHER_TASKS: Final = """
+STORE: Final = f"""
+INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, code, outcome, tools, shape,
+    agent_kind, agent, provenance, source_run, source_path, shared_by, model, embedding, words)
+SELECT {{tenant}}, key.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls,
+    coalesce(item.code, ''), item.outcome, item.tools, item.shape, item.agent_kind, item.agent, {{origin}}, item.model,
+    CAST(item.embedding AS halfvec), array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
+FROM {{beside}} (
+    SELECT *, row_number() OVER (PARTITION BY merged_into ORDER BY id) AS position
+    FROM jsonb_to_recordset(CAST({{items}} AS jsonb)) AS given (id uuid, merged_into uuid, state text, reason text,
+        task text, template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text,
+        agent text, source_path text, model text, embedding text, words jsonb)) AS item
 CROSS JOIN LATERAL (
     SELECT count(*) + item.position AS number FROM skills AS part
-    WHERE part.tenant = {tenant} AND part.merged_into = item.merged_into) AS part
+    WHERE part.tenant = {{tenant}} AND part.merged_into = item.merged_into) AS part
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN item.merged_into IS NULL THEN item.id ELSE CAST(overlay(
-        CAST(item.merged_into AS text) PLACING '800' || least(part.number, {most}) FROM 15 FOR 4) AS uuid) END AS id
-    ) AS key
-WHERE item.merged_into IS NULL OR part.number <= {most} {stored}
-ORDER BY item.shape, key.id"""
+    SELECT CASE WHEN item.merged_into IS NULL THEN item.id ELSE CAST(overlay(CAST(item.merged_into AS text)
+        PLACING '800' || least(part.number, {MOST_MERGED}) FROM 15 FOR 4) AS uuid) END AS id) AS key
+WHERE item.merged_into IS NULL OR part.number <= {MOST_MERGED} {{stored}}
+ORDER BY item.shape, key.id
+ON CONFLICT DO NOTHING"""  # noqa: S608
 _NOT_DELETED: Final = """AND EXISTS (
     SELECT FROM skills AS main WHERE main.tenant = fenced.tenant AND main.id = item.merged_into)"""
-_STORE: Final = f"""
-learned AS (
-    INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, outcome, tools, shape,
-        agent_kind, agent, provenance, source_run, source_path, model, embedding, words)
-    SELECT fenced.tenant, key.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls,
-        item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'run', fenced.id, item.source_path,
-        item.model, item.embedding::halfvec, array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
-    FROM fenced CROSS JOIN (
-        SELECT *, row_number() OVER (PARTITION BY merged_into ORDER BY id) AS position
-        FROM jsonb_to_recordset(%(skills)s::jsonb) AS given (id uuid, merged_into uuid, state text, reason text,
-            task text, template text, calls jsonb, outcome text, tools jsonb, shape text, agent_kind text, agent text,
-            source_path text, model text, embedding text, words jsonb)) AS item
-    {FURTHER_TASKS.format(tenant="fenced.tenant", most="%(skill_most)s", stored=_NOT_DELETED)}
-    ON CONFLICT DO NOTHING)"""  # noqa: S608
+_OF_RUN: Final = "'run', fenced.id, item.source_path, NULL"
+_LEARNED: Final = STORE.format(
+    tenant="fenced.tenant", origin=_OF_RUN, beside="fenced CROSS JOIN", items="%(skills)s", stored=_NOT_DELETED
+)
 _COUNT: Final = """
 counted_uses AS MATERIALIZED (
     SELECT skills.tenant, skills.id, skills.uses + item.uses AS uses, skills.successes + item.success AS successes,
@@ -259,8 +259,8 @@ def storing(learned: Sequence[NewSkill], uses: Sequence[SkillUse]) -> Clause:
     parts: list[str] = []
     values: dict[str, Any] = {}
     if learned:
-        parts.append(_STORE)
-        values |= {"skills": _json([item.to_json() for item in learned]), "skill_most": MOST_MERGED}
+        parts.append(f"learned AS ({_LEARNED})")
+        values["skills"] = _json([item.to_json() for item in learned])
     if uses:
         parts.append(_COUNT)
         items: dict[str, dict[str, Any]] = {}  # one for each skill: tasks that end together may have had the same one

@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping, Select, Text, cast, delete, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from brain.skills.repository import FURTHER_TASKS, MOST_MERGED, NewSkill
+from brain.skills.repository import STORE, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.json import storable
@@ -29,19 +29,8 @@ _MERGED: Final = (
 )
 _UNREAD: Final = frozenset({"tenant", "merged_into", "shape", "embedding", "words"})
 _COLUMNS: Final = [column for column in skills.c if column.name not in _UNREAD]
-_STORE: Final = text(f"""
-INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, code, outcome, tools, shape,
-    agent_kind, agent, provenance, shared_by, model, embedding, words)
-SELECT :tenant, key.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls, item.code,
-    item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'import', :shared_by, item.model,
-    CAST(item.embedding AS halfvec), array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
-FROM (
-    SELECT *, row_number() OVER (PARTITION BY merged_into ORDER BY id) AS position
-    FROM jsonb_to_recordset(CAST(:items AS jsonb)) AS given (id uuid, merged_into uuid, state text, reason text,
-        task text, template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text,
-        agent text, model text, embedding text, words jsonb)) AS item
-{FURTHER_TASKS.format(tenant=":tenant", most=":most", stored="")}
-ON CONFLICT DO NOTHING""")  # noqa: S608
+_IMPORTED: Final = "'import', NULL, NULL, :shared_by"
+_STORE: Final = text(STORE.format(tenant=":tenant", origin=_IMPORTED, beside="", items=":items", stored=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +149,7 @@ class SkillCatalog:
         """Store imported skills; further tasks of a skill only as long as it has less than it is compared by."""
         written = (json.dumps(storable(item.to_json()), ensure_ascii=False) for item in found)
         items = await asyncio.to_thread(",".join, written)  # a thread, one by one: vectors take long
-        values = {"tenant": tenant, "items": f"[{items}]", "shared_by": shared_by, "most": MOST_MERGED}
+        values = {"tenant": tenant, "items": f"[{items}]", "shared_by": shared_by}
         await connection.execute(_STORE, values)
 
 

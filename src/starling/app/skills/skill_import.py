@@ -8,7 +8,7 @@ from typing import Literal
 from brain.registry.repository import EpochRepository
 from brain.skills.catalog.exchange import SkillDocument, parse
 from brain.skills.catalog.repository import ImportedSkill, SkillCatalog
-from brain.skills.memory import SkillMemory
+from brain.skills.memory import Placement, SkillMemory
 from brain.skills.repository import NewSkill, suspension
 from brain.skills.skill import SkillState
 from starling.core.ids import new_id
@@ -82,16 +82,14 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
     mains: dict[tuple[str, str], str] = {}  # the skill that a former line stores, by its calls
     for number, document in documents.items():
         skill = await asyncio.to_thread(document.learned)  # its texts are screened
-        key = (skill.shape, skill.task, canonical(skill.tools))
-        if key in known:
-            found.append(_Placed(number, "known", known[key]))
+        calls = skill.shape, canonical(skill.tools)
+        if earlier := known.get((*calls, skill.task)):
+            found.append(_Placed(number, "known", earlier))
             continue
-        if (main := mains.get((skill.shape, canonical(skill.tools)))) and not skill.suspicion:
-            query = await memory.query(tenant, skill.task)
-            found.append(_Placed(number, "merged", main, [NewSkill(new_id(), skill, query, main)]))
-            known[key] = main
-            continue
-        place = await memory.placed(tenant, skill)
+        if (main := mains.get(calls)) and not skill.suspicion:
+            place = Placement(NewSkill(new_id(), skill, await memory.query(tenant, skill.task), main), main)
+        else:
+            place = await memory.placed(tenant, skill)
         new = [place.new] if place.new else []
         if place.resembles is not None:
             found.append(_Placed(number, "merged" if new else "known", place.resembles, new))
@@ -99,8 +97,8 @@ async def _placed(memory: SkillMemory, tenant: str, documents: Mapping[int, Skil
             further = [await memory.query(tenant, task) for task in document.examples]
             new += [NewSkill(new_id(), replace(skill, task=query.text), query, new[0].id) for query in further]
             found.append(_Placed(number, "stored", new[0].id, new, document.code))
-            mains |= {} if skill.suspicion else {(skill.shape, canonical(skill.tools)): new[0].id}
-        known[key] = found[-1].id
+            mains |= {} if skill.suspicion else {calls: new[0].id}
+        known[*calls, skill.task] = found[-1].id
     return found
 
 
