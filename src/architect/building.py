@@ -55,7 +55,9 @@ class Builder:
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed, request.constraints.members)
         members = {member.name for member in designed.spec.members}
-        parts = [*(part for part in before if members.issuperset(part.members)), *designed.parts]
+        told = {part.part for part in designed.parts}
+        kept = [part for part in before if part.part not in told and members.issuperset(part.members)]
+        parts = [*kept, *designed.parts]
         proof = await self._proof(designed.spec, parts, (), world, run)
         if (recorded := run.recorded("published")) is None:
             built = BuiltTeam(designed.spec, request.goal, proof, request.activate)

@@ -300,7 +300,8 @@ def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseRepo
 def _work(member: str, tools: Collection[str], case: CaseReport) -> set[str]:
     """Return the tools that a member called with success in a case; the name of a writer whose task was approved."""
     if tools:
-        return {call.tool for call in case.trial.calls if call.tool in tools and call.status == "succeeded"}
+        own = (call for call in case.trial.calls if call.member in (member, "") and call.tool in tools)
+        return {call.tool for call in own if call.status == "succeeded"}
     return {one.member for one in case.trial.verdicts if one.member == member and one.status == "approved"}
 
 

@@ -99,7 +99,8 @@ class _Design:
         found = await self.run.candidates(step, [goal, *texts], _WIDE if only else SHORTLIST)
         of_goal, *of_texts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
         ranked = max(len({tool.server for tool in self.run.tools().values()}), len(found[0]))
-        self.selection = select(parts, of_goal, dict(zip(texts, of_texts, strict=True)), ranked)
+        searched = dict(zip(texts, of_texts, strict=False))  # an earlier version searched the parts alone
+        self.selection = select(parts, of_goal, searched, ranked)
         self.candidates = shortlist(self.selection.parts, of_goal, MOST_CANDIDATES)
 
     async def ask(self, step: str, further: Sequence[Section]) -> DesignDocument:

@@ -120,10 +120,10 @@ def _split(part: str, found: Rankings) -> list[tuple[str, Sequence[Candidate]]]:
     Such a candidate has a word of the piece that most of the others lack: among few, some candidate is always first.
     """
     pieces = coordinated(part)
-    near, firsts = [name_of(one) for one in found[part][: len(pieces)]], dict[str, Sequence[Candidate]]()
+    near, firsts = [name_of(one) for one in found.get(part, ())[: len(pieces)]], dict[str, Sequence[Candidate]]()
     starts, ends, at = list[int](), list[int](), 0
     for piece in pieces:
-        at, ranking = part.index(piece, at), found[piece]
+        at, ranking = part.index(piece, at), found.get(piece, ())
         name = name_of(ranking[0]) if ranking else ""
         if name in near and name not in firsts and _has_rare_word(piece, ranking[0], ranking):
             starts, ends = [*starts, at if firsts else 0], [*ends, at]
@@ -131,7 +131,7 @@ def _split(part: str, found: Rankings) -> list[tuple[str, Sequence[Candidate]]]:
         if firsts:
             ends[-1] = at + len(piece)
     if len(firsts) < 2:
-        return [(part, found[part])]
+        return [(part, found.get(part, ()))]
     texts = [part[start:end] for start, end in zip(starts, ends, strict=True)]
     return list(zip(texts, firsts.values(), strict=True))
 

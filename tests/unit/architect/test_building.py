@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from architect.building import Builder
-from architect.repository import Creator, TeamVersion
+from architect.repository import Creator, ProofSummary, TeamVersion
 from architect.spec_format import team_of
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
@@ -269,3 +269,14 @@ async def test_resumed_build_of_a_version_changes_the_version_that_it_began_with
 
     assert store.read == [None, 1]
     assert (again, resumed.asked) == (outcome, run.asked)
+
+
+async def test_part_that_a_change_names_again_is_one_part() -> None:
+    first, store = MemoryStore(), MemoryStore()
+    await built(first)
+    parts = first.published[0].proof.parts
+    store.versions = [replace(version(1), proof=ProofSummary("proven", 1.0, "run_1", "trace_1", {}, parts))]
+
+    await built(store, begun(store), REQUEST.model_copy(update={"kind": "version", "name": "health"}))
+
+    assert store.published[0].proof.parts == parts

@@ -13,7 +13,7 @@ from architect.design.document import DesignDocument, SpecWriter
 from architect.team_world import TeamWorld
 from starling.core.agents import Persona
 from starling.core.events.build_events import Checks, Design
-from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Section
+from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Candidate, Section
 from starling.core.teams.spec import Criterion, TeamGrants, TeamLimits, TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect
@@ -112,6 +112,21 @@ async def test_designer_is_shown_the_goal_its_parts_and_what_fits_them() -> None
     shown = next(one for one in candidates.parts if one.attributes["name"] == "files").parts[1]
     assert shown.attributes == {"name": "files.write_file", "effect": "unsafe"}
     assert '"path":{"type":"string"}' in shown.parts[1].text
+
+
+async def test_build_of_an_earlier_version_that_searched_the_parts_alone_is_resumed() -> None:
+    class Earlier(InMemoryBuild):
+        async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
+            return (await super().candidates(step, texts, limit))[:2]
+
+    goal = "Show the load and the current time"
+    both = {**SOUND, "members": [member("watcher", "machine.load", parts=(1,))], "examples": [EXAMPLES[0], EXAMPLES[0]]}
+    run = Earlier(TOOLS, [both] * 3)
+
+    found = await design_team(BuildRequest(goal=goal), WORLD, None, run)
+
+    assert len(run.searched[0]) > 2
+    assert [one.part for one in found.parts] == [goal]
 
 
 async def test_goal_is_data_of_the_prompt_whatever_it_says() -> None:

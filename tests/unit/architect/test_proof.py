@@ -64,8 +64,8 @@ def star(spec: TeamSpec) -> StarSpec:
     return compile_team(spec, WORLD, creator=None, activator=None)
 
 
-def call(tool: str = LOG, source: AnswerSource = "live", *, failed: bool = False, result: str = "") -> TrialCall:
-    return TrialCall(tool=tool, path="t1", status="failed" if failed else "succeeded", source=source, result=result)
+def call(tool: str = LOG, source: AnswerSource = "live", *, failed: bool = False, **fields: Any) -> TrialCall:
+    return TrialCall(tool=tool, path="t1", status="failed" if failed else "succeeded", source=source, **fields)
 
 
 def trial(reply: str = "It rained on\nMonday.", *calls: TrialCall, **fields: Any) -> TrialRecord:
@@ -341,7 +341,11 @@ async def test_two_requests_with_a_decision_on_their_answers_prove(
 ) -> None:
     run = ScriptedTrials(trials={"one": LIVE, "two": LIVE})
 
-    assert (await proof(team(*examples, members=MEMBERS[:1]), run)).state == state
+    report = await proof(team(*examples, members=MEMBERS[:1]), run)
+
+    assert report.state == state
+    unjudged = [f"Nobody judged the answer of {one.id}." for one in report.cases if not one.counts]
+    assert [one for one in report.not_judged if "answer" in one] == unjudged
 
 
 def part(text: str, *members: str) -> PartReport:
@@ -383,6 +387,16 @@ async def test_part_is_tried_where_the_members_that_do_it_worked_in_a_case_that_
     assert [one.part for one in report.parts if not one.cases] == untried
     assert report.state == ("unproven" if untried else "proven")
     assert report.not_judged == [f"No case tried the part {one!r}." for one in untried]
+
+
+@pytest.mark.parametrize(("caller", "state"), [("historian", "unproven"), ("", "proven")])
+async def test_call_of_a_tool_that_two_members_have_is_work_of_the_one_that_made_it(caller: str, state: str) -> None:
+    made = trial("On Monday.", call(member=caller))  # empty: a trial of an earlier version
+    spec = team(ONE, TWO, members=[MEMBERS[0], member("keeper", role="keeper", goal="Keeps.", team="git_team")])
+
+    report = await proof(spec, ScriptedTrials(trials={"one": made, "two": made}))
+
+    assert report.state == state
 
 
 async def test_answer_of_writers_alone_can_be_proven() -> None:

@@ -209,7 +209,9 @@ def _record(path: str, report: Mapping[str, Any], tokens: int, seconds: float) -
         path=path,
         reply="" if report["failed"] else answer_text(report),
         failure=why_failed(report) if report["failed"] else "",
-        calls=tuple(TrialCall(**call) for outcome in outcomes for call in outcome.get("calls", ())),
+        calls=tuple(
+            TrialCall(**call, member=outcome["agent"]) for outcome in outcomes for call in outcome.get("calls", ())
+        ),
         verdicts=tuple(
             TrialVerdict(member=outcome["agent"], status=outcome["status"], reason=outcome["reason"])
             for outcome in outcomes

@@ -11,12 +11,17 @@ _LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
 class TrialCall(ClosedDocument):
-    """A tool call of a trial, by the path of its task. `result` is what the judge sees; reports don't keep it."""
+    """A tool call of a trial, by the path of its task.
+
+    `member` had the task, or the team that it is a part of; it is empty in trials of earlier versions. `result` is what
+    the judge sees; reports don't keep it.
+    """
 
     tool: str
     path: str
     status: Literal["succeeded", "failed"]
     source: AnswerSource
+    member: str = ""
     result: str = ""
 
 
@@ -114,10 +119,13 @@ class ProofReport(ClosedDocument):
 
     @property
     def not_judged(self) -> list[str]:
-        """The parts that no case tried and the criteria that nobody decided, in words."""
-        untried = [f"No case tried the part {one.part!r}." for one in self.parts if not one.cases]
-        open_ones = [(case.id, one.id) for case in self.cases for one in case.criteria if not one.decided]
-        return [*untried, *(f"Nobody judged {criterion!r} of {case}." for case, criterion in open_ones)]
+        """The parts that no case tried, the answers that no criterion is about, and undecided criteria, in words."""
+        found = [f"No case tried the part {one.part!r}." for one in self.parts if not one.cases]
+        for case in self.cases:
+            undecided = [f"Nobody judged {one.id!r} of {case.id}." for one in case.criteria if not one.decided]
+            unjudged = [] if case.counts else [f"Nobody judged the answer of {case.id}."]
+            found += undecided or unjudged
+        return found
 
 
 def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
