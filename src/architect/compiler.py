@@ -1,18 +1,12 @@
 """From a team spec to a star spec: the same spec, world and grants give the same star."""
 
-from collections import OrderedDict
-from typing import Final
-
 from architect.checks import STRUCTURE, checked
 from architect.team_world import TeamWorld, granted_star, granted_tools, members_without_tools
 from starling.core.agents import Persona
-from starling.core.json import digest
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec
-
-_CACHED: Final = 1_000
 
 
 def compile_team(team: TeamSpec, world: TeamWorld, *, creator: Grant | None, activator: Grant | None) -> StarSpec:
@@ -44,20 +38,3 @@ def compile_team(team: TeamSpec, world: TeamWorld, *, creator: Grant | None, act
         ),
         limits=limits,
     )
-
-
-class TeamCompiler:
-    """Compiles teams, and keeps the last stars by spec, grants and the part of the world that the spec names."""
-
-    def __init__(self, size: int = _CACHED) -> None:
-        self._size = size
-        self._stars: OrderedDict[str, StarSpec] = OrderedDict()
-
-    def compile(self, team: TeamSpec, world: TeamWorld, *, creator: Grant | None, activator: Grant | None) -> StarSpec:
-        """Return `compile_team` of the same arguments. Raises TeamInvalidError."""
-        key = digest([team.hash, world.part(team), [grant and grant.as_json() for grant in (creator, activator)]])
-        star = self._stars.pop(key, None) or compile_team(team, world, creator=creator, activator=activator)
-        self._stars[key] = star
-        while len(self._stars) > self._size:
-            self._stars.popitem(last=False)
-        return star

@@ -19,14 +19,7 @@ from starling.core.events.build_events import MetCriterion, Proof
 from starling.core.fit import JUDGE, shown
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
-from starling.core.teams.proofs import (
-    CaseReport,
-    CriterionReport,
-    PartReport,
-    ProofReport,
-    TrialRecord,
-    share_met,
-)
+from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialRecord
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 
@@ -250,9 +243,10 @@ async def prove(
     is_shown = len(requests) >= FEWEST and all(one.cases for one in tried)
     is_proven = is_shown and not any(case.simulation_only for case in cases)
     tools, origin = run.tools(), run.origin
+    met = [one.met for case in cases for one in case.criteria if one.decided]
     return ProofReport(
         state="failed" if not all(case.passed for case in cases) else "proven" if is_proven else "unproven",
-        score=share_met(cases),
+        score=sum(met) / len(met) if met else 0.0,
         threshold=1.0,
         cases=tuple(cases),
         spec_hash=team.hash,

@@ -266,11 +266,8 @@ class TeamRepository:
         """Return all teams of a tenant by name."""
         columns = (workflows.c[name] for name in ("name", "state", "version", "created_at", "activated_at"))
         count = func.count().over(partition_by=workflows.c.name).label("versions")
-        purpose, proved = (
-            workflows.c.spec["purpose"].astext,
-            func.coalesce(workflows.c.proof["tools"], literal({}, JSONB)),
-        )
-        query = select(*columns, purpose.label("purpose"), proved.label("proved"), count)
+        proved = func.coalesce(workflows.c.proof["tools"], literal({}, JSONB)).label("proved")
+        query = select(*columns, workflows.c.spec["purpose"].astext.label("purpose"), proved, count)
         query = query.where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
         query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
         async with self.reading() as connection:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from starling.core.agents import RESERVED, like_a_specialist
-from starling.core.json import JsonObject
-from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
 from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarLimits, StarSpec
@@ -34,25 +32,6 @@ class TeamWorld:
     limits: StarLimits = NO_LIMITS
     inactive: Mapping[str, str] = field(default_factory=dict[str, str])
     archived_agents: Collection[str] = ()
-
-    def part(self, team: TeamSpec) -> JsonObject:
-        """Return everything in it that the checks of a team's structure and its star depend on, as JSON."""
-        stars = {
-            name: self.teams[name]
-            for name in sorted({member.team for member in team.members if member.team})
-            if name in self.teams
-        }
-        tools = [tool for part in (team.grants, *team.members, *stars.values()) for tool in part.tools]
-        servers = {*team.grants.servers, *(member.server for member in team.members if member.server)}
-        servers |= {tool.partition(".")[0] for tool in tools}
-        alike = plain_name(team.name)
-        names = {"teams": self.teams, "agents": self.agents, "builtins": self.builtins}
-        return {
-            "servers": {name: sorted(self.servers[name]) for name in sorted(servers) if name in self.servers},
-            "stars": {name: star.hash for name, star in stars.items()},
-            "names": {kind: sorted(one for one in of if plain_name(one) == alike) for kind, of in names.items()},
-            "grant": self.grant and self.grant.as_json(),
-        }
 
     def tools(self, server: str) -> list[str]:
         """Return the full names of a server's tools, sorted; none for an unknown server."""

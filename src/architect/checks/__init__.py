@@ -1,6 +1,7 @@
 """Checks of a team spec: one rule a module, each a function of the spec and of the world that it is for."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -30,9 +31,12 @@ from architect.checks import (
     unknown_tool,
     unsafe_without_approval,
 )
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, is_reserved
 from starling.core.agents import AgentName
 from starling.core.teams.spec import MOST_FINDINGS, Finding, TeamMember, TeamSpec
+
+NAME_CHARS: Final = 48  # of a team
+_MOST_ALIKE: Final = 100  # names that are tried
 
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
@@ -95,6 +99,14 @@ def name_findings(name: AgentName, world: TeamWorld) -> list[Finding]:
     """Return why no team of the caller may have this name; empty if one may."""
     member = TeamMember(name="member", role="member", goal="Any.")
     return checked(TeamSpec(name=name, purpose="Any.", members=(member,)), world, NAME)
+
+
+def free_name(name: str, world: TeamWorld) -> str | None:
+    """Return a name that no agent or team has or looks like, with a number if needed; None if no number helps."""
+    others = replace(world, agents={*world.agents, *world.teams})
+    suffixes = ("", *(f"_{number}" for number in range(2, _MOST_ALIKE)))
+    names = (f"{name[: NAME_CHARS - len(suffix)]}{suffix}" for suffix in suffixes)
+    return next((one for one in names if not (is_reserved(one) or name_findings(one, others))), None)
 
 
 def checked(team: TeamSpec, world: TeamWorld, rules: Sequence[Rule] = RULES) -> list[Finding]:

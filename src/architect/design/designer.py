@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from architect.checks import DESIGN_RULES, WITHOUT_EXAMPLES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
@@ -37,16 +39,20 @@ class Designed:
     """
 
     spec: TeamSpec | None
-    missing: Sequence[MissingPart] = ()
+    missing: tuple[MissingPart, ...] = ()
     question: str = ""
     attempt: int = 0
-    findings: Sequence[Finding] = ()
-    parts: Sequence[PartReport] = ()
+    findings: tuple[Finding, ...] = ()
+    parts: tuple[PartReport, ...] = ()
 
     @property
     def is_sound(self) -> bool:
         """Whether there is a team that nothing is wrong with."""
         return self.spec is not None and not self.findings
+
+
+_DESIGNED: Final = TypeAdapter(Designed)
+_RECORDED: Final = {"spec", "missing", "findings", "parts"}
 
 
 async def design_team(request: BuildRequest, world: TeamWorld, base: TeamSpec | None, run: BuildRun) -> Designed:
@@ -113,12 +119,9 @@ class _Design:
         step = f"designed_{attempt}"
         recorded: Mapping[str, Any] | None = self.run.recorded(step)
         if recorded:
-            found = tuple(Finding(**finding) for finding in recorded["findings"])
-            missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
-            spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
-            self.asked |= {one.path for one in found if one.rule in (_UNSERVED, _DOUBTED)}
-            parts = tuple(PartReport.model_validate(part) for part in recorded.get("parts", ()))
-            return Designed(spec, missing, "", attempt, found, parts)
+            designed = _DESIGNED.validate_python({**recorded, "attempt": attempt})
+            self.asked |= {one.path for one in designed.findings if one.rule in (_UNSERVED, _DOUBTED)}
+            return designed
         spec, findings = await asyncio.to_thread(self._spec, document)
         missing, doubts = self._accounted(document, last=attempt > REPAIRS, is_readable=spec is not None)
         served = self._served(document, spec, missing)
@@ -128,16 +131,7 @@ class _Design:
         if not _is_refused(self.request, designed):  # else parts of the goal are missing, whatever the checks find
             found = [CheckFinding(**asdict(one)) for one in designed.findings]
             events.append(Checks(path=path, attempt=attempt, findings=found))
-        self.run.record(
-            step,
-            {
-                "spec": designed.spec and designed.spec.model_dump(mode="json"),
-                "missing": [part.model_dump(mode="json") for part in designed.missing],
-                "findings": [asdict(finding) for finding in designed.findings],
-                "parts": [part.model_dump(mode="json") for part in designed.parts],
-            },
-            *events,
-        )
+        self.run.record(step, _DESIGNED.dump_python(designed, mode="json", include=_RECORDED), *events)
         return designed
 
     def _served(
@@ -154,7 +148,7 @@ class _Design:
 
     def _accounted(
         self, document: DesignDocument, *, last: bool, is_readable: bool
-    ) -> tuple[Sequence[MissingPart], Sequence[Finding]]:
+    ) -> tuple[tuple[MissingPart, ...], Sequence[Finding]]:
         """Return the parts that are missing by what the designer says, and those that go back to it, each once.
 
         What a member claims then counts, whatever the search found. A part that none claims is missing.

@@ -8,16 +8,15 @@ from typing import Any, ClassVar, Final, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from architect.checks import name_findings
+from architect.checks import NAME_CHARS, free_name
 from architect.spec_format import team_of
 from architect.team_world import TeamWorld, granted_tools, is_reserved
 from starling.core.json import storable_text
-from starling.core.model_output.names import aliases, plain_name, resolve
+from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildRequest
 from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import Effect
 
-_NAME_CHARS: Final = 48
 _MEMBER_CHARS: Final = 32
 _SHORT, _LONG = 300, 4_000
 _ANSWERS: Final = "The answer gives what the request asks for, as the results show it."
@@ -144,18 +143,10 @@ class SpecWriter:
         """Return the name that was asked for or is kept, else the designer's with a suffix if it is taken."""
         if given := self.request.name or (self.base.name if self.base else None):
             return given
-        world = self.world
-        taken = {plain_name(name) for name in (*world.agents, *world.teams, *world.builtins)}
-        name = _identifier(written, _NAME_CHARS) or "team"
-        name = name if not is_reserved(name) else f"{name[: _NAME_CHARS - 5]}_team".removeprefix("mcp_agent_")
-        stems = (name, "team")  # the second one where no suffix helps: the beginning is that of specialists
-        forms = (
-            form
-            for stem in stems
-            for form in (stem, *(f"{stem[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
-        )
-        free = (form for form in forms if plain_name(form) not in taken and not is_reserved(form))
-        return next(form for form in free if not name_findings(form, world))
+        name = _identifier(written, NAME_CHARS) or "team"
+        name = name if not is_reserved(name) else f"{name[: NAME_CHARS - 5]}_team".removeprefix("mcp_agent_")
+        # where no number helps, the beginning is that of specialists
+        return free_name(name, self.world) or free_name("team", self.world) or name
 
     def _member(self, written: MemberDraft) -> dict[str, Any]:
         server = _known(written.server, self.world.visible_servers())

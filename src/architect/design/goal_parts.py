@@ -80,7 +80,7 @@ def parts_of(goal: str) -> list[str]:
     places = zip([0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)], strict=True)
     sentences = [text[start:stop].strip() for start, stop in places]
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
-    asking = [part for part in found if not _tells_about_caller(part) or _ASKING.search(part)]
+    asking = [part for part in found if not _ABOUT_CALLER.match(part) or _ASKING.search(part)]
     found = [part for part in asking if not _POLITENESS.fullmatch(part)] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
 
@@ -113,11 +113,6 @@ def _masked(text: str) -> str:
 def _says_something(text: str) -> bool:
     """Return whether a text is more than words of politeness and connection."""
     return "\ufffc" in text or bool(_WORD.search(_POLITE.sub("", f"{text} ", count=1)))
-
-
-def _tells_about_caller(part: str) -> bool:
-    """Return whether a part begins with what the caller is or does, as `I'm planning a trip and need …` does."""
-    return bool(_ABOUT_CALLER.match(part))
 
 
 def _orders(text: str) -> bool:

@@ -71,12 +71,6 @@ class Selection:
     parts: Sequence[PartFit] = ()
     for_goal: Sequence[Candidate] = ()
 
-    @property
-    def selected(self) -> list[str]:
-        """The names of what fits a part well, and of what fits the whole goal."""
-        found = [part.best for part in self.parts if part.fit == "good" and part.best]
-        return list(dict.fromkeys(name_of(one) for one in (*found, *self.for_goal)))
-
 
 def shortlist(parts: Sequence[PartFit], goal: Sequence[Candidate], size: int) -> list[Candidate]:
     """Return the best candidates of each part and of the goal, in turn, at most `size`."""

@@ -40,7 +40,6 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from architect.compiler import TeamCompiler
 from architect.repository import TeamRepository
 from architect.team_store import BuiltTeam
 from brain.conversation.repository import push_states
@@ -128,7 +127,6 @@ class Crowd:
             TeamRepository(self.engine),
             StarRepository(self.engine),
             AgentRepository(self.engine),
-            TeamCompiler(),
             Limits(),
         )
         self.store = TeamPublication(activation, KeyRepository(self.engine))

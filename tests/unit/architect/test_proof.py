@@ -556,15 +556,8 @@ def test_proof_is_lowered_by_added_cases_only_where_no_example_accounts_for_it(
 def test_proof_of_an_earlier_version_is_read_as_it_was() -> None:
     call = {"tool": LOG, "path": "t1", "status": "succeeded", "source": "live"}
     case = {"id": "one", "passed": True, "simulation_only": False, "criteria": [{"id": "c", "met": True}]}
-    stored: dict[str, Any] = {
-        "state": "proven",
-        "score": 1,
-        "threshold": 1,
-        "spec_hash": "",
-        "tools": {},
-        "run_id": "",
-        "trace_id": "",
-    }
+    of = {"spec_hash": "", "tools": {LOG: ""}, "run_id": "", "trace_id": ""}
+    stored = {"state": "proven", "score": 1, "threshold": 1, **of}
 
     read = ProofReport.model_validate(
         {**stored, "cases": [{**case, "trial": {"path": "t1", "reply": "", "calls": [call]}}]}

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from architect.compiler import TeamCompiler
 from architect.repository import TeamRepository
 from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator
@@ -88,7 +87,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
         runs = _runs(storage, settings, queue, reader)
         stars, skills, private = StarRepository(engine), SkillCatalog(engine), private_files(settings)
         activation = TeamActivation(
-            storage.epochs, TeamRepository(engine), stars, AgentRepository(engine), TeamCompiler(), settings.limits
+            storage.epochs, TeamRepository(engine), stars, AgentRepository(engine), settings.limits
         )
         agents = AgentService(
             storage.epochs,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from architect.checks import NOTES, checked
-from architect.compiler import TeamCompiler
+from architect.compiler import compile_team
 from architect.repository import TeamKey, TeamRepository, TeamVersion, VersionState
 from architect.team_world import TeamWorld, nested
 from brain.registry.custom_agents import pinned_agents
@@ -66,7 +66,6 @@ class TeamActivation:
     teams: TeamRepository
     stars: StarRepository
     agents: AgentRepository
-    compiler: TeamCompiler
     limits: Limits
 
     @asynccontextmanager
@@ -102,9 +101,7 @@ class TeamActivation:
             await self.teams.activate(connection, key, chosen.version, star.hash, activated_by=actor.name)
             made = {"tenant": tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
             await record(connection, actor, AuditedChange(action, key.name, made | detail))
-        unlimited = await asyncio.to_thread(
-            self.compiler.compile, chosen.spec, registry.world, creator=None, activator=None
-        )
+        unlimited = await asyncio.to_thread(compile_team, chosen.spec, registry.world, creator=None, activator=None)
         return ActivatedTeam(
             name=key.name,
             version=chosen.version,
@@ -120,7 +117,7 @@ class TeamActivation:
     async def compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
         """Return the star of a version. Raises TeamInvalidError."""
         grants = {"creator": chosen.creator.grant, "activator": activator.grant}
-        return await asyncio.to_thread(self.compiler.compile, chosen.spec, world, **grants)
+        return await asyncio.to_thread(compile_team, chosen.spec, world, **grants)
 
     async def world(self, connection: EngineConnection, manifest: Manifest, caller: Principal) -> TeamWorld:
         """Return what teams of the caller can be made of."""

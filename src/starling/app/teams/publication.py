@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from architect.checks import checked, name_findings
+from architect.checks import checked, free_name
 from architect.repository import BuildRecord, Creator, TeamKey, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion
 from architect.team_world import TeamWorld
@@ -29,8 +29,6 @@ from starling.infra.postgres.kill_switches import halted_within
 from starling.infra.postgres.runs.builds import held_build, reserved_names
 
 _ORIGIN: Final = "architect"  # of audited changes
-_NAME_CHARS: Final = 48
-_MOST_ALIKE: Final = 100  # names that are tried
 _GOAL_CHARS: Final = 500  # of a goal in the audit
 _NEEDED: Final = frozenset({Scope.RUN, Scope.TEAMS})
 _REMEDY: Final = "A key with the scopes `run` and `teams` can repeat the request."
@@ -57,8 +55,7 @@ class TeamPublication:
     async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
         """Store a built team once, and activate it if that is wanted and its proof suffices.
 
-        It does where the team is proven, its tools are as they were proved, and none of them is unsafe. A new team
-        whose name was taken gets a suffix, unless its run was asked for that name. Raises LeaseLostError,
+        A new team whose name was taken gets a suffix, unless its run was asked for that name. Raises LeaseLostError,
         TeamInvalidError, QuotaExceededError.
         """
         async with self._locked(origin) as (registry, build):
@@ -74,9 +71,7 @@ class TeamPublication:
     ) -> tuple[PublishedVersion, bool]:
         """Store another proof of a version, and the state that it gives unless the version was activated or archived.
 
-        Nothing is stored, and False is returned with the version, where only further cases of a caller who is neither
-        the version's creator nor an admin make the result of the proof worse than the last one. Raises LeaseLostError,
-        TeamInvalidError.
+        Raises LeaseLostError, TeamInvalidError.
         """
         key = TeamKey(origin.caller.tenant, team.spec.name)
         await asyncio.to_thread(_check_proof, proof, team.spec)
@@ -170,7 +165,7 @@ class TeamPublication:
             return spec, built.proof
         reserved = await reserved_names(registry.connection, tenant, origin.run_id)
         others = replace(registry.world, agents={*registry.world.agents, *teams, *reserved})
-        name = await asyncio.to_thread(_free_name, spec.name, others)
+        name = await asyncio.to_thread(free_name, spec.name, others) or spec.name
         if name == spec.name:
             return spec, built.proof
         renamed = spec.model_copy(update={"name": name})
@@ -291,13 +286,6 @@ def _published(
         epoch=epoch,
         approval=approval,
     )
-
-
-def _free_name(name: str, world: TeamWorld) -> str:
-    """Return a name that no agent of the world has or looks like: with a number, if needed and if that helps."""
-    suffixes = ("", *(f"_{number}" for number in range(2, _MOST_ALIKE)))
-    names = (f"{name[: _NAME_CHARS - len(suffix)]}{suffix}" for suffix in suffixes)
-    return next((one for one in names if not name_findings(one, world)), name)
 
 
 async def _record(

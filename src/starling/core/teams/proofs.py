@@ -136,12 +136,6 @@ def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]
     return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
 
 
-def share_met(cases: Sequence[CaseReport]) -> float:
-    """Return the share of the cases' decided criteria that are met, 0 without any."""
-    found = [one.met for case in cases for one in case.criteria if one.decided]
-    return sum(found) / len(found) if found else 0.0
-
-
 def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collection[str]) -> bool:
     """Whether a proof is worse than the state `before` it, without a reason in the `own` cases of the team, by id."""
     if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):

@@ -127,9 +127,8 @@ def archive(
         users = api.get(team_path(name)).get("used_in", ())
         for user in users:
             print_line(f"{user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
-        if not confirmed(f"Archive {name}?", yes=not users, quiet=False, otherwise=""):
-            print_line("Nothing was changed.")
-            raise typer.Exit(FAILED)
+        if users:
+            _ask(f"Archive {name}?")
     done = api.post(team_path(name, "archive"))
     if as_json:
         print_json(done)
@@ -145,7 +144,12 @@ def _ask_if_outdated(name: str, versions: Sequence[Document]) -> None:
         return
     shown = f"{name}@{versions[-1]['version']}"
     print_line(f"Changed since {shown} was proved: {', '.join(changed)}.", "yellow")
-    if not confirmed(f"Activate {shown}?", yes=False, quiet=False, otherwise=""):
+    _ask(f"Activate {shown}?")
+
+
+def _ask(question: str) -> None:
+    """Exit with 1 unless the answer is yes."""
+    if not confirmed(question, yes=False, quiet=False, otherwise=""):
         print_line("Nothing was changed.")
         raise typer.Exit(FAILED)
 
