@@ -58,7 +58,7 @@ class CaseTrial(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskBuildRun:
-    """The run of a build, as the task of the architect is a part of it."""
+    """The `BuildRun` of a task of the architect."""
 
     execution: TaskExecution
     ranker: AgentFinder
@@ -100,7 +100,6 @@ class TaskBuildRun:
         return await ask_for_document(context.model, place, 0, request, document)
 
     async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
-        """Return for each text the agents that fit it best, best first, of those that the caller may use."""
         context, place = self.execution.context, self._place(step)
         roster = context.roster.cards
         cards = {name: card for name, card in roster.items() if card.kind in _MAY_BE_MEMBERS and not card.degraded}
@@ -133,7 +132,6 @@ class TaskBuildRun:
         ]
 
     def tools(self) -> Mapping[str, ToolDefinition]:
-        """Return the definitions of all tools that the caller may use, by full name."""
         cards = self.execution.context.roster.cards.values()
         return {tool.full_name: tool for card in cards for tool in card.tools}
 
@@ -169,7 +167,6 @@ class TaskBuildRun:
         return Approval(outcome.state == "resolved" and outcome.payload.get("approved") is True, outcome.by, said)
 
     async def try_case(self, star: StarSpec, case: Example) -> TrialRecord:
-        """Have a team do the input of a case, with a recorder in place of tools that may change something."""
         card = team_card(star, tools_of(self.execution.context.roster.cards))
         return await self.trial.run(self.execution, card, case, f"case-{case.id}")
 
@@ -180,17 +177,14 @@ class TaskBuildRun:
             budget.check(self.execution.path)
 
     def recorded(self, step: str) -> JsonObject | None:
-        """Return what an earlier process recorded of a step, None if it recorded nothing."""
         return self.execution.context.journal.find(self._place(step), "result")
 
     def record(self, step: str, result: JsonObject, *events: AnyEvent) -> None:
-        """Record the result of a step and emit its events, with the next flush."""
         self.execution.context.journal.record(self._place(step), "result", result)
         for event in events:
             self.execution.context.recorder.emit(event)
 
     async def flush(self) -> None:
-        """Make what was recorded durable."""
         await self.execution.context.recorder.flush()
 
     def _place(self, step: str) -> str:

@@ -42,11 +42,9 @@ class TeamPublication:
     keys: KeyRepository
 
     async def world(self, caller: Principal) -> TeamWorld:
-        """Return what teams of the caller can be made of now."""
         return await self.activation.world_now(caller)
 
     async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
-        """Return a version, default the active, else the newest one. Raises NotFoundError."""
         key = TeamKey(caller.tenant, name)
         async with self.activation.teams.reading() as connection:
             states = await self.activation.states(connection, key)
@@ -69,10 +67,7 @@ class TeamPublication:
     async def add_proof(
         self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport
     ) -> tuple[PublishedVersion, bool]:
-        """Store another proof of a version, and the state that it gives unless the version was activated or archived.
-
-        Raises LeaseLostError, TeamInvalidError.
-        """
+        """Store another proof, and the state that it gives unless the version was activated or archived."""
         key = TeamKey(origin.caller.tenant, team.spec.name)
         await asyncio.to_thread(_check_proof, proof, team.spec)
         async with self._locked(origin) as (registry, _):
