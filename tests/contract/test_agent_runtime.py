@@ -368,14 +368,11 @@ async def test_call_of_a_trial_is_answered_in_place_of_its_tool_and_never_again(
     assert places(agent) == [("look", 0, 1)]
     assert [result["simulated"] for result in first.events("tool_result")] == ["simulated", None]
     assert vars(again.context.ledger)["_rows"] == {}
-    assert (
-        resumed.get("calls")
-        == outcome.get("calls")
-        == [
-            {"tool": "bench.order", "path": "t1", "status": "succeeded", "source": "simulated"},
-            {"tool": "bench.look", "path": "t1", "status": "succeeded", "source": "live"},
-        ]
-    )
+    assert resumed.get("calls") == outcome.get("calls")
+    assert [(call["tool"], call["source"], call["status"]) for call in outcome.get("calls", ())] == [
+        ("bench.order", "simulated", "succeeded"),
+        ("bench.look", "live", "succeeded"),
+    ]
 
 
 async def test_spans_of_answers_and_calls_are_in_that_of_their_attempt(harness: Harness) -> None:

@@ -161,8 +161,10 @@ class SupervisorNode:
         if inputs.may_look and (decision.look_for or await self._lacks_agents(context, path, inputs, decision)):
             texts = [state["input_request"], *decision.look_for, *decision.plan][:_TEXTS_LOOKED_FOR]
             inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
+            second = decision
             with suppress(*() if is_empty(decision) else _NO_ANSWER):
-                decision = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+                second = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+            decision = decision if is_empty(second) else second
         asks = isinstance(decision, OpenDecision) and question_in(decision)
         is_last = self.star.name or state["tasks"] or asks or not is_direct_reply(decision)
         return decision if is_last else await self._sent_back(context, state, path, inputs, decision)
