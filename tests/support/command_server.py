@@ -197,7 +197,8 @@ class Command:
     def send_signal(self, number: int) -> None:
         """Send a signal unless the command has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ends meanwhile
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
