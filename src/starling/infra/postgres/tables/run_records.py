@@ -51,6 +51,7 @@ runs = Table(
     Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
     Column("isolation", Text),  # of a run whose process ended: lost once, then due, or alone in a process
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
+    Column("forked_from", JSONB(none_as_null=True)),  # of a fork: run, at, changes, live
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
@@ -267,9 +268,10 @@ branches = Table(
     tenant_column(),
     Column("thread_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("parent", Text),  # the branch this one was forked from; reserved for forks of threads, always NULL so far
+    Column("parent", Text),  # the branch whose states up to `fork_position` this one begins with
     Column("fork_position", BigInteger),
     Column("tip", BigInteger, nullable=False, server_default="0"),  # the position of the newest state
+    Column("hidden", Boolean, nullable=False, server_default="false"),  # what a rewind left behind, until it is pruned
     Column("arrivals", BigInteger, nullable=False, server_default="0"),  # runs accepted so far
     Column("clarifications", SmallInteger, nullable=False, server_default="0"),
     Column("last_agent", Text),
@@ -284,13 +286,14 @@ states = Table(
     tenant_column(),
     Column("thread_id", Text, primary_key=True),
     Column("branch_id", Text, primary_key=True),
-    Column("position", BigInteger, primary_key=True),
+    Column("position", BigInteger, primary_key=True),  # of the first one
     Column("run_id", UUID(as_uuid=False)),
     Column("v", SmallInteger, nullable=False),
-    Column("t", Text, nullable=False),
+    Column("t", Text, nullable=False),  # `Turn`: the states of a run; else the kind of a single one
     Column("ts", Double, nullable=False),  # seconds since the epoch, as in the envelope
     Column("data", LargeBinary, nullable=False),  # JSON in UTF-8, zlib over it where compressed
     Column("compressed", Boolean, nullable=False),
+    Column("length", Integer, nullable=False, server_default="1"),  # how many states it has
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
