@@ -31,6 +31,7 @@ class RunBody(ClosedModel):
 
     input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
     thread_id: Annotated[Name, Field(description="The conversation: any name, unique within your tenant.")]
+    branch: Annotated[Name | None, Field(description="The branch of the thread; without it, its current one.")] = None
     correlation_id: Annotated[
         Name | None, Field(description="Repeated in `run_started`, the result, logs and traces.")
     ] = None
@@ -45,7 +46,8 @@ class RunBody(ClosedModel):
 
     def request(self) -> RunRequest:
         """Return the request that the body stands for."""
-        return RunRequest(self.input, self.thread_id, self.correlation_id, self.config, self.multitask_strategy)
+        policy = self.multitask_strategy
+        return RunRequest(self.input, self.thread_id, self.correlation_id, self.config, policy, branch=self.branch)
 
 
 def run_path(run_id: str) -> str:

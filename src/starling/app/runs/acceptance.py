@@ -32,10 +32,10 @@ _DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a caller asks for on a thread. `policy` decides while another run of the thread has not ended.
+    """What a caller asks for on a thread. `policy` decides while another run of the branch has not ended.
 
-    An empty `thread_id` stands for a thread of the run's own. `build` is what is to be built, beside the goal in
-    `input`; such a request never answers the question of a waiting run.
+    Without `branch` it is asked on the current one. An empty `thread_id` stands for a thread of the run's own. `build`
+    is what is to be built, beside the goal in `input`; such a request never answers the question of a waiting run.
     """
 
     input: str
@@ -44,6 +44,7 @@ class RunRequest:
     config: RunConfig = _DEFAULT_CONFIG
     policy: Policy = "enqueue"
     build: BuildRequest | None = None
+    branch: str | None = None
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
@@ -97,6 +98,7 @@ class RunAcceptance:
             policy=request.policy,
             may_answer=request.build is None,
             build=request.build,
+            branch=request.branch,
         )
         try:
             acceptance = await self.runs.accept(new)
@@ -118,7 +120,9 @@ class RunAcceptance:
 
     async def _answered(self, message: NewRun, principal: Principal) -> AcceptedRun | None:
         """Use a message as the answer that a run of its thread waits for; return that run, from its next event on."""
-        answered = await self.interrupts.answer_thread(principal, message.thread_id, message.input, message.idempotency)
+        answered = await self.interrupts.answer_thread(
+            principal, message.thread_id, message.input, message.idempotency, message.branch
+        )
         if answered is None or (found := await self.runs.accepted(answered[0])) is None:
             return None
         key, after = answered
@@ -154,6 +158,8 @@ def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
         "config": request.config.model_dump(mode="json"),
         "multitask_strategy": request.policy,
     }
+    if request.branch:
+        document["branch"] = request.branch
     if request.build:
         document["build"] = request.build.model_dump(mode="json")
     return IdempotencyKey(key, digest(storable(document)))

@@ -93,6 +93,7 @@ class NewRun:
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
     build: BuildRequest | None = None
+    branch: str | None = None  # None: the current one of its thread
 
 
 class OpenClarificationError(StarlingError):
@@ -127,14 +128,15 @@ _BACKLOG_RETRY_SECONDS = 5.0  # after which a caller may ask again
 RETRY_SECONDS = 5.0  # while Postgres is unavailable, before a request fails
 
 # Creates the thread with its first run, and locks the branch until the transaction ends: acceptances and ends of runs
-# on one branch are serialised.
+# on one branch are serialised. A branch that is named has to be there.
 _TAKE_POSITION = (
     """
 WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT %(tenant)s, %(thread_id)s,
-    coalesce((SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
-WHERE (SELECT """  # noqa: S608 - our own text
+    coalesce(%(branch)s, (SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
+WHERE (%(branch)s::text IS NULL OR EXISTS (SELECT FROM branches WHERE tenant = %(tenant)s AND
+        thread_id = %(thread_id)s AND id = %(branch)s AND NOT hidden)) AND (SELECT """  # noqa: S608 - our own text
     + TAKE_TURN
     + """) IS NOT NULL
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
@@ -267,12 +269,13 @@ class RunRepository:
             return await self._write(connection, new, queued=queued)
 
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
-        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id, "branch": new.branch}
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
         place = await connection.execute(_TAKE_POSITION, key)
         position = await place.fetchone()
-        assert position is not None
+        if position is None:
+            raise NotFoundError("branch", str(new.branch), "`starling conversation show THREAD` shows its branches.")
         branch_id, arrival, epoch = position
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})

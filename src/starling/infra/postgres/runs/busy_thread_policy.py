@@ -24,7 +24,8 @@ TAKE_TURN: Final = "pg_advisory_xact_lock(hashtextextended(%(tenant)s || '/' || 
 _TAKE_TURN = f"SELECT {TAKE_TURN}"
 _LOCK = """
 SELECT FROM runs JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id
-WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = threads.branch
+WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s
+    AND runs.branch_id = coalesce(%(branch)s::text, threads.branch)
 AND runs.ended_at IS NULL ORDER BY runs.arrival FOR UPDATE OF runs"""
 
 # A waiting run becomes queued: if it is not ended directly, the sweep gives it to a worker, which ends it.

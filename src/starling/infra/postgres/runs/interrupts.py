@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
@@ -88,7 +89,8 @@ UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND 
 
 _ACTIVE = """
 SELECT runs.id::text, runs.seq, runs.principal -> 'grant' FROM runs
-JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id AND threads.branch = runs.branch_id
+JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id
+    AND coalesce(%(branch)s::text, threads.branch) = runs.branch_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status IN ('running', 'waiting')
     AND NOT runs.cancel_requested"""
 _LOCK_ACTIVE = f"{_ACTIVE} AND runs.id = %(id)s FOR UPDATE OF runs"
@@ -219,18 +221,24 @@ class InterruptRepository(InterruptReader):
         return Grant.from_json(found[0][0])
 
     async def answer_thread(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None = None
+        self,
+        principal: Principal,
+        thread: str,
+        text: str,
+        idempotency: IdempotencyKey | None = None,
+        branch: str | None = None,
     ) -> tuple[RunKey, int] | None:
-        """Store a message as the answer to the open clarification of its thread's active run.
+        """Store a message as the answer to the open clarification of the active run of its branch.
 
         Returns that run and the number of its last event. Returns None if that run does not wait for exactly one
         clarification that the sender may answer, or if its grant exceeds the sender's. Of two concurrent messages, one
         answers. The idempotency key then belongs to that run. If the result of the commit is unknown, it is looked up
         before a retry.
         """
-        audit_id = new_id()
+        place = {"tenant": principal.tenant, "thread": thread, "branch": branch}
+        attempt = partial(self._answer_thread, principal, place, text, idempotency, audit_id := new_id())
         try:
-            return await self._answer_thread(principal, thread, text, idempotency, audit_id)
+            return await attempt()
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
                 raise  # nothing was sent, and the pool's timeout was already waited for
@@ -239,7 +247,7 @@ class InterruptRepository(InterruptReader):
             """Answer unless the first attempt succeeded; check again afterwards: its commit may complete meanwhile."""
             return (
                 await self._find_answer(principal.tenant, audit_id)
-                or await self._answer_thread(principal, thread, text, idempotency, audit_id)
+                or await attempt()
                 or await self._find_answer(principal.tenant, audit_id)
             )
 
@@ -250,9 +258,14 @@ class InterruptRepository(InterruptReader):
         return (RunKey(tenant, found[0][0]), found[0][1]) if found else None
 
     async def _answer_thread(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, audit_id: str
+        self,
+        principal: Principal,
+        place: Mapping[str, Any],
+        text: str,
+        idempotency: IdempotencyKey | None,
+        audit_id: str,
     ) -> tuple[RunKey, int] | None:
-        values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
+        values = {**place, "actor": principal.key_id or LOCAL, "origin": "message"}
         values |= {"may_build": Scope.TEAMS in principal.scopes}
         async with transaction(self._engine) as connection:
             active = await (await connection.execute(_ACTIVE, values)).fetchone()
