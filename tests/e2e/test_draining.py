@@ -15,15 +15,13 @@ from starling.core.settings.schema import Settings
 from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import CALLER, ScriptedModel, decision, task, verdict
+from tests.support.platform import CALLER, ScriptedModel, decision, task
 
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:
     script = ScriptedModel()
-    script.supervisor(decision(task("t1", "generalist")))
-    script.agent("t1", Answer("The answer.", hold="step"))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "generalist")), t1=Answer("The answer.", hold="step"))
     async with ModelServer(script) as server:
         yield server
 

@@ -17,7 +17,7 @@ from tests.support.command_line import Service, new_workspace
 from tests.support.model_documents import design_json
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import CALLER, RunStream, ScriptedModel, calls, decision, running_workbench, task, verdict
+from tests.support.platform import CALLER, RunStream, ScriptedModel, calls, decision, running_workbench, task
 from tests.support.run_factories import wait_for_lock_waiter
 
 # The record of the given number, counted over all attempts to write one, waits at an advisory lock first.
@@ -38,10 +38,7 @@ async def test_build_whose_worker_is_killed_at_a_record_is_ended_by_another_and_
     design = json.loads(design_json("bench"))
     examples = [{**one, "contains": ["fine"]} for one in design["examples"]]
     script.designer(Answer(json.dumps({**design, "examples": examples})))
-    script.supervisor(decision(task("t1", "looker")))
-    script.agent("t1", calls(("look", {"thing": "disk"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("The disk is fine."))
+    script.run(decision(task("t1", "looker")), t1=calls(("look", {"thing": "disk"})), qa=Answer("The disk is fine."))
     config = tmp_path / "mcp.json"
     with running_workbench(tmp_path / "done") as workbench:
         config.write_text(json.dumps({"mcpServers": {"bench": workbench.as_server("read")}}))

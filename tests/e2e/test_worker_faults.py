@@ -112,13 +112,6 @@ async def ended(service: Service) -> int:
     return await asyncio.to_thread(service.process.wait, 60)
 
 
-def script(service: Service, words: str) -> None:
-    """Return once a service has logged these words."""
-    assert service.process.stderr is not None
-    while words not in (line := service.process.stderr.readline()):
-        assert line
-
-
 def both_done(town: Town) -> bool:
     return town.effects.done() == ["put this", "charge that"]
 
@@ -182,36 +175,3 @@ async def test_worker_stopped_after_the_record_that_its_call_left_does_not_make_
     assert (stream.status, again.status) == ("succeeded", "succeeded")
     assert town.effects.done() == ["put this", "charge that"] * 2
     assert [line["what"] for line in town.effects.lines("arrived")] == ["this", "that"] * 2
-
-
-async def test_terminated_worker_finishes_its_step_and_another_continues(town: Town) -> None:
-    key = await town.between_steps()
-    holder, _ = await town.holder(key)
-
-    holder.process.send_signal(signal.SIGTERM)
-    town.model.release("t2")
-    stream = await town.stream(key)
-
-    assert await ended(holder) == 0
-    assert stream.status == "succeeded"
-    assert both_done(town)
-    assert len(town.model.requests) == 4 + 2  # nothing is asked again
-    assert (await town.standing(key))[1] == 0
-
-
-async def test_second_sigterm_stops_without_finishing_the_step(town: Town) -> None:
-    key = await town.between_steps()
-    holder, _ = await town.holder(key)
-
-    holder.process.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(script, holder, "finish their current step before")  # or the two signals may count as one
-    holder.process.send_signal(signal.SIGTERM)
-    code = await ended(holder)  # while the model still thinks
-    town.model.release("t2")
-    stream = await town.stream(key)
-
-    assert code == 0
-    assert stream.status == "succeeded"
-    assert both_done(town)
-    executions, crashes, _ = await town.standing(key)
-    assert (executions >= 2, crashes) == (True, 0)

@@ -40,6 +40,14 @@ async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> 
     await platform.services.runs.interrupts.answer(key, answers, ANSWERER)
 
 
+async def wait_for_event(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
+    """Return when the run's stream has so many durable events of a kind."""
+    async for event in platform.services.runs.reader.follow(key):
+        count -= event.type == kind
+        if count == 0:
+            return
+
+
 async def wait_until_noted(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:
     """Return once another process has recorded `what` so many times."""
     async with asyncio.timeout(60):

@@ -132,6 +132,15 @@ class ScriptedModel:
     def agent(self, task_id: str, *answers: Answer) -> None:
         self._add(When(contains=f'<task id="{task_id}">'), answers)
 
+    def run(self, *decisions: Answer, qa: Answer | None = None, **agents: Answer | Sequence[Answer]) -> None:
+        """Script a run whose results are all approved: the answers of agents by task, and the final one."""
+        self.supervisor(*decisions)
+        for task_id, answers in agents.items():
+            self.agent(task_id, *([answers] if isinstance(answers, Answer) else answers))
+        self.reviewer(verdict("APPROVED"))
+        if qa:
+            self.qa(qa)
+
     def designer(self, *answers: Answer) -> None:
         self._add(When(schema="designer"), answers)
 

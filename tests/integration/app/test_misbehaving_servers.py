@@ -10,9 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from pydantic import SecretStr
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration import catalog
 from mcp_gateway.registration.pins import Pin
 from mcp_gateway.registration.repository import ListedServer
@@ -21,7 +19,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from tests.support.command_line import new_workspace
-from tests.support.gateway_harness import SERVERS, GatewayHarness, named, wait_for
+from tests.support.gateway_harness import SERVERS, named, wait_for
 from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
@@ -29,7 +27,6 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
 
 _SCRIPT = str(SERVERS / "misbehaving.py")
-_FOR_EVER = 600.0  # seconds: whoever waited for a server that says nothing would be noticed
 GOOD = [f"good{number}" for number in range(14)]
 BROKEN = {
     "missing": "was not found",
@@ -50,11 +47,6 @@ def twenty() -> dict[str, Any]:
     return {name: server("well") for name in GOOD} | broken
 
 
-@pytest.fixture
-def harness(engine: AsyncEngine, tmp_path: Path) -> GatewayHarness:
-    return GatewayHarness(engine, tmp_path)
-
-
 @asynccontextmanager
 async def platform(database_url: str, folder: Path, script: ScriptedModel, **limits: Any) -> AsyncGenerator[Platform]:
     async with (
@@ -62,19 +54,6 @@ async def platform(database_url: str, folder: Path, script: ScriptedModel, **lim
         open_platform(database_url, model, twenty(), folder, **limits) as opened,
     ):
         yield opened
-
-
-async def test_start_waits_for_working_servers_and_not_for_silent_ones(harness: GatewayHarness) -> None:
-    config = {name: server_of(document) for name, document in twenty().items()}
-    async with harness.gateway(server_start_seconds=_FOR_EVER) as gateway:
-
-        async def refreshed() -> None:
-            await gateway.refresh()
-
-        listings = {listing.name: listing for listing in await gateway.catalog.sync(config, refreshed)}
-
-    assert {name for name, listing in listings.items() if listing.state == "ready"} == set(GOOD)
-    assert all("has not listed its tools yet" in listings[name].error for name in ("silent", "garbage"))
 
 
 async def test_server_that_answers_late_creates_a_further_epoch(
@@ -124,19 +103,6 @@ async def test_ready_route_server_list_prompt_and_answer_name_degraded_servers(
     assert all(f'name="mcp_agent_{name}" kind="specialist" state="degraded"' in planner for name in BROKEN)
     assert [(part.part, "no such database: prod" in part.reason) for part in result.degraded] == [("look it up", True)]
     assert stream.status == "succeeded"
-
-
-async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tmp_path: Path) -> None:
-    async with platform(database_url, tmp_path, ScriptedModel(), server_start_seconds=10) as opened:
-        settings = opened.settings
-        found = await doctor_servers.check(settings)
-
-    problems = {finding.subject.removeprefix("server "): finding for finding in found if finding.state == "problem"}
-    assert problems.keys() == BROKEN.keys()
-    assert [name for name, said in BROKEN.items() if said not in problems[name].message] == []
-    assert "within 10 s" in problems["silent"].message
-    assert all(finding.remedy for finding in problems.values())
-    assert len(found) == 20
 
 
 async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
-from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.model_script import Answer
@@ -21,9 +19,6 @@ from tests.support.worker_runtime import running_worker
 
 _LEASE = 3.0
 _MANY = 20
-_CRASHED = text(
-    "UPDATE runs SET fence = 4, crashes = 2, isolation = 'alone', worker = 'dead', lease_until = NULL WHERE id = :run"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +56,6 @@ async def standing(folder: Path) -> AsyncGenerator[Outage]:
 async def outage(open_folder: Path) -> AsyncGenerator[Outage]:
     async with standing(open_folder) as outage:
         yield outage
-
-
-async def test_run_continues_after_an_outage_without_a_repeated_model_call(outage: Outage) -> None:
-    key = await outage.platform.accept("hello")
-    await outage.model.received(2)
-
-    outage.postgres.stop()
-    outage.model.release("outage")
-    with pytest.raises(DatabaseUnavailableError):
-        await outage.platform.accept("nobody takes this down")
-    outage.postgres.start()
-    stream = await outage.platform.stream(key)
-
-    assert stream.status == "succeeded"
-    assert stream.reply == "The answer."
-    assert decisions(outage.model) == 1
 
 
 @rounds(2, soak=60, name="seconds")
@@ -118,31 +97,6 @@ async def test_runs_continue_after_all_connections_were_terminated(outage: Outag
 
     assert [run.status for run in streams] == ["succeeded"] * len(keys)
     assert decisions(outage.model) == len(keys)
-
-
-async def test_run_that_crashes_its_workers_is_parked_and_its_thread_stays_usable(outage: Outage) -> None:
-    key = await outage.platform.accept("hello")
-    await outage.model.received(2)
-    async with outage.platform.services.storage.engine.begin() as connection:  # as it stands after three crashes
-        await connection.execute(_CRASHED, {"run": key.id})
-
-    stream = await outage.platform.stream(key)
-    outage.model.release("outage")
-    again = await outage.platform.stream(await outage.platform.accept("hello again"))
-
-    assert (stream.status, stream.codes) == ("parked", ["parked"])
-    assert "3 times" in stream.of("error")[0]["message"]
-    assert again.status == "succeeded"
-
-
-async def test_requests_are_accepted_and_executed_after_an_outage(outage: Outage) -> None:
-    outage.model.release("outage")
-    outage.postgres.stop()
-    outage.postgres.start()
-
-    stream = await outage.platform.stream(await outage.platform.accept("hello"))
-
-    assert stream.status == "succeeded"
 
 
 async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path) -> None:

@@ -29,7 +29,6 @@ from starling.core.teams.spec import Finding, TeamInvalidError, TeamLimits, Team
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.tables.registry import epochs, tools, workflows
 
 ACTOR = Actor("default", "k1", "10.0.0.7")
@@ -253,15 +252,6 @@ async def test_team_gets_what_its_creator_and_its_activator_may_call(
     assert tuple(sorted(tool.full_name for tool in card.tools)) == kept
 
 
-async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_refused(admin: Services) -> None:
-    await add(admin, spec(), limited("git.log", "web.search"))
-
-    with pytest.raises(TeamInvalidError) as refused:
-        await activate(admin, caller=limited("git.add", "web.search"))
-
-    assert [(one.path, one.rule) for one in refused.value.findings] == [("members[0].server", "member_without_tools")]
-
-
 async def test_rollback_activates_the_highest_earlier_version_that_was_active_and_stops_at_the_first(
     admin: Services,
 ) -> None:
@@ -446,31 +436,6 @@ async def test_list_has_the_active_version_of_each_team_else_the_newest(admin: S
         ("another", "Newest.", "draft", 2, 2),
         ("crew", "First.", "active", 1, 2),
     ]
-
-
-async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
-    admin: Services, engine: Engine
-) -> None:
-    await add(admin, spec())
-    await activate(admin)
-
-    report = await admin.registry.plan({})  # which would remove both servers
-
-    assert report.broken_teams == {
-        "default/crew": "historian: Its server 'git' was removed. searcher: Its server 'web' was removed."
-    }
-    assert report.changes.broken_teams == ("default/crew",)
-
-
-async def test_kill_switch_can_name_a_team_of_its_tenant(admin: Services) -> None:
-    await add(admin, spec())
-    await activate(admin)
-
-    missing = [await admin.switch_targets.missing(Target("agent", "crew", tenant)) for tenant in ("default", SHARED)]
-
-    assert missing == [None, None]
-    await admin.teams.archive(OWNER, "crew", ACTOR)
-    assert await admin.switch_targets.missing(Target("agent", "crew", "default"))
 
 
 async def test_limit_that_the_platform_overrides_is_a_note_at_check_import_and_activation(admin: Services) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effect_recorder import EffectRecorder
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, Workbench, open_platform, running_workbench
 
@@ -24,6 +25,11 @@ def workbench(workbench_process: Workbench) -> Workbench:
     """The server that all tests of a process share, with nothing done yet."""
     workbench_process.forget()
     return workbench_process
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> EffectRecorder:
+    return EffectRecorder(tmp_path / "effects")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,7 +18,7 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInter
 from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
 from tests.support.effect_recorder import AGENT, EffectRecorder
-from tests.support.interrupted_runs import execute_run, open_interrupts
+from tests.support.interrupted_runs import execute_run, open_interrupts, wait_for_event
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
 from tests.support.soak import rounds
@@ -29,21 +28,13 @@ CHARGE = calls(("charge", {"what": "a"}))
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> EffectRecorder:
-    return EffectRecorder(tmp_path / "effects")
-
-
-@pytest.fixture
 async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
     async with opened(servers={"effects": effects.as_server(approval="unsafe")}) as platform:
         yield platform
 
 
 def one_task(script: ScriptedModel, *answers: Answer) -> None:
-    script.supervisor(decision(task("t1", AGENT)), decision())
-    script.agent("t1", *answers)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("That is what came of it [1]."))
+    script.run(decision(task("t1", AGENT)), decision(), t1=[*answers], qa=Answer("That is what came of it [1]."))
 
 
 async def begun(platform: Platform) -> RunKey:
@@ -99,21 +90,6 @@ async def test_refused_call_is_not_made_and_the_agent_continues(
     refused, read = stream.of("tool_result")
     assert (refused["status"], read["status"]) == ("failed", "succeeded")
     assert ("too much" if answer else "withdrawn") in refused["result"]
-
-
-async def test_refused_call_is_not_submitted_for_approval_again(
-    platform: Platform, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    one_task(script, CHARGE)
-    key = await begun(platform)
-    [question] = await open_interrupts(platform, key)
-
-    await say(platform, key, question, {"approved": False})
-    stream = await platform.finish(key)
-
-    assert stream.status == "failed"
-    assert len(stream.of("approval_required")) == 1
-    assert effects.done() == []
 
 
 @pytest.mark.parametrize("renewed", [False, True], ids=["in one task", "in a task that is given anew"])
@@ -193,9 +169,7 @@ async def test_answer_given_before_the_run_is_suspended_is_applied(
     key = await platform.accept("Do it.")
     life = asyncio.get_running_loop().create_task(execute_run(platform, key))
     await effects.until("arrived", "b")
-    async for event in platform.services.runs.reader.follow(key):
-        if event.type == "approval_required":
-            break
+    await wait_for_event(platform, key, "approval_required")
     [asked] = await open_interrupts(platform, key)
 
     await say(platform, key, asked, YES)

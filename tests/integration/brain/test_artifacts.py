@@ -16,7 +16,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
-from tests.support.interrupted_runs import wait_until_noted
+from tests.support.interrupted_runs import wait_for_event, wait_until_noted
 from tests.support.mcp_servers.verbose import poem
 from tests.support.model_script import Answer, Body
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
@@ -46,10 +46,7 @@ def poet(said: Path) -> dict[str, Any]:
 
 
 def one_task(script: ScriptedModel, *answers: Answer) -> None:
-    script.supervisor(decision(task("t1", POET)))
-    script.agent("t1", *answers)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("That is it [1]."))
+    script.run(decision(task("t1", POET)), t1=[*answers], qa=Answer("That is it [1]."))
 
 
 def offered(body: Body) -> set[str]:
@@ -181,14 +178,13 @@ async def test_artifact_of_another_run_cannot_be_read(platform: Platform, script
 async def test_dependent_task_is_given_the_artifact_of_the_result_and_reads_it(
     platform: Platform, script: ScriptedModel, said: Path
 ) -> None:
-    script.supervisor(
-        decision(task("t1", POET), task("t2", POET, after=["t1"]), task("t3", "generalist", after=["t1"]))
+    script.run(
+        decision(task("t1", POET), task("t2", POET, after=["t1"]), task("t3", "generalist", after=["t1"])),
+        t1=calls(RECITE),
+        t2=calls(("read_artifact", {"find": "line 00321"})),
+        t3=Answer("A poem of many lines."),
+        qa=Answer("Found it [1][2][3]."),
     )
-    script.agent("t1", calls(RECITE))
-    script.agent("t2", calls(("read_artifact", {"find": "line 00321"})))
-    script.agent("t3", Answer("A poem of many lines."))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Found it [1][2][3]."))
 
     stream = await platform.ask("Recite, then find line 321.")
 
@@ -250,7 +246,7 @@ async def test_recorded_unsafe_call_is_replayed_with_its_artifact_without_an_app
     )
     key = await platform.accept("Write.")
     async with platform.executing(key):
-        await seen(platform, key, "tool_result", 2)
+        await wait_for_event(platform, key, "tool_result", 2)
 
     stream = await platform.finish(key)
 
@@ -280,21 +276,5 @@ async def test_unsafe_call_whose_result_cannot_be_stored_succeeds_and_is_made_on
     assert said.read_text().splitlines() == [f"write {LINES}"]
 
 
-async def test_review_prompt_marks_a_cut_result_with_its_length(platform: Platform, script: ScriptedModel) -> None:
-    one_task(script, calls(RECITE, ("recite", {"lines": 2})))
-
-    await platform.ask("Recite.")
-
-    (review,) = platform.requests_containing("<tool_calls>")
-    assert review["messages"][-1]["content"].count(f'shown="parts of {len(poem(LINES)):,} characters"') == 1
-
-
 async def kept(platform: Platform, key: RunKey) -> list[Any]:
     return list(await platform.services.storage.artifacts.of_run(key.tenant, key.id))
-
-
-async def seen(platform: Platform, key: RunKey, kind: str, count: int) -> None:
-    async for event in platform.services.runs.reader.follow(key):
-        count -= event.type == kind
-        if count == 0:
-            return

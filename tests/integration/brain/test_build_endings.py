@@ -17,7 +17,7 @@ from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_documents import design_json
 from tests.support.model_script import Answer
-from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decision, task
 
 REQUEST = BuildRequest(goal="Look at the disks.", name="watch")
 CHANGE = BuildRequest(kind="version", goal="Look at the memory too.")
@@ -30,10 +30,7 @@ type Ending = Callable[[Platform, RunKey], Coroutine[Any, Any, object]]
 @pytest.fixture
 def script(script: ScriptedModel) -> ScriptedModel:
     script.designer(Answer(design_json("shop")))
-    script.supervisor(decision(task("t1", "looker")))
-    script.agent("t1", calls(("look", {"thing": "disk"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("The disk is fine."))
+    script.run(decision(task("t1", "looker")), t1=calls(("look", {"thing": "disk"})), qa=Answer("The disk is fine."))
     return script
 
 

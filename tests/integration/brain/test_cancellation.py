@@ -7,13 +7,14 @@ from contextlib import suppress
 import pytest
 from psycopg import AsyncConnection
 
-from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
+from starling.core.errors import ConflictError, LeaseLostError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import wait_for
+from tests.support.interrupted_runs import wait_for_event
 from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import (
     BENCH,
@@ -32,14 +33,6 @@ from tests.support.worker_runtime import running_worker
 
 CANCELLED = RunStatus.CANCELLED
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
-
-
-async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
-    """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.services.runs.reader.follow(key):
-        count -= event.type == kind
-        if count == 0:
-            return
 
 
 async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> RunStream:
@@ -96,24 +89,13 @@ async def test_cancelled_run_in_the_middle_of_a_thread_leaves_the_others(
     assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
 
 
-async def test_cancellation_interrupts_a_model_call(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(Answer("", hold="for ever"))
-    key = await platform.accept("Hi.")
-    async with platform.executing(key) as life:
-        await platform.model.received(1)
-        stream = await cancelled(platform, key, life)
-
-    assert stream.status == "cancelled"
-    assert await goes_on(platform, script)
-
-
 async def test_cancellation_ends_a_read_call_as_failed(platform: Platform, script: ScriptedModel) -> None:
     place = new_id()
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": place})))
     key = await platform.accept("Look and wait.")
     async with platform.executing(key) as life:
-        await seen(platform, key, "tool_result")
+        await wait_for_event(platform, key, "tool_result")
         stream = await cancelled(platform, key, life)
 
     *_, answer = stream.of("tool_result")
@@ -134,7 +116,7 @@ async def test_cancellation_leaves_an_interrupted_unsafe_call_in_doubt(
     script.reviewer(verdict("APPROVED"))
     key = await platform.accept("Look, and wait in the shop.")
     async with platform.executing(key) as life:
-        await seen(platform, key, "tool_start", 2)
+        await wait_for_event(platform, key, "tool_start", 2)
         await wait_for(lambda: f"wait {place}" in workbench.done())
         stream = await cancelled(platform, key, life)
 
@@ -157,7 +139,7 @@ async def test_result_of_an_approved_task_is_in_the_reply_of_a_cancelled_run(
     script.reviewer(verdict("APPROVED"))
     key = await platform.accept("Look at two things.")
     async with platform.executing(key) as life:
-        await seen(platform, key, "task_result")
+        await wait_for_event(platform, key, "task_result")
         stream = await cancelled(platform, key, life)
 
     assert "Done before:\n- t1: the disk is fine" in stream.reply
@@ -178,7 +160,7 @@ async def test_completed_change_of_an_unfinished_task_is_in_the_reply_of_a_cance
     script.agent("t1", calls(("change", {"thing": "door"}), ("wait", {"place": place})))
     key = await platform.accept("Change the door and wait.")
     async with platform.executing(key) as life:
-        await seen(platform, key, "tool_result")
+        await wait_for_event(platform, key, "tool_result")
         await wait_for(lambda: f"wait {place}" in workbench.done())
         stream = await cancelled(platform, key, life)
 
@@ -197,7 +179,7 @@ async def test_cancellation_interrupts_a_streamed_answer(platform: Platform, scr
     script.qa(Answer("Half an answer", hold="for ever", hold_after=2))
     key = await platform.accept("How is the disk?")
     async with platform.executing(key) as life:
-        await seen(platform, key, "thinking")
+        await wait_for_event(platform, key, "thinking")
         stream = await cancelled(platform, key, life)
 
     assert stream.status == "cancelled"
@@ -245,25 +227,6 @@ async def test_cancelled_run_does_not_make_a_call_that_waited_for_approval(
     ]
     assert workbench.done() == []
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
-
-
-async def test_cancelling_an_ended_run_changes_nothing(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(reply="Hello."))
-    stream = await platform.ask("Hi.")
-
-    statuses = [await platform.services.runs.cancellation.cancel(stream.key) for _ in range(2)]
-
-    assert statuses == [RunStatus.SUCCEEDED] * 2
-    assert await platform.stream(stream.key) == stream
-
-
-async def test_cancelling_a_run_of_another_tenant_is_not_found(platform: Platform) -> None:
-    key = await platform.accept("Hi.")
-
-    with pytest.raises(NotFoundError):
-        await platform.services.runs.cancellation.cancel(RunKey("other", key.id))
-
-    assert await platform.services.runs.cancellation.cancel(key) is CANCELLED
 
 
 async def test_cancelled_run_of_a_dead_worker_ends_at_once_and_rejects_its_writes(
@@ -341,10 +304,7 @@ async def test_cancellation_concurrent_with_the_end_of_a_run_is_consistent(
     platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str, rounds: int
 ) -> None:
     dice = random.Random(7)
-    script.supervisor(decision(task("t1", SHOP)))
-    script.agent("t1", calls(("change", {"thing": "door"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Changed [1]."))
+    script.run(decision(task("t1", SHOP)), t1=calls(("change", {"thing": "door"})), qa=Answer("Changed [1]."))
     await platform.ask("Change the door.")
     clock = asyncio.get_running_loop().time
     begun = clock()

@@ -1,12 +1,10 @@
 """Whole runs with agents of CrewAI: approval by a person, also inside a team, cancellation, and resumption."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
 from starling.core.agents import LLMAgentConfig, Persona
-from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open
@@ -22,11 +20,6 @@ BUYER = LLMAgentConfig(
     persona=Persona(role="Buyer", goal="Buy what is needed."),
     tools=("effects.charge", "effects.read_it"),
 )
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> EffectRecorder:
-    return EffectRecorder(tmp_path / "effects")
 
 
 @pytest.fixture
@@ -77,31 +70,6 @@ async def test_cancelled_run_of_a_persona_ends_while_its_call_is_out(
 
     assert stream.status == "cancelled"
     assert [one["result"] for one in stream.of("tool_result")] == ["The run was cancelled. The call was cut off."]
-
-
-async def test_member_of_a_team_asks_in_the_main_run_and_its_answer_reaches_it(
-    platform: Platform, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    persona = Persona(role="Purchaser", goal="Buy what is needed.")
-    member = Member(name="purchaser", persona=persona, server="effects", tools=BUYER.tools)
-    await platform.activate(StarSpec(name="shopping", purpose="Buys things.", members=(member,)))
-    script.supervisor(decision(task("t3", "shopping")), decision(task("t1", "purchaser")))
-    script.agent("t1", calls(("charge", {"what": "tea"})), Answer("Tea was bought."))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Tea was bought [1]."), Answer("Tea was bought [1]."))
-    key = await platform.accept("Buy tea.")
-    await execute_run(platform, key)
-    [question] = await open_interrupts(platform, key)
-
-    await platform.services.runs.interrupts.answer(
-        key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me"
-    )
-    stream = await platform.finish(key)
-
-    assert (stream.status, stream.codes, effects.done()) == ("succeeded", [], ["charge tea"])
-    assert [event["path"] for event in stream.of("task_start")] == ["t3", "t3/t1"]
-    assert "You are Purchaser." in str(platform.requests_containing("Current Task")[0]["messages"][0])
-    assert len(platform.requests_containing("Current Task")) == 2
 
 
 async def test_crash_in_a_call_and_between_two_answers_repeats_neither_effects_nor_recorded_answers(

@@ -19,7 +19,7 @@ from tests.integration.brain.conftest import Open
 from tests.support.http_app import make_app
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER as OWNER
-from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task
 
 POET = {"id": "poet", "behavior_template": "You write haiku about <ships>."}
 CALLER = {"id": "caller", "behavior_template": "You look things up.", "tools": ["bench.look", "bench.change"]}
@@ -66,9 +66,7 @@ async def api(platform: Platform) -> AsyncGenerator[Api]:
 
 
 async def test_run_uses_a_custom_agent_right_after_its_creation(api: Api, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "poet")))
-    script.agent("t1", Answer("Masts in morning mist."))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "poet")), t1=Answer("Masts in morning mist."))
     made = await api.create(POET)
 
     stream = await api.platform.ask("write a haiku")
@@ -87,9 +85,7 @@ async def test_run_uses_a_custom_agent_right_after_its_creation(api: Api, script
 async def test_custom_agent_calls_the_tools_that_the_epoch_pins(
     api: Api, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    script.supervisor(decision(task("t1", "caller")))
-    script.agent("t1", calls(("look", {"thing": "ships"})))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "caller")), t1=calls(("look", {"thing": "ships"})))
     await api.create(CALLER)
 
     stream = await api.platform.ask("look for ships")
@@ -101,9 +97,7 @@ async def test_custom_agent_calls_the_tools_that_the_epoch_pins(
 
 
 async def test_new_version_of_an_agent_is_used_by_later_runs_only(api: Api, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "poet")))
-    script.agent("t1", Answer("A poem."))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "poet")), t1=Answer("A poem."))
     first = await api.create(POET)
     earlier = await api.platform.accept("write", thread="one")
     second = await api.create(POET | {"behavior_template": "You write sonnets."})
@@ -205,9 +199,7 @@ async def test_agent_whose_server_is_removed_is_degraded_with_the_reason(api: Ap
 
 
 async def test_review_uses_instruction_and_model_of_the_reviewing_agent(api: Api, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "poet")))
-    script.agent("t1", Answer("Masts in morning mist."))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "poet")), t1=Answer("Masts in morning mist."))
     await api.create({"id": "critic", "behavior_template": "You count syllables.", "llm_model": "scripted/large"})
     await api.create(POET | {"reflection_agent_id": "critic", "llm_model": "scripted:medium"})
 
@@ -224,9 +216,7 @@ async def test_review_uses_instruction_and_model_of_the_reviewing_agent(api: Api
 async def test_render_policy_sets_how_many_messages_the_prompt_shows(
     opened: Open, script: ScriptedModel, policy: str, shown: int
 ) -> None:
-    script.supervisor(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")))
-    script.agent("t1", Answer("A poem."))
-    script.reviewer(verdict("APPROVED"))
+    script.run(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")), t1=Answer("A poem."))
     async with opened(max_history=7) as platform:
         config = LLMAgentConfig.model_validate(POET | {"render_policy": policy})
         await platform.services.agents.create(OWNER, config, Actor.local("test"))

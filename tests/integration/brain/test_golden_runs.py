@@ -63,11 +63,6 @@ def database_url(database_server: DatabaseServer, upgraded: str) -> Generator[st
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> EffectRecorder:
-    return EffectRecorder(tmp_path / "effects")
-
-
-@pytest.fixture
 async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
     async with opened(servers=servers(effects)) as platform:
         yield platform

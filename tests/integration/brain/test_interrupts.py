@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from starling.core.errors import ConflictError, NotFoundError
+from starling.core.errors import ConflictError
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 LOOK = calls(("look", {"thing": "disk"}))
@@ -144,40 +143,8 @@ async def test_third_run_after_two_that_asked_may_not_ask(
     await begun(platform, "And now?")
 
 
-@pytest.mark.parametrize("expires", [False, True])
-async def test_expired_question_becomes_an_assumption(
-    platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
-) -> None:
-    script.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
-    key = await begun(platform, "Is the disk fine?")
-
-    await (lapse(platform, database_url) if expires else answer(platform, key, None))
-    ended = await platform.finish(key)
-
-    assert ended.status == "succeeded"
-    [assumed] = (await platform.result(key)).assumptions
-    assert "Which disk?" in assumed
-
-
-async def test_first_message_on_the_thread_answers_the_question_and_the_second_does_not(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(QUESTION, decision(reply="Fine."))
-    key = await begun(platform, "Is the disk fine?")
-    interrupts = platform.services.runs.interrupts
-
-    answered = [await interrupts.answer_thread(CALLER, "thread", text) for text in ("the first", "another")]
-
-    assert [found and found[0] for found in answered] == [key, None]
-    assert (await platform.finish(key)).status == "succeeded"
-    assert "the first" in str(platform.model.bodies[-1]["messages"])
-
-
 async def test_run_continues_after_it_is_given_more_budget(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(decision(task("t1", BENCH)), t1=LOOK, qa=Answer("Fine [1]."))
 
     key = await begun(platform, "How is the disk?", limits={"tokens": 20})
     for tokens in (1, 10_000.0):
@@ -212,10 +179,7 @@ async def test_concurrent_tasks_ask_for_budget_once(platform: Platform, script: 
 async def test_run_that_is_refused_more_budget_answers_with_its_results(
     platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
 ) -> None:
-    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
-    script.agent("t1", LOOK)
-    script.agent("t2", LOOK)
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", BENCH), task("t2", BENCH)), t1=LOOK, t2=LOOK)
     key = await begun(platform, "How is the disk?", limits={"tokens": 90})  # 18 for each answer: all but QA's
 
     await (lapse(platform, database_url) if expires else answer(platform, key, None))
@@ -225,30 +189,6 @@ async def test_run_that_is_refused_more_budget_answers_with_its_results(
     assert "the disk is fine" in ended.reply
     assert len(platform.model.requests) == 5
     assert ended.codes == ["budget_exhausted"]
-
-
-async def test_repeated_answer_is_accepted_and_a_contradicting_one_refused(
-    platform: Platform, script: ScriptedModel, database_url: str
-) -> None:
-    script.supervisor(QUESTION, decision(reply="Fine."))
-    key = await begun(platform, "Is the disk fine?")
-    [asked] = await waiting(platform, key)
-    interrupts, said = platform.services.runs.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
-
-    with pytest.raises(NotFoundError):
-        await interrupts.answer(RunKey("other", key.id), [said], "me")
-    with pytest.raises(NotFoundError):
-        await interrupts.answer(key, [InterruptAnswer(key.id, "resolved", {})], "me")
-    await interrupts.answer(key, [said], "me")
-    await interrupts.answer(key, [said], "somebody else")
-    with pytest.raises(ConflictError):
-        await interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "the second"})], "me")
-    await platform.finish(key)
-    await interrupts.answer(key, [said], "me")
-    with pytest.raises(ConflictError):
-        await interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
-    assert timedelta(hours=23) < asked.expiresAt - (asked.createdAt or asked.expiresAt) < timedelta(hours=25)
-    assert await waiting(platform, key) == []
 
 
 async def test_answer_after_the_expiry_is_refused(platform: Platform, script: ScriptedModel, database_url: str) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +21,19 @@ from starling.infra.postgres.runs.interrupts import StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from tests.integration.brain.conftest import Open
 from tests.support.effect_recorder import AGENT, EffectRecorder
-from tests.support.interrupted_runs import ANSWERER, HOLD_DISPATCH, answer_interrupts, execute_run, open_interrupts
+from tests.support.interrupted_runs import (
+    ANSWERER,
+    HOLD_DISPATCH,
+    answer_interrupts,
+    execute_run,
+    open_interrupts,
+    wait_for_event,
+)
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 from tests.support.run_factories import wait_for_lock_waiter
 
 NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> EffectRecorder:
-    return EffectRecorder(tmp_path / "effects")
 
 
 @pytest.fixture
@@ -43,10 +44,7 @@ async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Plat
 
 def one_task(script: ScriptedModel, *answers: Answer) -> None:
     """Give one task to the effects' agent, which answers so; all else succeeds, and a failure is told."""
-    script.supervisor(decision(task("t1", AGENT)), decision())
-    script.agent("t1", *answers)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("That is what came of it [1]."))
+    script.run(decision(task("t1", AGENT)), decision(), t1=[*answers], qa=Answer("That is what came of it [1]."))
 
 
 def stalled(tool: str, moment: str = "after", **more: str) -> Answer:
@@ -59,13 +57,6 @@ async def cut_off(platform: Platform, effects: EffectRecorder, at: str = "done")
     async with platform.executing(key):
         await effects.until(at, "a")
     return key
-
-
-async def result_told(platform: Platform, key: RunKey) -> None:
-    """Return once the result of a call is durable."""
-    async for event in platform.services.runs.reader.follow(key):
-        if event.type == "tool_result":
-            return
 
 
 async def rows(platform: Platform, key: RunKey) -> Sequence[LedgerRow]:
@@ -284,7 +275,7 @@ async def test_interrupted_concurrent_calls_are_recovered_each_by_its_state(
     async with platform.executing(key):
         await effects.until("done", "after")
         await effects.until("arrived", "again")
-        await result_told(platform, key)
+        await wait_for_event(platform, key, "tool_result")
     effects.open("gate")
     await execute_run(platform, key)
     (question,) = await open_interrupts(platform, key)
@@ -301,38 +292,6 @@ async def test_interrupted_concurrent_calls_are_recovered_each_by_its_state(
     assert len(stream.of("tool_start")) == 3
     assert [effects.done().count(f"charge {what}") for what in ("whole", "after")] == [1, 1]
     assert stream.done["usage"]["tool_calls"] == 3
-
-
-async def test_equal_calls_of_one_answer_have_one_ledger_row_and_those_of_two_answers_two(
-    platform: Platform, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    charge = ("charge", {"what": "a"})
-    one_task(script, calls(charge, charge, ("continue", {})), calls(charge))
-
-    stream = await platform.ask("Charge twice.")
-
-    found = await rows(platform, stream.key)
-    assert stream.status == "succeeded"
-    assert effects.done() == ["charge a", "charge a"]
-    assert [(row.position, row.index) for row in found] == [(0, 0), (1, 0)]
-    assert len({row.key for row in found}) == 2
-
-
-async def test_unsafe_call_that_times_out_is_in_doubt(
-    opened: Open, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    one_task(script, stalled("charge"))
-    async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
-        key = await platform.accept("Do it.")
-        await execute_run(platform, key)
-        (question,) = await open_interrupts(platform, key)
-        await answer_interrupts(platform, key, resolution="done", result="receipt 7")
-
-        stream = await platform.finish(key)
-
-    assert "didn't answer within 5 s" in question.message
-    assert stream.status == "succeeded"
-    assert len(effects.lines("arrived")) == 1
 
 
 async def test_reconcile_tool_is_called_after_a_call_that_timed_out(
@@ -361,18 +320,6 @@ async def test_timed_out_call_that_the_reconcile_tool_found_not_done_fails(
     assert effects.done() == ["charge b"]
 
 
-async def test_idempotent_call_that_timed_out_may_be_repeated(
-    opened: Open, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    one_task(script, stalled("put"), calls(("put", {"what": "a"})))
-    async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
-        stream = await platform.ask("Do it.")
-        found = await rows(platform, stream.key)
-
-    assert (stream.status, stream.of("task_result")[0]["attempt"]) == ("succeeded", 2)
-    assert [row.state for row in found] == ["in_doubt", "succeeded"]
-
-
 @pytest.mark.parametrize("tool", ["read_it", "put", "charge"])
 async def test_result_with_values_that_postgres_cannot_store_is_stored_replaced_and_replayed(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, tool: str
@@ -384,7 +331,7 @@ async def test_result_with_values_that_postgres_cannot_store_is_stored_replaced_
     key = await platform.accept("Do it.")
     async with platform.executing(key):
         await platform.model.received(3)
-        await result_told(platform, key)
+        await wait_for_event(platform, key, "tool_result")
 
     stream = await platform.finish(key)
 

@@ -165,17 +165,6 @@ async def test_texts_stay_while_langfuse_has_no_usable_answer(
     assert (pinned.source, pinned.version) == ("langfuse", 1)
 
 
-async def test_first_plan_without_langfuse_uses_the_local_texts(
-    platform: Platform, langfuse_server: LangfuseServer
-) -> None:
-    await langfuse_server.stop()
-
-    planned = await plan(platform)
-
-    assert not planned.changes
-    assert "can't be reached" in planned.prompt_warnings["langfuse"]
-
-
 async def test_unusable_text_is_refused_with_the_reason_and_the_former_stays(
     platform: Platform, langfuse_server: LangfuseServer
 ) -> None:

@@ -348,10 +348,7 @@ async def test_runs_continue_during_reloads(
     platform: Platform, script: ScriptedModel, workbench: Workbench, make: Callable[..., McpConfig]
 ) -> None:
     place = new_id()
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", calls(("wait", {"place": place})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(verdict("APPROVED"))
+    script.run(decision(task("t1", BENCH)), t1=calls(("wait", {"place": place})), qa=verdict("APPROVED"))
     registry, gateway = platform.services.registry, platform.worker_runtime.gateway
     shapes = (
         make(bench={}, extra={}),

@@ -7,15 +7,13 @@ from starling.infra.postgres.runs.call_claims import CalledServer, RecentCalls
 from tests.integration.brain.conftest import Open
 from tests.support.absent_services import NO_HALTS
 from tests.support.model_script import Answer
-from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task
 
 ADMIN = Actor.local("test")
 
 
 async def call_bench(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "bench")))
-    script.agent("t1", calls(("look", {"thing": "disk"})), Answer("Looked."))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "bench")), t1=[calls(("look", {"thing": "disk"})), Answer("Looked.")])
     await platform.ask("How is the disk?")
 
 

@@ -133,13 +133,12 @@ async def test_crash_at_any_model_call_stores_each_skill_once(
     platform: Platform, script: ScriptedModel, requests: int
 ) -> None:
     script.held = True
-    script.supervisor(
-        decision(task("t1", SHOP, "Change the door."), task("t2", BENCH, "Look at the key.", after=["t1"]))
+    script.run(
+        decision(task("t1", SHOP, "Change the door."), task("t2", BENCH, "Look at the key.", after=["t1"])),
+        t1=calls(("change", {"thing": "door"})),
+        t2=calls(("look", {"thing": "key"})),
+        qa=Answer("Changed [1], fine [2]."),
     )
-    script.agent("t1", calls(("change", {"thing": "door"})))
-    script.agent("t2", calls(("look", {"thing": "key"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Changed [1], fine [2]."))
     key = await platform.accept("Change the door and look at the key.")
     async with platform.executing(key):
         for number in range(1, requests + 1):

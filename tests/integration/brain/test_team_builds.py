@@ -13,7 +13,7 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_documents import design_json
 from tests.support.model_script import Answer
-from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decision, task
 
 GOAL = "Look at the disks."
 
@@ -21,10 +21,7 @@ GOAL = "Look at the disks."
 @pytest.fixture
 def script(script: ScriptedModel) -> ScriptedModel:
     """Have the member of the designed team look at what it is tried on."""
-    script.supervisor(decision(task("t1", "looker")))
-    script.agent("t1", calls(("look", {"thing": "disk"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("The disk is fine."))
+    script.run(decision(task("t1", "looker")), t1=calls(("look", {"thing": "disk"})), qa=Answer("The disk is fine."))
     return script
 
 

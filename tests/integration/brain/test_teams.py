@@ -74,10 +74,9 @@ async def test_ids_of_tasks_are_never_taken_for_places_of_the_star(
 
 
 async def test_question_of_a_team_counts_for_the_thread(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(TO_TEAM), decision(question="Which door?"), decision(TO_LOOKER))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(
+        decision(TO_TEAM), decision(question="Which door?"), decision(TO_LOOKER), t1=LOOK, qa=Answer("Fine [1].")
+    )
     key = await platform.accept("Look.")
     await execute_run(platform, key)
     await answer_interrupts(platform, key, answer="The red one.")
@@ -92,10 +91,7 @@ async def test_question_of_a_team_counts_for_the_thread(platform: Platform, scri
 async def test_crash_in_the_call_of_a_member_leaves_it_in_doubt_and_asks_no_model_again(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    script.supervisor(decision(TO_TEAM), decision(TO_CHANGER))
-    script.agent("t1", calls(("wait", {"place": "door"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Done [1]."))
+    script.run(decision(TO_TEAM), decision(TO_CHANGER), t1=calls(("wait", {"place": "door"})), qa=Answer("Done [1]."))
     key = await platform.accept("Change the door.")
     async with platform.executing(key):
         await wait_until_noted("wait door", workbench.done)
@@ -136,23 +132,6 @@ async def test_team_that_fails_before_it_resumes_its_member_ends_after_the_membe
     ]
 
 
-async def test_crash_between_answers_of_a_team_repeats_only_the_one_that_was_waited_for(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine", hold="for ever", hold_after=1), Answer("Fine [1]."))
-    key = await platform.accept("Look.")
-    async with platform.executing(key):
-        await platform.model.received(5)
-
-    stream = await platform.finish(key)
-
-    assert stream.status == "succeeded"
-    assert len(platform.model.requests) == 7 + 1
-
-
 async def test_approval_of_a_member_is_asked_by_the_run_and_answered_there(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
@@ -179,10 +158,7 @@ async def test_approval_of_a_member_is_asked_by_the_run_and_answered_there(
 async def test_drained_platform_hands_over_a_run_between_two_steps_of_a_team(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    script.supervisor(decision(TO_TEAM), decision(TO_CHANGER))
-    script.agent("t1", CHANGE)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Done [1]."))
+    script.run(decision(TO_TEAM), decision(TO_CHANGER), t1=CHANGE, qa=Answer("Done [1]."))
     async with opened() as platform:
         await platform.activate(TEAM)
         script.held = True
@@ -224,10 +200,7 @@ async def test_cancelled_run_stops_its_teams_at_every_level(platform: Platform, 
 async def test_budget_of_the_run_is_asked_for_once_wherever_it_runs_out(
     platform: Platform, script: ScriptedModel
 ) -> None:
-    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(decision(TO_TEAM), decision(TO_LOOKER), t1=LOOK, qa=Answer("Fine [1]."))
     key = await platform.accept("Look.", limits={"tokens": 20})
     await execute_run(platform, key)
     (asked,) = await open_interrupts(platform, key)
@@ -242,11 +215,9 @@ async def test_reply_of_a_cancelled_run_names_what_a_team_changed_once(
     platform: Platform, script: ScriptedModel
 ) -> None:
     both = decision(TO_TEAM, task("t4", "generalist", after=["t3"]))
-    script.supervisor(both, decision(TO_CHANGER))
-    script.agent("t1", CHANGE)
-    script.agent("t4", Answer("never", hold="for ever"))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("The door is changed."))
+    script.run(
+        both, decision(TO_CHANGER), t1=CHANGE, t4=Answer("never", hold="for ever"), qa=Answer("The door is changed.")
+    )
     key = await platform.accept("Change the door, then tell.")
     async with platform.executing(key) as life:
         await platform.model.received(7)

@@ -13,9 +13,8 @@ from tests.support.platform import ScriptedModel, calls, decision, open_platform
 
 
 async def test_equal_call_of_another_run_gets_the_first_ones_result_and_a_row_of_its_own(
-    opened: Open, script: ScriptedModel, tmp_path: Path
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    effects = EffectRecorder(tmp_path / "effects")
     server = effects.as_server()
     server["x-starling"]["tools"]["charge"] |= {"dedup_ttl": 600, "post_effects": [{"event": "charge.made"}]}
     script.supervisor(decision(task("t1", AGENT)), decision(), decision(task("t1", AGENT)), decision())
@@ -36,9 +35,8 @@ async def test_equal_call_of_another_run_gets_the_first_ones_result_and_a_row_of
 
 
 async def test_invalidation_reaches_the_kept_results_of_every_process(
-    opened: Open, database_url: str, model: ModelServer, tmp_path: Path
+    opened: Open, database_url: str, model: ModelServer, effects: EffectRecorder, tmp_path: Path
 ) -> None:
-    effects = EffectRecorder(tmp_path / "effects")
     server = effects.as_server()
     server["x-starling"]["tools"]["read_it"] |= {"cache_ttl": 600}
     server["x-starling"]["tools"]["put"] |= {"post_effects": [{"invalidate": "read_it"}]}

@@ -142,25 +142,6 @@ async def test_judge_sees_what_calls_of_a_trial_returned(platform: Platform, scr
     assert "[simulated: " in shown
 
 
-async def test_drained_platform_hands_over_a_trial(opened: Open, script: ScriptedModel, workbench: Workbench) -> None:
-    async with opened() as platform:
-        script.held = True
-        key = await proof(platform)
-        async with platform.executing(key) as life:
-            platform.model.release("1")
-            await platform.model.received(3)
-            platform.brain.drain()
-            for gate in "2345":
-                platform.model.release(gate)
-            assert await life is None
-        script.held = False
-    async with opened() as platform:
-        assert (await platform.finish(key)).status == "succeeded"
-
-    assert len(platform.model.requests) == 2 * ANSWERS_OF_A_TRIAL
-    assert workbench.done() == ["look disk"] * 2
-
-
 async def test_only_live_calls_of_a_trial_are_approved(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
@@ -202,23 +183,6 @@ async def test_cancelled_proof_ends_every_task_of_its_trial(
 
     assert (stream.status, workbench.done()) == ("cancelled", [])
     assert {event["path"] for event in stream.of("task_result")} == {"t1", "t1.case-first/t1", "t1.case-first/t2"}
-
-
-async def test_crewai_members_are_tried_as_native_ones_are(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
-) -> None:
-    script.rules.clear()
-    script.supervisor(decision(task("t1", "looker"), task("t2", "changer")))
-    for name, call in (("t1", ("look", {"thing": "disk"})), ("t2", ("change", {"thing": "door"}))):
-        script.agent(name, calls(call), Answer("Done."), calls(call), Answer("Done."))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("It is changed."))
-
-    stream = await platform.finish(await proof(platform, "crewai"))
-
-    assert stream.status == "succeeded", stream.reply
-    assert [[source for _, source in case] for case in await sources(platform)] == [["live", "simulated"]] * 2
-    assert workbench.done() == ["look disk"] * 2
 
 
 async def test_crash_in_a_trial_of_crewai_members_continues_them_and_changes_nothing(

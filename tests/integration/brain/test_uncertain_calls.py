@@ -24,11 +24,6 @@ UNUSABLE = [("invoice", "plain"), ("charge", "malformed"), ("charge", "internal"
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> EffectRecorder:
-    return EffectRecorder(tmp_path / "effects")
-
-
-@pytest.fixture
 async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
     async with opened(servers={"effects": effects.as_server()}) as platform:
         yield platform

@@ -31,19 +31,3 @@ async def test_cancelling_a_run_right_after_its_acceptance_ends_it_once(api: Liv
 
     assert status == (202 if document["status"] == "running" else 200)
     assert text.count("event: done") == 1
-
-
-async def test_cancelling_an_unknown_run_is_not_found(api: LiveApi) -> None:
-    async with api.client.post(f"/v1/runs/{new_id()}/cancel") as response:
-        assert (response.status, (await response.json())["code"]) == (404, "not_found")
-
-
-async def test_request_refused_by_policy_reject_is_a_conflict(api: LiveApi) -> None:
-    body = {"input": "How full is this disk?", "thread_id": new_id(), "multitask_strategy": "reject"}
-    answers: list[tuple[int, str]] = []
-    for _ in range(10):
-        async with api.client.post("/v1/runs", json=body) as response:
-            answers.append((response.status, (await response.json()).get("code", "")))
-
-    assert answers[0] == (202, "")
-    assert set(answers) <= {(202, ""), (409, "conflict")}

@@ -12,8 +12,6 @@ import aiohttp
 import psutil
 import pytest
 import pytest_asyncio
-from psycopg import AsyncConnection
-from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 
 from starling.app.container.database import Database
@@ -233,23 +231,3 @@ async def test_failed_run_names_its_failure(quiet: Quiet) -> None:
 
     assert state["status"] == "failed"
     assert state["why"] == {"code": failure.code, "message": failure.message}
-
-
-async def test_waiting_run_lists_its_open_interrupts(quiet: Quiet) -> None:
-    key = await quiet.accept()
-    interrupt = new_id()
-    schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
-    async with await AsyncConnection.connect(quiet.database_url) as connection:
-        for state, row in (("open", interrupt), ("resolved", new_id())):
-            await connection.execute(
-                b"INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state,"
-                b" expires_at) VALUES (%s, %s, %s, %s, 'clarification', 'supervisor', 'unclear', 'Which?', %s, %s,"
-                b" now() + interval '1 day')",
-                (key.tenant, row, key.id, row, Jsonb(schema), state),
-            )
-
-    async with quiet.client.get(f"/v1/runs/{key.id}") as response:
-        (found,) = (await response.json())["interrupts"]
-
-    assert (found["id"], found["kind"], found["message"]) == (interrupt, "clarification", "Which?")
-    assert found["responseSchema"] == schema

@@ -119,19 +119,6 @@ async def test_request_with_a_key_is_served_from_any_address_and_origin(door: Do
     assert response.json()["code"] == "not_found"
 
 
-async def test_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
-    _, key = await door.key(tenant="shop")
-    _, other = await door.key(tenant="bank")
-
-    async with door.client(key) as client, door.client(other) as stranger:
-        async with client.post("/v1/agent/run", json={"input": "hello", "thread_id": "t"}) as response:
-            run_id = (await anext(read_events(response))).data["run_id"]
-        async with stranger.get(f"/v1/runs/{run_id}/events") as refused, door.client() as host:
-            assert refused.status == 404
-            async with host.get(f"/v1/runs/{run_id}/events") as local:
-                assert local.status == 404
-
-
 @pytest.mark.parametrize("end", ["revoked", "expired"])
 async def test_revoked_or_expired_key_ends_its_stream(door: Door, end: str) -> None:
     key_id, key = await door.key()

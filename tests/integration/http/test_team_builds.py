@@ -261,14 +261,6 @@ async def test_case_that_no_team_could_be_tried_on_is_refused_with_its_place(api
     assert [(one["path"], one["rule"]) for one in refused["errors"]] == [("cases[1].must_call[0]", "unknown_tool")]
 
 
-async def test_key_without_the_scope_teams_builds_and_proves_nothing(api: LiveApi) -> None:
-    reader = await key(api, Scope.RUN, Scope.ADMIN)
-
-    for path in ("/v1/teams", "/v1/teams/any/versions", "/v1/teams/any/prove"):
-        refused = await send(api, path, {"goal": GOAL} if "prove" not in path else {}, status=403, headers=reader)
-        assert refused["code"] == "forbidden"
-
-
 async def test_key_that_could_not_follow_its_build_begins_none(api: LiveApi) -> None:
     refused = await send(api, "/v1/teams", {"goal": GOAL}, status=403, headers=await key(api, Scope.TEAMS))
 
@@ -439,9 +431,6 @@ async def test_difference_between_two_versions_is_shown_as_text_and_by_paths(api
 @pytest.mark.parametrize(
     "path",
     [
-        "nothing/history",
-        "nothing/diff",
-        "nothing/versions/1/proof",
         "unread/versions/1/proof",
         "unread/versions/2/proof",
     ],

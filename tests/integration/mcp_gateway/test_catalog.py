@@ -23,11 +23,7 @@ from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import (
     SERVERS,
     GatewayHarness,
-    call,
-    foreign,
     listed,
-    module,
-    named,
     python,
     wait_for,
 )
@@ -86,15 +82,6 @@ async def test_configured_description_overrides_that_of_the_server(harness: Gate
         assert (await listed(gateway, harness.recording(description="Ours"))).description == "Ours"
 
 
-async def test_server_with_a_changed_configuration_is_listed_again(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        before = await listed(gateway, harness.misbehaving("promising"))
-        after = await listed(gateway, harness.misbehaving("well", pins="follow"))
-
-    assert before.tools[0].output_schema is not None
-    assert after.tools[0].output_schema is None
-
-
 async def test_tool_hash_changes_with_its_definition(harness: GatewayHarness) -> None:
     pins: set[str] = set()
     async with harness.gateway() as gateway:
@@ -107,16 +94,6 @@ async def test_tool_hash_changes_with_its_definition(harness: GatewayHarness) ->
 
     assert len(pins) == 2
     assert set(kept) == pins
-
-
-async def test_server_removed_from_the_file_is_removed(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
-        await gateway.catalog.sync({})
-        outcome = await call(gateway, listing, "pid")
-
-    assert gateway.listing("a") is None
-    assert outcome.code == "removed"
 
 
 async def test_separately_added_server_is_neither_removed_nor_replaced_by_a_file(harness: GatewayHarness) -> None:
@@ -291,22 +268,6 @@ async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarn
         found = await asyncio.gather(one.catalog.sync(config), other.catalog.sync(config))
 
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
-async def test_third_party_servers_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
-    async with harness.gateway() as gateway:
-        listing = named(await gateway.catalog.sync({name: foreign(name)}), name)
-
-    assert tool in {found.name for found in listing.tools}
-
-
-async def test_system_health_server_is_listed(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
-
-    assert [tool.name for tool in listing.tools] == ["cpu", "disk", "load", "memory", "processes"]
-    assert listing.description.startswith("Health of the machine")
 
 
 async def test_server_that_the_api_replaces_has_to_be_approved_again(harness: GatewayHarness, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
@@ -255,34 +255,6 @@ async def test_an_answer_may_be_sent_again_whenever_its_connection_died(shaky: S
     assert await shaky.answers(key) == [("resolved", {"answer": "That one."})]
     async with shaky.direct.connect() as connection:
         assert await connection.scalar(select(func.count()).select_from(audit)) == 1
-
-
-async def test_requests_with_one_key_at_once_make_one_run(shaky: Shaky) -> None:
-    new = [new_run(thread=f"thread {number}") for number in range(8)]
-
-    accepted = await asyncio.gather(*(shaky.repository.accept(with_key(run)) for run in new))
-
-    (only,) = {acceptance.started.run_id for acceptance in accepted}
-    assert await shaky.accepted() == [(only, 1)]
-
-
-async def test_a_key_belongs_to_its_tenant(shaky: Shaky) -> None:
-    ours, theirs = new_run(), new_run(tenant="other")
-
-    accepted = [await shaky.repository.accept(with_key(run)) for run in (ours, theirs)]
-
-    assert [acceptance.started.run_id for acceptance in accepted] == [ours.key.id, theirs.key.id]
-
-
-async def test_another_request_with_the_key_is_refused_and_changes_nothing(shaky: Shaky) -> None:
-    new = new_run()
-    await shaky.repository.accept(with_key(new))
-
-    with pytest.raises(IdempotencyKeyReusedError):
-        await shaky.repository.accept(with_key(new_run(), IdempotencyKey(KEY.text, "other")))
-
-    assert await shaky.accepted() == [(new.key.id, 1)]
-    assert await shaky.arrivals() == [1]
 
 
 async def test_a_request_that_is_refused_leaves_its_key_free(shaky: Shaky) -> None:

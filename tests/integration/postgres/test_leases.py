@@ -151,14 +151,6 @@ async def test_renewal_skips_a_locked_run_and_renews_the_others(admission: Admis
     assert again.locked == frozenset()
 
 
-async def test_renewal_returns_the_runs_to_cancel(admission: AdmissionHarness, database_url: str) -> None:
-    runs = [(await claimed(admission.leases, await admission.accept(thread=thread))).run for thread in "ab"]
-    await execute(database_url, "UPDATE runs SET cancel_requested = true WHERE thread_id = 'b'")
-
-    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
-        assert renewals.renew(runs).cancelled == {(runs[1].id, 1)}
-
-
 async def test_worker_reclaims_its_own_run_without_counting_a_crash(admission: AdmissionHarness) -> None:
     key = await admission.accept()
     claim = partial(admission.leases.claim, key, lease_seconds=60, run_seconds=60, reclaim_own=True)
@@ -253,17 +245,6 @@ async def test_sweep_queues_a_run_admitted_before_the_clock_was_set_back(
     await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     assert admission.queued == [key]
-
-
-async def test_released_run_is_queued_without_counting_a_crash(admission: AdmissionHarness) -> None:
-    key = await admission.accept()
-    claim = await claimed(admission.leases, key)
-    admission.queued.clear()
-
-    await admission.leases.release(claim.run)
-
-    assert admission.queued == [key]
-    assert (await claimed(admission.leases, key)).run.crashes == 0
 
 
 async def test_sweep_queues_a_runnable_run_whose_job_was_lost(admission: AdmissionHarness, database_url: str) -> None:

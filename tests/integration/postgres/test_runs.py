@@ -17,7 +17,6 @@ from starling.infra.postgres.runs.acceptance import IdempotencyKey, OpenClarific
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptRepository
-from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.admission_harness import CAP, AdmissionHarness
 from tests.support.run_factories import claimed, new_question, new_run, wait_for_answer
@@ -26,13 +25,6 @@ from tests.support.run_factories import claimed, new_question, new_run, wait_for
 @pytest.fixture
 def admission(engine: AsyncEngine) -> AdmissionHarness:
     return AdmissionHarness(engine)
-
-
-async def test_accepted_run_has_its_first_event(admission: AdmissionHarness, engine: AsyncEngine) -> None:
-    key = await admission.accept()
-
-    (first,) = await RunReader(engine, Broadcast()).events(key)
-    assert (first.seq, first.type, first.data["run_id"]) == (1, "run_started", key.id)
 
 
 async def test_request_beyond_the_backlog_of_its_tenant_is_refused_until_a_run_starts(engine: AsyncEngine) -> None:

@@ -14,19 +14,17 @@ from starling.app.runs.acceptance import RunRequest
 from starling.core.agents import Persona
 from starling.core.ids import trace_id_of
 from starling.core.teams.stars import Member, StarSpec
-from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables.access import audit_events
 from starling.infra.postgres.tables.run_records import ledger, runs
 from tests.integration.tracing.conftest import Open
 from tests.support.gateway_harness import free_port
-from tests.support.interrupted_runs import execute_run, wait_until_noted
+from tests.support.interrupted_runs import execute_run, wait_for_event, wait_until_noted
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector, ReceivedSpan
 from tests.support.platform import (
     BENCH,
     CALLER,
     SHOP,
-    Platform,
     ScriptedModel,
     Workbench,
     calls,
@@ -71,12 +69,6 @@ def reviews_in(collector: Collector) -> list[ReceivedSpan]:
     return [span for span in collector.spans if span["langfuse.observation.type"] == "evaluator"]
 
 
-async def seen(platform: Platform, key: RunKey, kind: str) -> None:
-    async for event in platform.services.runs.reader.follow(key):
-        if event.type == kind:
-            return
-
-
 async def test_run_of_two_specialists_is_one_span_tree(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
@@ -113,10 +105,7 @@ async def test_work_of_a_team_is_below_its_task_with_its_paths(
     worker = Member(
         name="worker", persona=Persona(role="r", goal="g"), server="bench", tools=("bench.look",), runtime="native"
     )
-    script.supervisor(decision(task("t3", "team")), decision(task("t1", "worker")))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("It is fine [1]."))
+    script.run(decision(task("t3", "team")), decision(task("t1", "worker")), t1=LOOK, qa=Answer("It is fine [1]."))
 
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.activate(StarSpec(name="team", purpose="Looks.", members=(worker,)))
@@ -320,7 +309,7 @@ async def test_second_claim_continues_the_trace_of_the_first(
     async with opened(otlp_endpoint=collector.url) as first:
         key = await first.accept("How is the disk?")
         async with first.executing(key):
-            await seen(first, key, "thinking")
+            await wait_for_event(first, key, "thinking")
     async with opened(otlp_endpoint=collector.url) as second:
         await second.finish(key)
 

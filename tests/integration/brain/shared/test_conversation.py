@@ -51,9 +51,7 @@ async def test_prompt_holds_no_messages_of_another_thread(platform: Platform, sc
 async def test_agents_of_the_last_turn_are_shown_in_the_next_one_of_their_thread(
     opened: Open, script: ScriptedModel
 ) -> None:
-    script.supervisor(decision(task("t1", BENCH)), *[decision(reply="Noted.")] * 2)
-    script.agent("t1", calls(("look", {"thing": "disk"})))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", BENCH)), *[decision(reply="Noted.")] * 2, t1=calls(("look", {"thing": "disk"})))
     async with opened(shortlist=1) as platform:
         for name in ("poet", "singer"):
             config = LLMAgentConfig.model_validate({"id": name, "behavior_template": f"{name}: haiku, songs."})
@@ -89,10 +87,7 @@ async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
 async def test_completed_run_stores_its_conversation_states_on_the_branch(
     platform: Platform, script: ScriptedModel
 ) -> None:
-    script.supervisor(decision(task("t1", BENCH, "look")))
-    script.agent("t1", calls(("look", {"thing": "disk"})))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(decision(task("t1", BENCH, "look")), t1=calls(("look", {"thing": "disk"})), qa=Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
     claim = await platform.claim(key)
 
@@ -142,17 +137,3 @@ async def test_state_of_a_newer_version_is_refused(
 
 def _anything() -> list[type]:
     return [*EVERY_KIND, type("FutureState", (UserMessageState,), {})]
-
-
-async def test_concurrent_runs_of_a_thread_are_answered_in_order(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(reply="One."), decision(reply="Two."))
-    first = await platform.accept("First.")
-    second = await platform.accept("Second.")
-
-    refused = await platform.services.runs.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
-    one = await platform.finish(first)
-    two = await platform.finish(second)
-
-    assert refused is None
-    assert (one.reply, two.reply) == ("One.", "Two.")
-    assert "One." in platform.model.bodies[1]["messages"][1]["content"]

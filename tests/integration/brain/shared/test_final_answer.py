@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.integration.brain.conftest import Open
+from tests.support.interrupted_runs import wait_for_event
 from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 
@@ -21,9 +22,7 @@ def typed(stream: RunStream) -> str:
 
 
 def plan_one_look(script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", BENCH)), t1=LOOK)
 
 
 async def test_qa_answer_is_streamed_while_the_model_writes(platform: Platform, script: ScriptedModel) -> None:
@@ -32,9 +31,7 @@ async def test_qa_answer_is_streamed_while_the_model_writes(platform: Platform, 
     key = await platform.accept("How is the disk?")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.runs.reader.follow(key):
-            if event.type == "thinking":
-                break
+        await wait_for_event(platform, key, "thinking")
         platform.model.release("rest")
         await life
 
@@ -65,30 +62,12 @@ async def test_broken_stream_restarts_as_a_new_message(platform: Platform, scrip
     assert typed(stream) == stream.reply == "The disk is fine [1]."
 
 
-async def test_lasting_model_warning_is_reported_once(opened: Open, script: ScriptedModel) -> None:
-    script.rules.append(Rule(Answer(cut_after=0), When(model="gone")))
-    plan_one_look(script)
-    script.qa(Answer("The disk is fine [1]."))
-
-    async with opened(models=("scripted:gone", "scripted:small")) as platform:
-        stream = await platform.ask("How is the disk?")
-
-    assert stream.reply == "The disk is fine [1]."
-    broken, skipped = (data["message"] for data in stream.of("warning"))
-    assert broken.startswith("Model scripted:gone: the connection to ")
-    assert skipped == "Model scripted:gone is skipped for a while because it did not answer recently."
-
-
 async def test_single_text_task_streams_and_skips_qa(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "coder", "write it")))
-    script.agent("t1", Answer("print(1)", hold="rest", hold_after=1))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "coder", "write it")), t1=Answer("print(1)", hold="rest", hold_after=1))
     key = await platform.accept("Write it.")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.runs.reader.follow(key):
-            if event.type == "thinking":
-                break
+        await wait_for_event(platform, key, "thinking")
         platform.model.release("rest")
         await life
 
@@ -114,21 +93,6 @@ async def test_done_event_names_the_sources_of_the_answer(platform: Platform, sc
     assert stream.done == {"type": "done"} | {name: value for name, value in result.items() if name != "plan"}
 
 
-async def test_usage_counts_all_model_and_tool_calls(platform: Platform, script: ScriptedModel) -> None:
-    plan_one_look(script)
-    script.qa(Answer("Fine [1]."))
-
-    stream = await platform.ask("How is the disk?")
-
-    assert stream.done["usage"] == {
-        "tokens": 4 * 18,
-        "input_tokens": 4 * 11,
-        "output_tokens": 4 * 7,
-        "model_calls": 4,
-        "tool_calls": 1,
-    }
-
-
 async def test_rate_limit_is_a_warning_while_it_lasts_and_its_attempt_a_model_call(
     platform: Platform, script: ScriptedModel
 ) -> None:
@@ -138,9 +102,7 @@ async def test_rate_limit_is_a_warning_while_it_lasts_and_its_attempt_a_model_ca
     key = await platform.accept("Hi.")
 
     async with platform.executing(key) as life:
-        async for event in platform.services.runs.reader.follow(key):
-            if event.type == "warning":
-                break
+        await wait_for_event(platform, key, "warning")
         platform.model.release("rest")
         await life
 

@@ -112,9 +112,7 @@ async def test_wrapper_is_removed_without_asking_again(platform: Platform, scrip
 
 @pytest.mark.parametrize("written", ["Once upon a time.", '{"name": "starling"}'])
 async def test_text_of_the_only_task_is_a_final_text(platform: Platform, script: ScriptedModel, written: str) -> None:
-    script.supervisor(decision(task("t1", "generalist")))
-    script.agent("t1", Answer(written[:9], finish_reason="length"), Answer(written))
-    script.reviewer(verdict("APPROVED"))
+    script.run(decision(task("t1", "generalist")), t1=[Answer(written[:9], finish_reason="length"), Answer(written)])
 
     assert (await platform.ask("Write a story and a package.json.")).reply == written
 

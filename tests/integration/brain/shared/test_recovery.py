@@ -6,9 +6,8 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.core.errors import LeaseLostError
-from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.gateway_harness import call
-from tests.support.interrupted_runs import answer_interrupts, execute_run, wait_until_noted
+from tests.support.interrupted_runs import wait_for_event
 from tests.support.model_script import Answer, Body
 from tests.support.platform import (
     BENCH,
@@ -27,19 +26,6 @@ from tests.support.run_factories import locked, wait_for_lock_waiter
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOK = calls(("look", {"thing": "disk"}))
-
-
-async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
-    """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.services.runs.reader.follow(key):
-        count -= event.type == kind
-        if count == 0:
-            return
-
-
-async def go(platform: Platform, key: RunKey) -> RunStream:
-    """Finish a run that was interrupted."""
-    return await platform.finish(key)
 
 
 def told_once(stream: RunStream) -> bool:
@@ -61,9 +47,9 @@ async def test_crash_in_qa_repeats_only_the_qa_model_call(
     script.qa(Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
     key = await platform.accept("Change the door.")
     async with platform.executing(key):
-        await seen(platform, key, "thinking")
+        await wait_for_event(platform, key, "thinking")
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert (stream.status, stream.reply) == ("succeeded", "A whole answer [1].")
     assert len(platform.model.requests) == 3 + 2
@@ -75,52 +61,16 @@ async def test_crash_in_qa_repeats_only_the_qa_model_call(
 async def test_crash_after_the_last_node_repeats_at_most_the_last_model_call(
     platform: Platform, script: ScriptedModel, module_database_url: str
 ) -> None:
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(decision(task("t1", BENCH)), t1=LOOK, qa=Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
     async with locked("branches", module_database_url), platform.executing(key):
         await wait_for_lock_waiter(module_database_url)
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert (stream.status, stream.reply) == ("succeeded", "Fine [1].")
     assert distinct(platform.model.bodies) == 4
     assert len(platform.model.requests) <= 5
-    assert told_once(stream)
-
-
-async def test_crash_before_the_first_checkpoint_starts_the_run_again(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
-    key = await platform.accept("Hi.")
-    async with platform.executing(key):
-        await platform.model.received(1)
-
-    stream = await go(platform, key)
-
-    assert (stream.status, stream.reply) == ("succeeded", "Hello.")
-    assert told_once(stream)
-
-
-async def test_crash_in_the_review_repeats_only_the_review(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
-) -> None:
-    script.supervisor(decision(task("t1", SHOP)))
-    script.agent("t1", calls(("change", {"thing": "door"})))
-    script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
-    script.qa(Answer("Changed [1]."))
-    key = await platform.accept("Change the door.")
-    async with platform.executing(key):
-        await platform.model.received(3)
-
-    stream = await go(platform, key)
-
-    assert stream.status == "succeeded"
-    assert distinct(platform.model.bodies) == len(platform.model.requests) - 1 == 4
-    assert workbench.done() == ["change door"]
     assert told_once(stream)
 
 
@@ -131,35 +81,25 @@ async def test_interrupted_second_attempt_is_reported_once(platform: Platform, s
     script.qa(Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
     async with platform.executing(key):
-        await seen(platform, key, "task_start", 2)
+        await wait_for_event(platform, key, "task_start", 2)
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
     assert told_once(stream)
 
 
-async def test_repaired_decision_is_reported_once_after_a_crash(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(Answer("garbage"), Answer("", hold="for ever"), decision(reply="Hello."))
-    key = await platform.accept("Hi.")
-    async with platform.executing(key):
-        await seen(platform, key, "warning")
-
-    stream = await go(platform, key)
-
-    assert (stream.reply, stream.codes) == ("Hello.", ["llm_invalid_response"])
-
-
-async def test_unreadable_decision_is_not_requested_again_after_a_crash(
-    platform: Platform, script: ScriptedModel
+@pytest.mark.parametrize("unreadable", ["garbage", ""])
+async def test_unreadable_decision_is_reported_and_requested_once_despite_a_crash(
+    platform: Platform, script: ScriptedModel, unreadable: str
 ) -> None:
-    script.supervisor(Answer(""), Answer("", hold="for ever"), decision(reply="Hello."))
+    script.supervisor(Answer(unreadable), Answer("", hold="for ever"), decision(reply="Hello."))
     key = await platform.accept("Hi.")
     async with platform.executing(key):
-        await seen(platform, key, "warning")
+        await wait_for_event(platform, key, "warning")
         await platform.model.received(2)
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert (stream.reply, stream.codes) == ("Hello.", ["llm_invalid_response"])
     assert len(platform.model.requests) == 3
@@ -175,9 +115,9 @@ async def test_finished_task_is_not_repeated_when_a_concurrent_task_was_interrup
     script.qa(Answer("Done [1][2]."))
     key = await platform.accept("Change the door and look at the disk.")
     async with platform.executing(key):
-        await seen(platform, key, "task_result")
+        await wait_for_event(platform, key, "task_result")
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
     assert workbench.done() == ["change door", "look disk"]
@@ -192,37 +132,14 @@ async def test_interrupted_read_is_repeated(platform: Platform, script: Scripted
     script.qa(Answer("Fine [1]."))
     key = await platform.accept("Look and wait.")
     async with platform.executing(key):
-        await seen(platform, key, "tool_result")
+        await wait_for_event(platform, key, "tool_result")
     await open_gate(platform, "interrupted read")
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert stream.status == "succeeded"
     assert workbench.done().count("look disk") == 1
     assert len(platform.requests_containing('<task id="t1">')) == 1
-    assert told_once(stream)
-
-
-async def test_interrupted_unsafe_call_is_not_repeated(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
-) -> None:
-    script.supervisor(decision(task("t1", SHOP)), decision())
-    script.agent("t1", calls(("wait", {"place": "interrupted change"})))
-    script.qa(Answer("Nobody knows whether it happened."))
-    key = await platform.accept("Wait in the shop.")
-    async with platform.executing(key):
-        await wait_until_noted("wait interrupted change", workbench.done)
-    await execute_run(platform, key)
-    await answer_interrupts(platform, key, resolution="give_up")
-
-    stream = await go(platform, key)
-
-    (result,) = stream.of("task_result")
-    assert result["status"] == "failed"
-    assert "whether it took effect is unknown" in result["summary"]
-    assert stream.codes == ["outcome_unknown"]
-    assert len(platform.requests_containing('<task id="t1">')) == 1
-    assert workbench.done().count("wait interrupted change") == 1
     assert told_once(stream)
 
 
@@ -239,7 +156,7 @@ async def test_task_whose_journal_diverged_fails(
     async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute("UPDATE journal SET request_hash = 'other' WHERE path = 't1' AND kind = 'answer'")
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     (warning,) = stream.of("warning")
     assert warning["code"] == "journal_diverged"
@@ -268,7 +185,7 @@ async def test_diverged_decision_and_answer_say_what_the_run_does_now(
     script.qa(held if path == "qa/1" else Answer("It is fine [1]."))
     key = await platform.accept("How is the disk?")
     async with platform.executing(key):
-        await seen(platform, key, "task_result", 2)
+        await wait_for_event(platform, key, "task_result", 2)
     async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute(
             "INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)"
@@ -310,9 +227,15 @@ async def test_usage_is_summed_over_all_executions(platform: Platform, script: S
     async with platform.executing(key):
         await platform.model.received(3)
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
-    assert (stream.done["usage"]["model_calls"], stream.done["usage"]["tool_calls"]) == (4, 1)
+    assert stream.done["usage"] == {
+        "tokens": 4 * 18,
+        "input_tokens": 4 * 11,
+        "output_tokens": 4 * 7,
+        "model_calls": 4,
+        "tool_calls": 1,
+    }
 
 
 # An answer that calls no tool is durable by the end of its task, or with the flush that comes by before: a crash in the
@@ -337,7 +260,7 @@ async def test_run_survives_a_crash_at_each_model_call(
                 platform.model.release(str(number))
     script.held = False
 
-    stream = await go(platform, key)
+    stream = await platform.finish(key)
 
     assert stream.reply == "Changed [1], nice [2]."
     assert len(platform.model.requests) - 6 in asked_again

@@ -80,10 +80,9 @@ async def test_run_ends_at_its_deadline(platform: Platform, script: ScriptedMode
 
 
 async def test_results_from_before_the_deadline_are_the_answer(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])))
-    script.agent("t1", LOOK)
-    script.agent("t2", NEVER)
-    script.reviewer(verdict("APPROVED"))
+    script.run(
+        decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])), t1=LOOK, t2=NEVER
+    )
 
     stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
 
@@ -93,31 +92,6 @@ async def test_results_from_before_the_deadline_are_the_answer(platform: Platfor
     assert missing["do t2"].startswith("The run's time ran out.")
     assert missing["do t3"] == "The run's time ran out."
     assert [citation.task_id for citation in (await platform.result(stream.key)).citations] == ["t1"]
-
-
-async def test_result_of_one_task_is_the_answer_when_another_times_out(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(task("t1", BENCH), task("t2", "generalist")))
-    script.agent("t1", LOOK)
-    script.agent("t2", NEVER)
-    script.reviewer(verdict("APPROVED"))
-
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
-
-    assert stream.status == "succeeded"
-    assert stream.reply.startswith("the disk is fine [1]")
-
-
-async def test_results_are_the_answer_when_qa_times_out(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(NEVER)
-
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 4)
-
-    assert (stream.status, stream.reply) == ("succeeded", "the disk is fine [1]")
 
 
 async def test_run_without_results_fails_at_the_deadline(platform: Platform, script: ScriptedModel) -> None:
@@ -154,10 +128,9 @@ async def test_unsafe_call_interrupted_by_the_deadline_suspends_the_run(
 async def test_run_resumed_without_time_left_answers_with_its_results(
     platform: Platform, script: ScriptedModel
 ) -> None:
-    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])))
-    script.agent("t1", LOOK)
-    script.agent("t2", NEVER)
-    script.reviewer(verdict("APPROVED"))
+    script.run(
+        decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])), t1=LOOK, t2=NEVER
+    )
     key = await platform.accept("How is the disk?")
     async with platform.executing(key):
         await platform.model.received(4)
@@ -195,10 +168,9 @@ async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
 
 
 async def test_read_call_that_times_out_is_repeated(opened: Open, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", BENCH)))
-    script.agent("t1", calls(("wait", {"place": "read too long"})), LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
+    script.run(
+        decision(task("t1", BENCH)), t1=[calls(("wait", {"place": "read too long"})), LOOK], qa=Answer("Fine [1].")
+    )
 
     async with opened(tool_call_seconds=1.5) as platform:
         stream = await platform.ask("Look.")

@@ -516,12 +516,13 @@ async def test_answer_leads_to_a_decision_that_may_not_ask_again() -> None:
     assert "question" not in str(request.response)
 
 
-async def test_unanswered_question_becomes_an_assumption() -> None:
+@pytest.mark.parametrize("state", ["expired", "cancelled"])
+async def test_unanswered_question_becomes_an_assumption(state: str) -> None:
     first = make_execution(QUESTION)
     await suspended(supervisor(), initial_state("Is the disk fine?"), first)
     [asked] = first.events("clarification")
-    expired = stored_interrupt(asked, "clarification", KEY, state="expired")
-    second = make_execution(decision_json(reply="It is fine."), after=first, interrupts=[expired])
+    unanswered = stored_interrupt(asked, "clarification", KEY, state=state)
+    second = make_execution(decision_json(reply="It is fine."), after=first, interrupts=[unanswered])
 
     update = await step(supervisor(), initial_state("Is the disk fine?"), second)
 
