@@ -29,20 +29,6 @@ def test_options_override_the_environment_which_overrides_the_file(monkeypatch: 
     assert (settings.limits.run_seconds, settings.limits.max_attempts) == (5, 4)
 
 
-def test_removed_limit_is_ignored_with_a_warning_that_names_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("STARLING_LIMITS", '{"header_seconds": 5}')
-
-    limits = load_settings({"limits": {"graph_steps": 9, "max_attempts": 4}}, "my.yaml").limits
-
-    assert limits.max_attempts == 4
-    assert [record.getMessage().partition(" was removed")[0] for record in caplog.records] == [
-        "The setting limits.graph_steps",
-        "The setting limits.header_seconds",
-    ]
-
-
 def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOST", "x86_64-conda-linux-gnu")
     monkeypatch.setenv("MODEL", "T480")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 from starlette.background import BackgroundTask
@@ -45,91 +45,57 @@ class EventStream(Response):
         self.background: BackgroundTask | None = None
         self._batches = batches
         self._limits = limits
+        self._ping_at = 0.0  # by the clock of the event loop
         self.init_headers({"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the end."""
-        connected = asyncio.timeout(None)
-        watch = asyncio.get_running_loop().create_task(_end_on_disconnect(receive, connected), name="disconnect")
-        chunks = _Chunks(send, self._limits, connected)
+        loop = asyncio.get_running_loop()
+        self._ping_at = loop.time() + _PING_SECONDS
+        stream = loop.create_task(self._stream(send), name="stream")
+        disconnect = loop.create_task(_disconnected(receive), name="disconnect")
+        ended: set[asyncio.Task[None]] = set()
         try:
-            async with connected, aclosing(self._batches) as batches:
-                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                chunks.ping_later()
-                async for batch in batches:
-                    for chunk in _chunks_of(batch):
-                        await chunks.send(chunk)
-                await chunks.send(b"", more=False)
-        except TimeoutError as error:
-            if isinstance(chunks.failure or error, SilentReaderError):
-                if not abort_connection(scope):
-                    raise SilentReaderError from error
-                seconds = self._limits.stream_write_seconds
-                _log.warning("the reader of %s took nothing for %g s and was disconnected", scope["path"], seconds)
-                await watch
-            elif chunks.failure or not connected.expired():
+            while not ended:
+                pause = max(0.0, self._ping_at - loop.time())
+                ended, _ = await asyncio.wait({stream, disconnect}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if not ended and loop.time() >= self._ping_at:
+                    await self._send(send, _PING)
+            if stream in ended:
+                stream.result()
+        except SilentReaderError:
+            if not abort_connection(scope):
                 raise
+            seconds = self._limits.stream_write_seconds
+            _log.warning("the reader of %s took nothing for %g s and was disconnected", scope["path"], seconds)
+            await disconnect
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, *chunks.end(), return_exceptions=True)
+            stream.cancel()
+            disconnect.cancel()
+            await asyncio.gather(stream, disconnect, return_exceptions=True)
 
+    async def _stream(self, send: Send) -> None:
+        async with aclosing(self._batches) as batches:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for batch in batches:
+                for chunk in _chunks_of(batch):
+                    await self._send(send, chunk)
+            await self._send(send, b"", more=False)
 
-class _Chunks:
-    """Sends the chunks of a stream, and a comment whenever none was sent for 15 s."""
-
-    def __init__(self, send: Send, limits: Limits, connected: asyncio.Timeout) -> None:
-        self.failure: BaseException | None = None  # of a comment that wasn't taken
-        self._send = send
-        self._limits = limits
-        self._connected = connected
-        self._loop = asyncio.get_running_loop()
-        self._sent_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._ping: asyncio.Task[None] | None = None
-
-    async def send(self, body: bytes, *, more: bool = True) -> None:
-        self._sent_at = self._loop.time()
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        loop, seconds = asyncio.get_running_loop(), self._limits.stream_write_seconds
+        self._ping_at = loop.time() + seconds + _PING_SECONDS  # not before this is taken
         try:
-            async with asyncio.timeout(self._limits.stream_write_seconds):
-                await self._send({"type": "http.response.body", "body": body, "more_body": more})
+            async with asyncio.timeout(seconds):
+                await send({"type": "http.response.body", "body": body, "more_body": more})
         except TimeoutError:
             raise SilentReaderError from None
-
-    def ping_later(self) -> None:
-        """Send a comment each time that nothing was sent for a while, from now on."""
-        now, seconds = self._loop.time(), _PING_SECONDS
-        if now >= self._sent_at + seconds:
-            self._sent_at = now
-            if self._ping is None:
-                self._ping = self._loop.create_task(self.send(_PING), name="ping")
-                self._ping.add_done_callback(self._pinged)
-        self._timer = self._loop.call_at(self._sent_at + seconds, self.ping_later)
-
-    def end(self) -> Iterable[asyncio.Task[None]]:
-        """Send no more comments; return the one that is being sent."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._ping is None:
-            return ()
-        self._ping.cancel()
-        return (self._ping,)
-
-    def _pinged(self, ping: asyncio.Task[None]) -> None:
-        self._ping = None
-        if not ping.cancelled() and (failure := ping.exception()):
-            self.failure = failure
-            _end(self._connected)
+        self._ping_at = loop.time() + _PING_SECONDS
 
 
-async def _end_on_disconnect(receive: Receive, connected: asyncio.Timeout) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    _end(connected)
-
-
-def _end(connected: asyncio.Timeout) -> None:
-    with suppress(RuntimeError):  # it has ended meanwhile
-        connected.reschedule(0)  # a moment that has passed
 
 
 def _chunks_of(events: Iterable[StoredEvent]) -> Iterable[bytes]:

@@ -1,11 +1,10 @@
 """Settings from environment variables and `starling.yaml`. No other module reads the environment."""
 
-import logging
 import os
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     AliasChoices,
@@ -14,7 +13,6 @@ from pydantic import (
     Field,
     SecretStr,
     field_validator,
-    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -49,27 +47,6 @@ class ProviderSettings(BaseModel):
     api_key: SecretStr | None = None
     api: Literal["chat_completions", "responses"] = "chat_completions"
     lacks: tuple[Literal["tools", "json_schema", "json_object"], ...] = ()
-
-
-_REMOVED_LIMITS: Final = frozenset(
-    {
-        "calls_per_server",
-        "crews_at_once",
-        "graph_steps",
-        "header_bytes",
-        "header_seconds",
-        "http_connections",
-        "isolated_runs",
-        "parallel_tasks",
-        "proof_threshold",
-        "server_grace_seconds",
-        "session_ping_seconds",
-        "stream_ping_seconds",
-        "tool_calls_per_answer",
-        "tools_shown",
-    }
-)  # settings of 0.1
-_log = logging.getLogger(__name__)
 
 
 class Limits(BaseModel):
@@ -138,17 +115,6 @@ class Limits(BaseModel):
     memory_bytes_per_server: int = Field(
         default=2**31, description="Memory of one session's processes; 0: no limit.", ge=0
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _ignore_removed(cls, values: object) -> object:
-        """Ignore limits that an earlier version had, with a warning."""
-        if not isinstance(values, dict):
-            return values
-        given = cast("dict[str, object]", values)
-        for name in sorted(given.keys() & _REMOVED_LIMITS):
-            _log.warning("The setting limits.%s was removed and is ignored: its value is fixed now.", name)
-        return {name: value for name, value in given.items() if name not in _REMOVED_LIMITS}
 
     @property
     def tenant_runs_per_worker(self) -> int:
