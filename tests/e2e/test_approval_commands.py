@@ -119,7 +119,6 @@ def test_invalid_answer_is_refused_with_the_reason(workspace: CliWorkspace, plat
         (("--payload", '{"approved": true}'), "The id of the run is missing."),
         ((RUN, "--reject", "--payload", '{"resolution": "done"}'), "--payload cannot be combined with"),
         ((RUN, "--note", "go", "--payload", '{"approved": true}'), "--payload cannot be combined with"),
-        ((RUN, "--id", "5"), "'5' is not the id of an interrupt."),
     ],
 )
 def test_contradictory_answer_options_are_refused(workspace: CliWorkspace, options: tuple[str, ...], told: str) -> None:

@@ -64,7 +64,7 @@ def test_grant_of_unknown_servers_and_tools_warns(workspace: CliWorkspace) -> No
     [
         (("create", "x", "--tenant", "*"), "is not a tenant name"),
         (("create", "x", "--expires", "0d"), "is not a duration"),
-        (("revoke", "nonsense"), "There is no key"),
+        (("revoke", "nonsense"), "is not the id of a key"),
     ],
 )
 def test_invalid_key_options_are_refused(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:

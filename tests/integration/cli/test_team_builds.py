@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.platform.api import Api, StreamedEvent
+from starling.app.cli.platform.api import Api
 from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.terminal.output import results
 from starling.app.cli.terminal.prompts import Prompts
 from starling.app.cli.terminal.run_display import RunDisplay
+from starling.core.run_document.rows import EventRow
 from tests.support.build_events import (
     APPROVAL,
     DESIGN,
@@ -308,7 +309,7 @@ def test_person_who_follows_a_run_and_may_not_decide_is_asked_once(
     prompts = Prompts(lambda prompt: asked.append(prompt) or "y")
     talk = Conversation(Api(platform.url), RunDisplay(results()), prompts, patient=True, run_id=RUN)
 
-    talk.event(StreamedEvent(1, "approval_required", APPROVAL))
+    talk.event(EventRow(1, "approval_required", APPROVAL))
 
     assert len(asked) == 1
     assert "The key lacks the scope 'admin'." in capsys.readouterr().err

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from starling.core.background_tasks import in_background
 from starling.core.clock import Clock
-from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError, UnauthorizedError
+from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, UnauthorizedError
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.infra.postgres.audit import Actor
@@ -70,11 +70,7 @@ class KeyService:
 
     async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
         """Revoke a key. Raises NotFoundError."""
-        try:
-            canonical = str(UUID(key_id))
-        except ValueError:
-            raise NotFoundError("key", key_id, "`starling key list` shows the ids.") from None
-        return await self._repository.revoke(canonical, actor)
+        return await self._repository.revoke(key_id, actor)
 
     async def authenticate(self, key: str) -> Principal:
         """Return the caller that a key belongs to. Raises UnauthorizedError, DatabaseUnavailableError."""

@@ -1,6 +1,6 @@
 """What commands take for an id: the whole id, or the end of it; for runs also `last`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Annotated, Final
 from uuid import UUID
@@ -13,8 +13,8 @@ from starling.app.cli.terminal.formats import moment
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 LISTED: Final = 10  # of those whose ids end alike
-SHORTEST: Final = 4
-HEX: Final = frozenset("0123456789abcdef")
+_SHORTEST: Final = 4
+_HEX: Final = frozenset("0123456789abcdef")
 RUN_HELP: Final = "The run: its id, at least 4 characters of the end of its id, or last."
 RunArgument: Final = partial(typer.Argument, autocompletion=RUNS)
 Run = Annotated[str, RunArgument(help=RUN_HELP)]
@@ -40,11 +40,11 @@ def find_id(
         return str(UUID(name))
     except ValueError:
         ending = name.removeprefix("…").replace("-", "").lower()
-    if not ending or not HEX.issuperset(ending):
+    if not ending or not _HEX.issuperset(ending):
         raise InvalidRequestError(f"{name!r} is not the id of a {noun}.", remedy)
-    if len(ending) < SHORTEST:
+    if len(ending) < _SHORTEST:
         raise InvalidRequestError(
-            f"{name!r} is too short for the end of an id.", f"Write at least {SHORTEST} characters. {remedy}"
+            f"{name!r} is too short for the end of an id.", f"Write at least {_SHORTEST} characters. {remedy}"
         )
     found = ending_in(ending)
     if not found:
@@ -59,6 +59,11 @@ def find_id(
     return str(found[0][field])
 
 
+def ending_in(things: Iterable[Document], ending: str) -> list[Document]:
+    """Return those of the things whose `id`, without hyphens, ends in these hex digits."""
+    return [one for one in things if str(one["id"]).replace("-", "").endswith(ending)]
+
+
 def find_run(api: Api, name: str) -> str:
     """Return the id of the run that `name` means. Raises InvalidRequestError, NotFoundError."""
     if name == "last":
@@ -67,11 +72,11 @@ def find_run(api: Api, name: str) -> str:
             raise NotFoundError("run", "last", "There are no runs yet: `starling ask` makes one.")
         return str(found[0]["run_id"])
 
-    def ending_in(ending: str) -> list[Document]:
+    def latest(ending: str) -> list[Document]:
         return api.get("/v1/runs", ending=ending, limit=LISTED + 1)["runs"]
 
     def described(run: Document) -> str:
         request = " ".join(str(run["input"]).split())
         return f"{run['status']}, {moment(str(run['created_at']))}: {request[:_INPUT_CHARS]}"
 
-    return find_id("run", name, ending_in, described=described, remedy=_REMEDY, field="run_id")
+    return find_id("run", name, latest, described=described, remedy=_REMEDY, field="run_id")

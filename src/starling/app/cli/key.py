@@ -1,12 +1,14 @@
 """`starling key`: create, list and revoke API keys."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from functools import partial
+from operator import itemgetter
+from typing import Annotated, Any, Final
 
 import typer
 
 from starling.app.access.keys import KeySpec
-from starling.app.cli.id_name import SHORTEST
+from starling.app.cli.id_name import ending_in, find_id
 from starling.app.cli.options import Full, Json, OneTenant, Utc
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.signals import run_with
@@ -15,13 +17,13 @@ from starling.app.cli.terminal.output import diagnostics, print_json, print_line
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.app.storage import Storage
-from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.keys import StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
+_REMEDY: Final = "`starling key list` shows the ids."
 _SHOWN = ("id", "tenant", "name", "state", "created_at", "expires_at", "last_used_at")
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
@@ -102,13 +104,9 @@ def revoke(
     settings = settings_of(context)
 
     async def end(storage: Storage) -> StoredKey:
-        ids = [row.id for row in await storage.keys.every(None)]
-        digits = key.removeprefix("…").replace("-", "").lower()
-        found = [each for each in ids if len(digits) >= SHORTEST and each.replace("-", "").endswith(digits)]
-        if len(found) > 1:
-            many = f"The ids of {len(found)} keys end in {key}: {', '.join(found)}."
-            raise InvalidRequestError(many, "Write more.")
-        return await storage.keys.revoke(found[0] if found else key, Actor.local("cli"))
+        rows = [{"id": row.id, "name": row.name} for row in await storage.keys.every()]
+        found = find_id("key", key, partial(ending_in, rows), described=itemgetter("name"), remedy=_REMEDY)
+        return await storage.keys.revoke(found, Actor.local("cli"))
 
     row = run_with(open_storage(settings, find_database(settings)), end)
     print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)

@@ -18,8 +18,6 @@ from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"
 _LISTING_SECONDS: Final = 600.0  # servers are started one after another where there are many
-_REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams", "tool_settings")
-_LATER: Final = ("quarantined", "prompts", "prompt_warnings")  # which platforms of earlier versions don't report
 _WARNINGS: Final = {
     "prompt_warnings": "prompt {}",
     "broken_agents": "agent {} can't work then",
@@ -115,7 +113,7 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
 
 def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({name: report[name] for name in _REPORT} | {name: report.get(name, {}) for name in _LATER})
+        print_json({name: report[name] for name in report if name != "changed"})
         return
     found = [*_lines(report)]
     print_line(headline if found else f"Nothing to change: epoch {report['epoch']} says the same.")
@@ -123,20 +121,20 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
         print_line(f"  {line}")
     for server, why in report["warnings"].items():
         print_line(f"  ! {server}: {why}", "yellow")
-    for server, tools in report.get("quarantined", {}).items():
+    for server, tools in report["quarantined"].items():
         for tool, why in tools.items():
             print_line(
                 f"  ! {server}.{tool} is quarantined: {why} `starling server approve {server}` shows it.", "yellow"
             )
     for part, said in _WARNINGS.items():
-        for name, why in report.get(part, {}).items():
+        for name, why in report[part].items():
             print_line(f"  ! {said.format(name)}: {why}", "yellow")
-    for tool, names in report.get("tool_settings", {}).items():
+    for tool, names in report["tool_settings"].items():
         print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
 
 
 def _lines(report: Document) -> Iterator[str]:
-    changes, wordings = report["changes"], report.get("prompts", {})
+    changes, wordings = report["changes"], report["prompts"]
     for mark, name in _marked(changes["servers"]):
         tools = [f"{mark}{tool}" for mark, tool in _marked(changes["tools"].get(name, {}))]
         what = [*changes["details"].get(name, ()), *tools]

@@ -1,4 +1,4 @@
-"""Logging: JSON lines, or columns on a terminal; secrets are redacted."""
+"""Logging: JSON lines, or text on a terminal; secrets are redacted."""
 
 import logging
 from contextlib import suppress
@@ -34,23 +34,20 @@ _LEAST: Final = {
 
 
 def configure_logs(level: str, console: Console, settings: Settings) -> None:
-    """Log records of at least `level` to `console`: in columns on a terminal, else one JSON object a line.
+    """Log records of at least `level` to `console`: as text on a terminal, else one JSON object a line.
 
     Each line carries the bound context (run, tenant, trace, correlation). Libraries log from WARNING on; with DEBUG
     from INFO on.
     """
     redaction = Redaction.of(settings)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
-    if as_text and console.is_terminal:
-        handler: logging.Handler = TerminalHandler(console)
-        handler.setFormatter(LineFormatter("columns", redaction))
-    else:
-        stream: IO[str] | LogWriter = console.file
-        with suppress(UnsupportedOperation):  # it is not one of the system, which may block
-            stream.fileno()
-            stream = LogWriter(stream)
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
+    stream: IO[str] | LogWriter = console.file
+    with suppress(UnsupportedOperation):  # it is not one of the system, which may block
+        stream.fileno()
+        stream = LogWriter(stream)
+    on_terminal = as_text and console.is_terminal
+    handler: logging.Handler = TerminalHandler(console) if on_terminal else logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
     handler.addFilter(_is_not_quotation)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _QUIET:

@@ -31,7 +31,8 @@ _ANSWERS: dict[str, Any] = {
         "epoch": 2,
         "changed": False,
         "changes": {**{key: {} for key in ("servers", "agents", "teams", "prompts")}, "tools": {}, "details": {}},
-        **{key: {} for key in ("warnings", "broken_agents", "broken_teams", "tool_settings")},
+        **{key: {} for key in ("warnings", "broken_agents", "broken_teams", "tool_settings", "quarantined")},
+        **{key: {} for key in ("prompts", "prompt_warnings")},
     },
 }
 _PROGRAM = """

@@ -15,6 +15,9 @@ SERVER: dict[str, Any] = {
     "error": "",
     "remedy": "",
     "description": "Tells the time.",
+    "quarantined": {},
+    "isolation": None,
+    "breakers": [],
 }
 VISIBLE = "It can read the platform's token and password and write its files: `starling doctor` says why."
 ENDS = "It can end other servers{} by signals: `starling doctor` says why."
@@ -25,8 +28,6 @@ READS = "It can read other servers' variables, answer their calls, and end them{
     ("more", "said"),
     [
         ({}, "Tells the time."),
-        ({"isolation": None}, "Tells the time."),
-        ({"isolation": "none"}, VISIBLE),  # of a platform of an earlier version
         ({"isolation": {"files": "mount_namespace", "processes": "apart"}}, "Tells the time."),
         (
             {"isolation": {"files": "none", "processes": "apart"}, "error": "It is gone.", "remedy": "Start it."},

@@ -83,7 +83,7 @@ def test_line_without_a_terminal_is_a_json_object_with_bound_values() -> None:
 def test_line_on_a_terminal_is_text() -> None:
     text = Text.from_ansi(logged(terminal=True)).plain
 
-    assert "starling.test: it said ***" in text
+    assert "it said ***" in text
     assert "run_id=r1 tenant=acme" in text
     assert not text.startswith("{")
 

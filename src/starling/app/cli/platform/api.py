@@ -5,7 +5,6 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
@@ -14,6 +13,7 @@ from httpx_sse import connect_sse
 from starling.app.cli.platform.api_errors import ONCE, TEMPORARY, Outage, RetryTimes, no_answer, refusal
 from starling.core.errors import ConfigurationError
 from starling.core.ids import new_id
+from starling.core.run_document.rows import EventRow
 
 type Document = Mapping[str, Any]
 type Relocate = Callable[[], str]
@@ -24,15 +24,6 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0  # in a stream the server sends a ping every 15 s
 _PROBE_SECONDS: Final = 2.0
 _STABLE_SECONDS: Final = 5.0  # a stream that was open for longer ended an outage, with or without an event
-
-
-@dataclass(frozen=True, slots=True)
-class StreamedEvent:
-    """One event of a run's stream."""
-
-    seq: int
-    type: str
-    data: Document
 
 
 def same_address() -> str:
@@ -150,9 +141,9 @@ class Api:
         """Send a request for a run to `path` and return the answer; a repeated one leads to the same run."""
         return self.send("POST", path, body, headers={"Idempotency-Key": new_id()}).json()
 
-    def ask(self, request: Document) -> Iterator[StreamedEvent]:
+    def ask(self, request: Document) -> Iterator[EventRow]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
-        self.run_id, last = "", StreamedEvent(0, "", {})
+        self.run_id, last = "", EventRow(0, "", {})
         headers = {"Idempotency-Key": new_id()}  # repeated requests lead to one run
         outage = Outage(self._times)
         while True:
@@ -168,13 +159,13 @@ class Api:
         if last.type != "done":
             yield from self._go_on(self.run_id, last.seq)
 
-    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
+    def watch(self, run_id: str, after: int, on_event: Callable[[EventRow], None]) -> None:
         """Pass on each event after number `after`, up to `done`; return at once if there is none and the run ended."""
         self.run_id = run_id
         for event in self._go_on(run_id, after):
             on_event(event)
 
-    def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
+    def _go_on(self, run_id: str, after: int) -> Iterator[EventRow]:
         """Yield the rest of a stream, once the API answers again where it was broken off."""
         outage = Outage(self._times)
         while True:
@@ -201,7 +192,7 @@ class Api:
             state = self._client.get(f"/v1/runs/{run_id}")
         return state.is_success and state.json()["ended_at"] is not None and state.json()["events"] <= after
 
-    def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
+    def _events(self, method: str, path: str, **request: Any) -> Iterator[EventRow]:
         self._opened = None
         self._find_again()
         with self._answered(), connect_sse(self._client, method, path, **request) as source:
@@ -213,7 +204,7 @@ class Api:
             self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
             for item in source.iter_sse():
                 if item.data:
-                    yield StreamedEvent(int(item.id or 0), item.event, json.loads(item.data))
+                    yield EventRow(int(item.id or 0), item.event, json.loads(item.data))
 
     def _find_again(self) -> None:
         if url := self._relocate().rstrip("/"):

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import httpx
 
-from starling.app.cli.platform.api import Api, StreamedEvent
+from starling.app.cli.platform.api import Api
 from starling.app.cli.signals import run_with
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.http.api_routes import make_app_for
 from starling.app.services import Services
 from starling.core.principal import Principal, Scope
+from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -32,14 +33,14 @@ class DatabaseApi(Api):
         self.tenant = tenant
         self._settings = settings
 
-    def watch(self, run_id: str, after: int, on_event: Callable[[StreamedEvent], None]) -> None:
+    def watch(self, run_id: str, after: int, on_event: Callable[[EventRow], None]) -> None:
         """Pass on each event after number `after`: a response of routes in this process can't be read as a stream."""
         key = RunKey(self.tenant, run_id)
 
         async def read(services: Services) -> None:
             await services.runs.documents.row(key)
             async for event in services.runs.reader.follow(key, after=after):
-                on_event(StreamedEvent(event.seq, event.type, event.data))
+                on_event(EventRow(event.seq, event.type, event.data))
 
         run_with(open_services(self._settings, find_database(self._settings)), read)
 

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
 from starling.app.cli.completion import INTERRUPTS
-from starling.app.cli.id_name import HEX, RUN_HELP, SHORTEST, RunArgument, find_run
+from starling.app.cli.id_name import RUN_HELP, RunArgument, ending_in, find_id, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
@@ -19,6 +21,7 @@ from starling.core.principal import DEFAULT_TENANT
 app = typer.Typer(add_completion=False)
 
 _PAGE = 500
+_REMEDY = "`starling run approve` lists open interrupts; --tenant names another tenant."
 
 
 @app.command()
@@ -41,13 +44,12 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     if payload and (reject or note):
         remedy = "Give either --payload or the others."
         raise InvalidRequestError("--payload cannot be combined with --reject or --note.", remedy)
-    ending = _ending(interrupt)
     api = connection_of(context).api(tenant)
     if not run:
         _list(open_interrupts(api), tenant, as_json=as_json)
         return
     run_id = find_run(api, run)
-    answers = _answer(api, run_id, ending, {"reject": reject, "payload": payload, "note": note})
+    answers = _answer(api, run_id, interrupt, {"reject": reject, "payload": payload, "note": note})
     if as_json:
         print_json({"run_id": run_id, "answers": answers})
         return
@@ -72,11 +74,14 @@ def _outcome(answer: Document) -> str:
 
 def _answer(api: Api, run_id: str, interrupt: str, answer: dict[str, Any]) -> Sequence[Document]:
     """Answer the interrupts of a run, all or the one named, and return the answers."""
-    asked = [item for item in open_interrupts(api, run_id) if item["id"].replace("-", "").endswith(interrupt)]
+    asked = open_interrupts(api, run_id)
+    if interrupt:
+        named = partial(ending_in, asked)
+        wanted = find_id("interrupt", interrupt, named, described=itemgetter("kind"), remedy=_REMEDY)
+        asked = [item for item in asked if item["id"] == wanted]
     if not asked:
-        remedy = "`starling run approve` lists open interrupts; --tenant names another tenant."
         kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", run_id)
-        raise NotFoundError(kind, name, remedy)
+        raise NotFoundError(kind, name, _REMEDY)
     if len({item["kind"] for item in asked}) > 1:
         kinds = "; ".join(f"{item['id']} ({item['kind']})" for item in asked)
         raise InvalidRequestError(f"The run has several open interrupts: {kinds}.", "Choose one with --id.")
@@ -118,13 +123,3 @@ def _list(found: Sequence[Document], tenant: str, *, as_json: bool) -> None:
         print_line(f"{item['kind']} of run {item['run_id']}", "bold")
         for line in interrupt_lines(item["kind"], item, run_reference(item["run_id"], tenant)):
             print_line(line)
-
-
-def _ending(interrupt: str) -> str:
-    """Return the hex digits that the id of the interrupt ends in; empty where none is named."""
-    digits = interrupt.replace("-", "").lower()
-    if interrupt and not (len(digits) >= SHORTEST and HEX.issuperset(digits)):
-        raise InvalidRequestError(
-            f"{interrupt!r} is not the id of an interrupt.", "`starling run approve` shows the ids."
-        )
-    return digits

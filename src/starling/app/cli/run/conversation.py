@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from signal import SIGINT
 from typing import Any
 
-from starling.app.cli.platform.api import Api, StreamedEvent
+from starling.app.cli.platform.api import Api
 from starling.app.cli.run.approve import open_interrupts
 from starling.app.cli.run.changes import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
@@ -15,6 +15,7 @@ from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person,
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.run_document.rows import EventRow
 from starling.core.run_status import RunStatus
 
 
@@ -43,14 +44,14 @@ class Conversation:
     run_id: str = ""
     status: str = ""
 
-    def event(self, event: StreamedEvent) -> None:
+    def event(self, event: EventRow) -> None:
         """Show an event, and answer it if it asks something that is still open."""
         self.run_id = self.run_id or event.data.get("run_id", "")
         if self.as_json:
             print_json({"seq": event.seq, **event.data})
         else:
             with finish_before_stop():
-                self.display.feed(event.seq, event.type, event.data)
+                self.display.feed(event)
         if event.type == "done":
             self.status = str(event.data["status"])
         if event.type in INTERRUPT_EVENTS and (self.answers is not None or self.bounded):
@@ -63,7 +64,7 @@ class Conversation:
         if not self.as_json and (ahead := self.api.get(f"/v1/runs/{self.run_id}")["behind"]):
             self.display.behind(ahead["run_id"], ahead["status"])
 
-    def _answer(self, event: StreamedEvent) -> None:
+    def _answer(self, event: EventRow) -> None:
         answers, interrupt = self.answers, event.data["id"]
         while answers is not None and (answer := answers.answer(event.type, event.data)) is not None:
             try:
@@ -85,7 +86,7 @@ class Conversation:
         if self.bounded and not isinstance(answers, Prompts):
             raise self._unanswered(event, f"Run {self.run_id} waits for an answer. {event.data['message']}")
 
-    def _unanswered(self, event: StreamedEvent, reason: str) -> "UnansweredError":
+    def _unanswered(self, event: EventRow, reason: str) -> "UnansweredError":
         run = run_reference(self.run_id, self.tenant)
         call: Mapping[str, Any] = event.data.get("call") or {}
         who = "Only a key with the scope `admin` decides: " if call.get("name") == ACTIVATE_TEAM else ""

@@ -1,7 +1,6 @@
 """`starling server list` and `show`: what is stored about servers."""
 
 from textwrap import shorten
-from typing import Any, Final
 from urllib.parse import quote
 
 import typer
@@ -26,12 +25,7 @@ _PROCESSES = {
     "signals": f"It can end other servers{{}} by signals: {_WHY}",
     "none": f"It can read other servers' variables, answer their calls, and end them{{}}: {_WHY}",
 }
-_FIELDS = ("name", "state", "tools", "source", "error", "remedy")
-_LATER: Final[dict[str, Any]] = {
-    "quarantined": {},
-    "isolation": None,
-    "breakers": [],
-}  # which platforms of earlier versions don't report
+_FIELDS = ("name", "state", "tools", "source", "error", "remedy", "quarantined", "isolation", "breakers")
 _SHOWN = ("name", "state", "source", "description", "error", "remedy")
 
 
@@ -40,8 +34,7 @@ def list_servers(context: typer.Context, as_json: Json = False) -> None:
     """List the servers and their state."""
 
     def document(server: Document) -> Document:
-        later = {name: server.get(name, default) for name, default in _LATER.items()}
-        return {name: server[name] for name in _FIELDS} | later
+        return {name: server[name] for name in _FIELDS}
 
     found = connection_of(context).api().get("/v1/servers")["servers"]
     columns = ("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS")
@@ -68,10 +61,10 @@ def show(context: typer.Context, name: Server, as_json: Json = False) -> None:
         [(tool["name"], tool["effect"], tool["description"]) for tool in document["tools"]],
     )
     for tool in document["tools"]:
-        if tool.get("settings"):
+        if tool["settings"]:
             names = ", ".join(sorted(tool["settings"]))
             print_line(f"{tool['name']} has settings of its own, which win over the configuration: {names}")
-    if document.get("pins"):
+    if document["pins"]:
         print_table(
             ("TOOL", "STATE", "BY", "REASON"),
             [(pin["tool"], pin["state"], pin["by"], pin["reason"]) for pin in document["pins"]],
@@ -81,7 +74,7 @@ def show(context: typer.Context, name: Server, as_json: Json = False) -> None:
 def row_of(server: Document) -> tuple[str, ...]:
     """Return the cells of a server: what is wrong with it, else its description."""
     error = f"{server['error']} {server['remedy']}" if server["error"] else ""
-    tools = ", ".join(server.get("quarantined", {}))
+    tools = ", ".join(server["quarantined"])
     waiting = f"Quarantined: {tools}. `starling server approve {server['name']}` shows why." if tools else ""
     reached = (text for text in _isolation(server) if text.endswith(_WHY))
     said = " ".join(filter(None, (*_failing(server), error, waiting, *reached))) or shorten(
@@ -91,12 +84,11 @@ def row_of(server: Document) -> tuple[str, ...]:
 
 
 def _isolation(server: Document) -> list[str]:
-    """Return what a stdio server can and can't do to files and processes; its files only, of earlier platforms."""
-    told: str | dict[str, str] = server.get("isolation") or {}
-    found = {"files": told} if isinstance(told, str) else told
-    platform = "" if found.get("files") == "own_user" else " and the platform"
-    texts = _FILES.get(found.get("files", "")), _PROCESSES.get(found.get("processes", ""))
-    return [text.format(platform) for text in texts if text]
+    """Return what a stdio server can and can't do to files and processes."""
+    if (found := server["isolation"]) is None:
+        return []
+    platform = "" if found["files"] == "own_user" else " and the platform"
+    return [_FILES[found["files"]], _PROCESSES[found["processes"]].format(platform)]
 
 
 def _failing(server: Document) -> list[str]:
@@ -104,5 +96,5 @@ def _failing(server: Document) -> list[str]:
     return [
         f"In {found['process']} calls fail at once since {moment(found['since'])}, the next trial is at"
         f" {moment(found['retry_at'])} or later: {found['reason']}"
-        for found in server.get("breakers", ())
+        for found in server["breakers"]
     ]

@@ -48,11 +48,10 @@ class RunDisplay:
         """Show the run that has to end before this one begins."""
         write(self._console, f"{behind_line(run_id, status)}\n", "yellow")
 
-    def feed(self, seq: int, kind: str, data: Data) -> None:
+    def feed(self, event: EventRow) -> None:
         """Show one event. Unknown kinds, of a newer version, are ignored."""
-        del seq
-        self.run_id = self.run_id or data.get("run_id", "")
-        self._print(kind, data)
+        self.run_id = self.run_id or event.data.get("run_id", "")
+        self._print(event.type, event.data)
 
     def _print(self, kind: str, data: Data) -> None:
         run = run_reference(self.run_id, self._tenant)
@@ -87,16 +86,16 @@ class TreeDisplay(RunDisplay):
         self._region, self._frozen = None, False
         self._after, self._built = self._seq, len(self._document().builds)
 
-    def feed(self, seq: int, kind: str, data: Data) -> None:
+    def feed(self, event: EventRow) -> None:
         """Show one event."""
-        self._seq = seq
+        self._seq, kind, data = event.seq, event.type, event.data
         self.run_id = self.run_id or data.get("run_id", "")
         with self._taking:
             now = _CLOCK.now()
             if not self._begun and kind != "run_started":  # its first events are no longer kept
                 self._builder.take(RunRow(self.run_id, "", "", "", 0, RunStatus.RUNNING, "", {}, now), now)
             self._begun = True
-            self._builder.take(EventRow(seq, kind, data), now)
+            self._builder.take(event, now)
         if kind == "thinking":
             self._answer = (self._answer if data["message_id"] == self._message else "") + data["content"]
             self._message = data["message_id"]

@@ -11,7 +11,7 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from starling.app.cli.platform.api import Api, Relocate, StreamedEvent, same_address
+from starling.app.cli.platform.api import Api, Relocate, same_address
 from starling.app.cli.platform.api_errors import ApiUnavailableError, RetryTimes
 from starling.core.errors import (
     ConfigurationError,
@@ -22,6 +22,7 @@ from starling.core.errors import (
     InvalidRequestError,
     StarlingError,
 )
+from starling.core.run_document.rows import EventRow
 
 _EVENTS = [
     ("run_started", {"run_id": "r1"}),
@@ -189,7 +190,7 @@ def test_stream_continues_after_breaks_and_503(fault: str) -> None:
 def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() -> None:
     with _serving() as url:
         assert _asked(_closed_address(), lambda: url) == [1, 2, 3]
-        followed: list[StreamedEvent] = []
+        followed: list[EventRow] = []
         Api(_closed_address(), relocate=lambda: url, times=_QUICK).watch("r1", 2, followed.append)
 
         assert [event.seq for event in followed] == [3]

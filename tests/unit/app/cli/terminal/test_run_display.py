@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
+from starling.core.run_document.rows import EventRow
 from tests.support.build_events import APPROVAL, DESIGN, DONE, PLAN, RUN, START, STORED, Event, started, trial
 
 ENDED: Event = {
@@ -28,7 +29,7 @@ def piped(*events: Event) -> str:
     file = io.StringIO()
     display = RunDisplay(Console(file=file))
     for seq, event in enumerate(events, start=1):
-        display.feed(seq, event["type"], event)
+        display.feed(EventRow(seq, event["type"], event))
     return file.getvalue()
 
 
@@ -39,7 +40,7 @@ def shown(*events: Event, width: int = 80, height: int = 40) -> list[str]:
     with TreeDisplay(console, times=False) as display:
         display.commands = False
         for seq, event in enumerate(events, start=1):
-            display.feed(seq, event["type"], event)
+            display.feed(EventRow(seq, event["type"], event))
     screen: list[str] = []
     for line in file.getvalue().split("\n"):
         ups = line.count("\x1b[1A")
@@ -97,8 +98,8 @@ def test_tree_that_is_higher_than_the_terminal_shows_its_end_while_it_works() ->
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=6)
     display = TreeDisplay(console, times=False)
     for seq, event in enumerate([started(), PLAN, START, *list(trial("t1.case1"))[:3]], start=1):
-        display.feed(seq, event["type"], event)
-    display.feed(9, "design", DESIGN)
+        display.feed(EventRow(seq, event["type"], event))
+    display.feed(EventRow(9, "design", DESIGN))
 
     frame = [str(line) for line in display.__rich__().renderables]
     display.freeze()
