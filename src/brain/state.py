@@ -11,6 +11,9 @@ GRAPH_VERSION = 2
 are append-only, so that later versions read what earlier ones wrote. Raise it where an earlier one can't read what this
 one writes: its workers then leave the run to others."""
 
+FORK_VERSION = 3
+"""The version of a fork: earlier ones don't know what it begins with."""
+
 
 class ConversationMessage(TypedDict):
     """One message of the conversation, shortened."""
@@ -131,7 +134,10 @@ class ClarificationRecord(TypedDict):
 
 
 class Routing(TypedDict):
-    """What the circuit breaker and the limits count; `direct` if the last decision was a direct reply."""
+    """What the circuit breaker and the limits count; `direct` if the last decision was a direct reply.
+
+    `begins` is in the state that a fork begins with: what comes first, a decision or the tasks that are ready.
+    """
 
     decisions: int
     plan_version: int
@@ -142,6 +148,7 @@ class Routing(TypedDict):
     reason: str
     rounds: NotRequired[int]
     direct: NotRequired[bool]
+    begins: NotRequired[Literal["decision", "tasks"]]
 
 
 def merge_tasks(known: Sequence[GraphTask], changed: Sequence[GraphTask]) -> list[GraphTask]:

@@ -53,7 +53,8 @@ class Ledger(CallRecord):
     """All calls of one run that may change something. It writes through the run's writer; `flush` makes it durable.
 
     What an observation means is decided in `starling.core.tool_calls`. For `sure_seconds` after the last write began,
-    no other process can have taken the run over. `attempts` says which attempts were rejected.
+    no other process can have taken the run over. `attempts` says which attempts were rejected. `originals` are the
+    calls that the run which this one was forked from sent, and those before it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Ledger(CallRecord):
         sure_seconds: float,
         rows: Iterable[LedgerRow] = (),
         attempts: AttemptOutcomes | None = None,
+        originals: Iterable[LedgerRow] = (),
     ) -> None:
         self.attempts = attempts or AttemptOutcomes()
         self._writer = writer
@@ -74,6 +76,9 @@ class Ledger(CallRecord):
         self._equal: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
         self._unwritten: dict[str, LedgerRow] = {}
         self._left: set[_Place] = set()  # recorded by this process with `leave`
+        self._originals: defaultdict[tuple[str, str], list[LedgerRow]] = defaultdict(list)
+        for row in originals:
+            self._originals[row.tool, comparable(row.arguments)].append(row)
         for row in rows:
             self._keep(row)
 
@@ -110,6 +115,10 @@ class Ledger(CallRecord):
         in_use = {row.sent_key for row in equal if row.state in _IN_USE and not self._is_in_doubt(row)}
         if shared := sorted(in_doubt - in_use):
             return replace(call, key=key, idempotency_key=shared[0])
+        used = {row.sent_key for row in equal}
+        for original in self._originals[call.tool.full_name, comparable(call.arguments)]:
+            if original.sent_key not in used:
+                return replace(call, key=key, idempotency_key=original.sent_key)
         ordinal = sum(_is_of_attempt(row, call) for row in equal)  # the first one has the key of earlier versions
         seen = [call.run_id, without_numbers(call.path), call.tool.full_name, call.arguments]
         return replace(call, key=key, idempotency_key=digest([*seen, ordinal] if ordinal else seen))
@@ -168,6 +177,11 @@ class Ledger(CallRecord):
         rows = [other for other in self._rows.values() if other.tool == row.tool]
         done = done_calls(rows, self.attempts, call.path, call.attempt, also=CallState.UNUSABLE)
         return done[-1] if done else None
+
+    def sent_by_original(self, call: ToolCall) -> str:
+        """See CallRecord."""
+        sent = self._originals[call.tool.full_name, comparable(call.arguments)]
+        return f"call {sent[-1].call_id}" if sent else ""
 
     def done(self, path: str, attempt: Attempt) -> list[DoneCall]:
         """Return what an attempt at the task of `path` would repeat: see `done_calls`."""

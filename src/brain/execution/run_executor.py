@@ -20,8 +20,10 @@ from brain.conversation.repository import ConversationRepository
 from brain.conversation.states import SHOWN, render
 from brain.durability.attempt_outcomes import AttemptOutcomes
 from brain.durability.checkpointer import RunCheckpoints
+from brain.durability.inheritance import INHERITED
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
+from brain.execution.forks import ChosenModels, begin_fork, trial_of
 from brain.execution.graph import StarRunner
 from brain.governance import Governance
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
@@ -194,16 +196,21 @@ class Brain:
             self._parts.tracer.score(name, value, comment, of_trace=True)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
-        roster = await self._parts.registry.roster(run.epoch, run.tenant)
+        origin, registry = run.forked_from, self._parts.registry
+        roster, prompts = await registry.roster(run.epoch, run.tenant), await registry.prompts(run.epoch)
+        if origin:
+            roster = await registry.with_stars(roster, run.tenant, origin.stars.values())
+            prompts = await registry.with_prompts(prompts, origin.changes.prompts)
         allowance = self._parts.governance.evaluate_request(run.config.channel, run.config.mode, run.config.limits)
         key, parts = RunKey(run.tenant, run.id), self._parts
         asked = await parts.interrupts.of_run(key) if run.fence > 1 else ()
         calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
-        entries = await parts.reader.journal(key) if run.fence > 1 else ()
+        recorded = await parts.reader.journal(key) if run.fence > 1 or origin else ()
+        entries = [entry for entry in recorded if entry.kind != INHERITED]
+        sent = await LedgerReader(parts.engine).calls_of_originals(key) if origin else ()
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
-        ledger = Ledger(
-            writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, AttemptOutcomes(entries)
-        )
+        attempts, repeated = AttemptOutcomes(entries), sent if origin and origin.live else ()
+        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated)
         count_usage(meter, entries, ledger.settled)
         usable, switched_off = self._usable(run, roster, allowance.effects)
         shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history
@@ -211,6 +218,7 @@ class Brain:
         if not entries:
             journal.record("", "context", {"fit": 1})  # the run's own context: no task and no node has this path
         fits = not entries or (journal.find("", "context") or {}).get("fit") == 1
+        models = ChosenModels(parts.models, origin.changes.model) if origin else parts.models
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         budget = RunBudget(deadline, meter, interrupts, tokens)
         return RunContext(
@@ -224,13 +232,15 @@ class Brain:
             else (),
             recorder=recorder,
             journal=journal,
-            model=JournaledModel(self._parts.models, journal, recorder, budget, self._parts.limits.model_call_seconds),
+            model=JournaledModel(models, journal, recorder, budget, self._parts.limits.model_call_seconds),
             budget=budget,
             interrupts=interrupts,
             ledger=ledger,
             skills=RunSkills(writer),
             checkpoints=RunCheckpoints(self._parts.engine, writer),
-            prompts=await self._parts.registry.prompts(run.epoch),
+            prompts=prompts,
+            trial=trial_of(origin, sent),
+            inherited=[entry for entry in recorded if entry.kind == INHERITED],
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
             switched_off=switched_off,
             fits=fits,
@@ -246,7 +256,8 @@ class Brain:
         named = halts.named("agent", run.tenant)
         off = (name for name, card in cards.items() if name in named or stopped.keys() & set(card.servers))
         switched_off = frozenset(off if stopped or named else ())
-        may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ}  # a team is more than what was read
+        is_trial = run.forked_from is not None and not run.forked_from.live
+        may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ} and not is_trial  # a team is more than a read
         if not may_build or self._parts.builder is None:
             roster = roster.without(ARCHITECT.name)
         listings = {card.server: self._parts.gateway.listing(card.server) for card in cards.values() if card.server}
@@ -259,7 +270,8 @@ class Brain:
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Run the main star. Raises SuspendedError while it waits for answers."""
-        reached = await self._stars.run(MAIN_STAR, context, initial_state(context.run.input, context.history))
+        begun = begin_fork(context, initial_state(context.run.input, context.history))
+        reached = await self._stars.run(MAIN_STAR, context, begun)
         if context.run.fence > 1:  # a task may have failed before it reached calls that an earlier execution left open
             await self._terminator.close(writer, LEFT_OPEN, "failed")
         return reached

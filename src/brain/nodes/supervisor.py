@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from langgraph.runtime import Runtime
 
+from brain.durability.inheritance import decision_record
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.interrupts.clarification import (
     answer_schema,
@@ -60,7 +61,7 @@ from starling.core.teams.stars import MAIN_STAR, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
-_NOTHING_PLANNED = (
+_NOTHINGPLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
     "that it can't be served."
 )
@@ -72,7 +73,7 @@ _ANSWER_IN_REQUEST = "Send the request again with the answer in it."
 _TEXTS_LOOKED_FOR = 8
 _NO_ANSWER = (ModelError, DeadlineExceededError, BudgetExhaustedError)
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
-_PLANNED = tuple(PlannedTask.model_fields)
+PLANNED = tuple(PlannedTask.model_fields)
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -97,11 +98,13 @@ class SupervisorNode:
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that names the next tasks; if it names none, QA comes next."""
         context = runtime.context
-        decisions = state["routing"]["decisions"]
+        routing = cast("Routing", {name: value for name, value in state["routing"].items() if name != "begins"})
+        begins, decisions = state["routing"].get("begins"), routing["decisions"]
+        state = {**state, "routing": routing}
         if decisions:
             if reason := context.budget.exhausted_reason:
                 return _finish(state, reason)
-            if failures(state) == state["routing"]["failures_seen"]:
+            if begins == "tasks" or (begins is None and failures(state) == routing["failures_seen"]):
                 return self._continue_plan(context, state)
             if context.assigned_agent:
                 return _finish(state)
@@ -151,6 +154,7 @@ class SupervisorNode:
             schema = answer_schema(self.limits.input_chars, decision.options)
             request = question_request(path, question_in(decision), reason, schema)
             update = clarification_update(state, decision, context.interrupts.answer_to(request))  # or suspends the run
+            _record(context, state, update, path)
             return update | await self._decide(context, state_with_answer(state, update))
         return self._apply(context, state, decision, path)
 
@@ -221,7 +225,8 @@ class SupervisorNode:
             asking, looking = recorded.get("may_ask", False), recorded.get("may_look", False)
             return DecisionInputs(Xml(recorded["agents"]), asking, looking)
         decisions = context.allowance.supervisor_calls
-        limit = 0 if context.trial else self.limits.max_clarifications  # a case has to be clear as it is
+        may_ask_any = context.trial is None or context.trial.of_run
+        limit = self.limits.max_clarifications if may_ask_any else 0
         asking = may_ask(context.run, state, limit=limit, decisions=decisions)
         used = {*context.recent_agents, *(task["agent"] for task in state["tasks"])}
         shortlist = await self.shortlister.choose(context.search, texts, used)
@@ -235,13 +240,16 @@ class SupervisorNode:
         return inputs
 
     def _apply(self, context: RunContext, state: GraphState, decision: Decision, path: str) -> Update:
+        update = self._adopted(context, state, decision, reported=context.journal.knows(path, "result"))
+        _record(context, state, update, path)
+        return update
+
+    def _adopted(self, context: RunContext, state: GraphState, decision: Decision, *, reported: bool) -> Update:
         planning = self._planning_context(context, state)
         tasks, rejected = accepted_tasks(decision, planning)
         update = adopt(state, decision, tasks, rejected)
         adopted = after(state, update)
-        reported = context.journal.knows(path, "result")
         if not reported:
-            context.journal.record(path, "result", {})
             _report_plan(context, adopted, decision, rejected)
             if left_out := planning.too_many(planning.wanted(decision)):
                 most = self.limits.tasks_per_plan
@@ -250,7 +258,7 @@ class SupervisorNode:
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
         if is_empty(decision) and not adopted["tasks"]:
-            return update | _finish(adopted) | {"failure": _NOTHING_PLANNED, "failure_code": "empty_plan"}
+            return update | _finish(adopted) | {"failure": _NOTHINGPLANNED, "failure_code": "empty_plan"}
         routing = count_selection(adopted, {task["agent"] for task in tasks})
         update |= {"routing": routing}
         ready = ready_tasks(adopted)
@@ -306,6 +314,12 @@ def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
         context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
 
 
+def _record(context: RunContext, state: GraphState, update: Update, path: str) -> None:
+    """Record once what a decision changed; forks begin with that of the main star, no others are kept."""
+    if not context.journal.knows(path, "result"):
+        context.journal.record(path, "result", {} if context.path else decision_record(state, update))
+
+
 def _path(context: RunContext, number: int) -> str:
     """Return the path of a decision of the star that is executed."""
     return context.at(f"supervisor/{number}")
@@ -353,7 +367,7 @@ def _report_plan(context: RunContext, state: GraphState, decision: Decision, rej
         Plan(
             version=version,
             plan=decision.plan,
-            tasks=[PlannedTask.model_validate({name: task[name] for name in _PLANNED}) for task in state["tasks"]],
+            tasks=[PlannedTask.model_validate({name: task[name] for name in PLANNED}) for task in state["tasks"]],
             thought_process=decision.thought_process,
         )
     )

@@ -156,10 +156,15 @@ async def pinned_prompts(manifest: Manifest, stored: PromptTexts) -> PromptSet:
     variables that the program no longer has.
     """
     pins = {name: manifest.prompt_version(name) for name in NAMES if name in manifest.prompts}
+    return PromptSet(await stored_prompts(pins, stored))
+
+
+async def stored_prompts(pins: Mapping[str, PromptVersion], stored: PromptTexts) -> dict[str, Prompt]:
+    """Return the prompts of these versions by name; one that can't be used is left out."""
     foreign = {pin.hash for name, pin in pins.items() if pin.hash != prompt(name).used.hash}
     texts: Mapping[str, str] = await stored.texts(foreign) if foreign else {}
     found = {name: _prompt(pin, texts) for name, pin in pins.items()}
-    return PromptSet({name: one for name, one in found.items() if one is not None})
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _prompt(pin: PromptVersion, texts: Mapping[str, str]) -> Prompt | None:

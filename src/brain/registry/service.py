@@ -8,10 +8,11 @@ from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
 from brain.registry.custom_agents import custom_card, pinned_agents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
-from brain.registry.prompt_versions import kept_prompts, pinned_prompts
+from brain.registry.prompt_versions import kept_prompts, pinned_prompts, stored_prompts
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
+from starling.core.llm import PromptVersion
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition, hinted_effect, own_name_of
@@ -66,6 +67,17 @@ class Registry:
     async def prompts(self, epoch: int) -> PromptSet:
         """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
         return (self._epochs.get(epoch) or await self._built(epoch)).prompts
+
+    async def with_stars(self, roster: Roster, tenant: str, hashes: Collection[str]) -> Roster:
+        """Return a roster with teams of these stars in place of those of the same names."""
+        stars = await self._stars.stars(tenant, hashes) if hashes else {}
+        tools = tools_of(roster.cards)
+        return Roster({**roster.cards, **{star.name: team_card(star, tools) for star in stars.values()}})
+
+    async def with_prompts(self, prompts: PromptSet, hashes: Mapping[str, str]) -> PromptSet:
+        """Return prompts with the stored texts of these hashes, by name."""
+        versions = {name: PromptVersion(name, pin) for name, pin in hashes.items()}
+        return PromptSet({**prompts.pinned, **await stored_prompts(versions, self._prompts)}) if hashes else prompts
 
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""

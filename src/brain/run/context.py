@@ -1,6 +1,6 @@
 """What belongs to one run and is handed to every node by the graph's runtime."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from brain.skills.memory import RunSkills
 from brain.state import ConversationMessage
 from starling.core.runs import Run
 from starling.core.tools import Trial
+from starling.infra.postgres.runs.writer import JournalEntry
 
 
 class Checkpoints(Protocol):
@@ -40,6 +41,7 @@ class RunContext:
     `switched_off` are the agents that kill switches stop.
     `after_failure`: the team works on a task that was planned after another one had failed.
     `fits`: results that are too long for a model are fitted (`starling.core.fit`), not cut as earlier versions did.
+    `inherited` are the entries of a journal that a fork begins with.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
@@ -65,6 +67,7 @@ class RunContext:
     switched_off: frozenset[str] = frozenset()
     after_failure: bool = False
     fits: bool = True
+    inherited: Sequence[JournalEntry] = ()
 
     @property
     def assigned_agent(self) -> str:

@@ -1,4 +1,6 @@
-"""What earlier attempts at a task did is not done again because their result was rejected."""
+"""What earlier attempts at a task did is not done again because their result was rejected, nor what a fork's original did
+unless a person approves it.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,13 +22,20 @@ class RepeatGuard:
     """Gives a call of a later attempt the result of an equal one that succeeded before, or has a person approve it.
 
     An approval is asked for where a call of the same tool with other arguments succeeded in an attempt that was
-    rejected or failed; it takes the place of the tool's own one, which `approved` comes after.
+    rejected or failed, and in a fork where its original sent an equal one; it takes the place of the tool's own one,
+    which `approved` comes after.
     """
 
     inner: Stage
     approved: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        if record and not call.resource and (sent := record.sent_by_original(call)):
+            reason = (
+                f"{call.tool.full_name} was called with these arguments by the run that this is a fork of ({sent})."
+            )
+            refusal = await record.approve(call, reason)
+            return await self.approved(call, deadline, record) if refusal is None else refusal
         if record is None or not call.attempt.is_later or call.tool.repeat == "made" or call.resource:
             return await self.inner(call, deadline, record)
         is_known = call.tool.declared or call.tool.hinted is not None

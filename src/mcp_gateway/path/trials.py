@@ -1,10 +1,11 @@
-"""Trials of teams: calls that may change something are answered here, and neither made nor recorded as made."""
+"""Trials of teams and runs: calls that may change something are answered here, neither made nor recorded as made."""
 
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from mcp_gateway.path.schema_checks import result_violations
 from mcp_gateway.path.stage import Stage
+from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.schemas.validation import Validators
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject, canonical, storable, storable_text
@@ -19,14 +20,19 @@ _NOT_CALLED: Final = "[simulated: this is a trial, so {tool} was not called; {in
 class TrialCalls:
     """Sends the calls of a trial that may change something to `simulation`, all others on to `inner`.
 
-    It comes before approval and record: no person is asked about such a call, and it leaves no row.
+    It comes before approval and record: no person is asked about such a call, and it leaves no row. In the trial of a
+    run, whose epoch may be old, the tool has to be one that reads now, too.
     """
 
+    directory: Directory
     simulation: Stage
     inner: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        is_simulated = call.trial is not None and call.tool.effect is not Effect.READ
+        is_read = call.tool.effect is Effect.READ
+        if is_read and call.trial is not None and call.trial.of_run:
+            is_read = self.directory.effect(call) is Effect.READ
+        is_simulated = call.trial is not None and not is_read
         return await (self.simulation if is_simulated else self.inner)(call, deadline, record)
 
 
@@ -46,7 +52,8 @@ class Simulation:
             instead = "take it as done"
         else:
             outcome = replace(await self._given(call, storable(fixture.result)), simulated="fixture")
-            instead = "take the result below, which its case gives, as the tool's"
+            of = "an equal call got before" if call.trial and call.trial.of_run else "its case gives"
+            instead = f"take the result below, which {of}, as the tool's"
         note = _NOT_CALLED.format(tool=call.tool.full_name, instead=instead)
         return replace(outcome, text=storable_text(f"{note}\n{outcome.text}"))
 

@@ -67,7 +67,7 @@ def build_path(ports: PathPorts, limits: Limits, approval: ApprovalPolicy) -> St
     path = RecordedCall(Reconciliation(directory, question), path)
     path = Deduplication(directory, ports.claims, artifacts, path)
     simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
-    path = TrialCalls(simulation, RepeatGuard(CallApproval(directory, path, approval), path))
+    path = TrialCalls(directory, simulation, RepeatGuard(CallApproval(directory, path, approval), path))
     path = SchemaCheck(directory, validators, path)
     path = LinkedResources(_reading(ports, limits, timeout, approval), path)
     return Authorization(KillSwitch(halts, PinCheck(directory, SecretArguments(directory, path))))

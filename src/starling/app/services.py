@@ -11,6 +11,7 @@ from starling.app.registry.prompts import PromptCatalog
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
+from starling.app.runs.forks import RunForks
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runs.records import RunRecords
 from starling.app.skills.service import SkillService
@@ -67,6 +68,7 @@ class Services:
     runs: RunServices
     agents: AgentService
     builds: BuildService
+    forks: RunForks
     prompt_catalog: PromptCatalog
     registry: RegistryService
     retrieval: Retrieval

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from starling.core.closed_document import ClosedDocument
 from starling.core.events.run_events import Change, Citation, Degradation, Usage
+from starling.core.forks import ForkOrigin
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
 from starling.core.teams.building import BuildRequest
@@ -80,6 +81,7 @@ class Run:
     cancelled: bool = False  # cancellation was requested before this claim
     scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
     suspected: bool = False  # its process ended while it executed the run, perhaps because of it
+    forked_from: ForkOrigin | None = None
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 

@@ -121,9 +121,14 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of a team: calls in it that may change something are not made but answered, at best by a fixture."""
+    """A trial: calls in it that may change something are not made but answered, at best by a fixture.
+
+    It is that of a team with a case, or `of_run`: then the user may be asked, skills are recalled, and tasks keep no
+    list of their calls for a judge.
+    """
 
     fixtures: tuple[TrialResult, ...] = ()
+    of_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +304,10 @@ class CallRecord(Protocol):
 
         None where there is none, and for a call that left before anybody was asked.
         """
+        ...
+
+    def sent_by_original(self, call: ToolCall) -> str:
+        """Return the id of an equal call that the run which this one was forked from sent, empty where there is none."""
         ...
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:

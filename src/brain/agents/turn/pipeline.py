@@ -94,7 +94,7 @@ class Pipeline:
         with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(context, dispatch)) as span:
             execution, outcome = await self._execute(context, dispatch)
             lesson = await self._lesson(execution, outcome) if execution else Lesson()
-            if execution and context.trial:
+            if execution and context.trial and not context.trial.of_run:
                 outcome["calls"] = trial_calls(execution)
             span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
@@ -103,7 +103,7 @@ class Pipeline:
             await context.close_inside(path)
         context.ledger.attempts.end(path, outcome)
         context.journal.record(path, "result", outcome)
-        context.recorder.emit(_result_event(outcome, path))
+        context.recorder.emit(result_event(outcome, path))
         context.skills.add(lesson)
         return outcome
 
@@ -157,10 +157,11 @@ class Pipeline:
                 SkillRecord(id=skill.id, task=skill.template, followed=was_followed(execution, done, skill))
                 for skill in execution.skills
             ]
-        return await memory.lesson(done)
+        return Lesson() if execution.context.trial else await memory.lesson(done)
 
     def _memory(self, execution: TaskExecution) -> SkillMemory | None:
-        return None if execution.context.trial else self.memory
+        trial = execution.context.trial
+        return self.memory if trial is None or trial.of_run else None
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
@@ -318,7 +319,8 @@ def _outcome_attributes(outcome: TaskOutcome) -> Attributes:
     }
 
 
-def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
+def result_event(outcome: TaskOutcome, path: str, *, inherited: bool = False) -> TaskResult:
+    """Return the event of a task that ended; `inherited` if it did in the run that this is a fork of."""
     text = outcome["output"] or outcome["reason"]
     return TaskResult(
         task_id=outcome["task_id"],
@@ -330,6 +332,7 @@ def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
         artifacts=[record["id"] for record in outcome.get("artifacts", ())],
         skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
         code=outcome.get("code"),
+        inherited=inherited,
     )
 
 

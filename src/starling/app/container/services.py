@@ -13,7 +13,7 @@ from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
 from brain.skills.catalog.repository import SkillCatalog
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillRepository
-from brain.state import GRAPH_VERSION
+from brain.state import FORK_VERSION, GRAPH_VERSION
 from mcp_gateway.connections import connect
 from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.app.access.kill_switches import SwitchTargets, halts_now
@@ -26,6 +26,7 @@ from starling.app.registry.documents import ServerDocuments
 from starling.app.registry.prompts import PromptCatalog
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
+from starling.app.runs.forks import RunForks
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runs.records import RunRecords
 from starling.app.services import Retrieval, RunServices, Services
@@ -43,13 +44,14 @@ from starling.core.settings.schema import Settings, environment
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder
-from starling.infra.llm.model_selection import check_model
+from starling.infra.llm.model_selection import check_model, names_by_role
 from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.feedback import FeedbackRepository
+from starling.infra.postgres.runs.forks import ForkRepository
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.ledger import LedgerReader
@@ -99,12 +101,22 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             partial(halts_now, storage.switches),
             TeamRepository(engine).names,
         )
+        prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
+        teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)
         yield Services(
             storage=storage,
             runs=runs,
             agents=agents,
             builds=BuildService(runs.acceptance, activation),
-            prompt_catalog=PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs),
+            forks=RunForks(
+                runs.acceptance,
+                ForkRepository(engine),
+                storage.epochs,
+                partial(names_by_role, settings),
+                prompts.show,
+                teams.stored_star,
+            ),
+            prompt_catalog=prompts,
             registry=build_registry(storage, settings, connect),
             retrieval=retrieval,
             server_documents=ServerDocuments(storage.servers, ServerIsolation(private, environment())),
@@ -112,7 +124,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             skills=SkillService(skills, storage.epochs, storage.rosters, retrieval.skills),
             switch_targets=SwitchTargets(storage.epochs, KeyRepository(engine), runs.listing),
             team_store=TeamPublication(activation, KeyRepository(engine)),
-            teams=TeamService(storage.epochs, activation.teams, stars, agents.usable, activation),
+            teams=teams,
         )
 
 
@@ -146,7 +158,7 @@ def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunRead
         documents=documents,
         feedback=feedback,
         interrupts=interrupts,
-        leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION),
+        leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION, fork_version=FORK_VERSION),
         ledger=ledger,
         listing=listing,
         queue=queue,

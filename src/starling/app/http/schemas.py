@@ -10,6 +10,7 @@ from starling.app.runs.acceptance import AcceptedRun, RunRequest
 from starling.core.run_document.document import RunInterrupt
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.validation_errors import PRINTABLE_NAME
+from starling.infra.postgres.runs.acceptance import Acceptance
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt, public_interrupt
 
@@ -65,7 +66,7 @@ class RunAccepted(BaseModel):
     correlation_id: str
 
     @classmethod
-    def of(cls, accepted: AcceptedRun) -> Self:
+    def of(cls, accepted: AcceptedRun | Acceptance) -> Self:
         """Return the response body of an accepted run."""
         return cls(status=accepted.status, **accepted.started.model_dump())
 

@@ -82,7 +82,7 @@ class RunAcceptance:
         The same request with the same idempotency key leads to the same run.
         Raises InvalidRequestError, ConflictError, IdempotencyKeyReusedError, DatabaseUnavailableError.
         """
-        text = self._checked(request.input, "goal" if request.build else "input")
+        text = self.checked(request.input, "goal" if request.build else "input")
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
         listener = self.reader.listener(key, after=1)
@@ -129,7 +129,8 @@ class RunAcceptance:
         add_to_log_context(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
         return AcceptedRun(key, found.started, found.status, self.reader.follow_batches(key, after=after))
 
-    def _checked(self, text: str, field: str) -> str:
+    def checked(self, text: str, field: str) -> str:
+        """Return the text of a request as it is stored. Raises InvalidRequestError where it is empty or too long."""
         text = storable_text(text).strip()
         if not text:
             raise InvalidRequestError(f"`{field}` is empty.", "Describe what you want to have done.")

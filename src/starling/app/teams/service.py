@@ -314,6 +314,13 @@ class TeamService:
             world = await self.activation.world(connection, manifest, caller)
         return await self.activation.compiled(chosen, world, caller)
 
+    async def stored_star(self, caller: Principal, name: str, version: int) -> str:
+        """Store the star of a version, also of one that was never active, and return its hash. Raises as `star`."""
+        star = await self.star(caller, name, version)
+        async with self.teams.changing() as connection:
+            await self.stars.save(connection, caller.tenant, star)
+        return star.hash
+
 
 def _faults(card: AgentCard | None) -> dict[str, Any]:
     return {"reason": card.degraded, "degraded_members": degraded_members(card)} if card else {}

@@ -36,7 +36,10 @@ class PlannedTask(ClosedDocument):
 
 
 class Plan(Event):
-    """A supervisor made or changed its plan. `path` is that of its team, empty for the main star."""
+    """A supervisor made or changed its plan. `path` is that of its team, empty for the main star.
+
+    `inherited`: the run is a fork, and this is the plan that it begins with.
+    """
 
     type: Literal["plan"] = "plan"
     version: int
@@ -44,6 +47,7 @@ class Plan(Event):
     tasks: list[PlannedTask]
     thought_process: str
     path: str = ""
+    inherited: bool = Field(default=False, exclude_if=not_)
 
 
 class SelectedAgent(ClosedDocument):
@@ -81,7 +85,10 @@ class SkillUsed(BaseModel):
 
 
 class TaskResult(Event):
-    """A task ended. `skills` are those that were in its prompt; `code` says why it failed."""
+    """A task ended. `skills` are those that were in its prompt; `code` says why it failed.
+
+    `inherited`: it ended in the run that this is a fork of.
+    """
 
     type: Literal["task_result"] = "task_result"
     task_id: str
@@ -93,6 +100,7 @@ class TaskResult(Event):
     artifacts: list[str]
     skills: list[SkillUsed] = Field(default=[])
     code: str | None = Field(default=None, exclude_if=lambda code: code is None)
+    inherited: bool = Field(default=False, exclude_if=not_)
 
 
 class Thinking(Event):

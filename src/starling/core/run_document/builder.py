@@ -153,7 +153,7 @@ class RunDocumentBuilder:
         tasks = tuple({**task, "task": task["task"][: self._chars]} for task in data["tasks"])
         why = data["thought_process"][: self._chars]
         steps = tuple(step[: self._chars] for step in data["plan"])
-        self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks))
+        self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks, bool(data.get("inherited"))))
         for task in tasks:
             path = f"{star}/{task['id']}" if star else task["id"]
             place = without_numbers(path)
@@ -231,6 +231,7 @@ class RunDocumentBuilder:
             artifacts=tuple(data.get("artifacts") or ()),
             seq=seq,
             ended_at=at,
+            inherited=bool(data.get("inherited")),
         )
 
     def _notice(self, event: EventRow, at: datetime) -> None:

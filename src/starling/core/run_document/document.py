@@ -114,7 +114,7 @@ class TaskRecord:
     """One try of a task: `path` is `t1`, `t1.2` after a new plan, `t3/t1` inside a team.
 
     `star` is the path of its team, or empty. `seq` is the number of the event with which it ended, 0 until then, and
-    `ended_at` its time.
+    `ended_at` its time. `inherited`: it ended in the run that this is a fork of.
     """
 
     path: str
@@ -130,6 +130,7 @@ class TaskRecord:
     attempts: Sequence[TaskAttempt] = ()
     seq: int = 0
     ended_at: datetime | None = None
+    inherited: bool = False
 
     @property
     def place(self) -> str:
@@ -158,6 +159,7 @@ class PlanVersion:
     plan: Sequence[str]
     thought_process: str
     tasks: Sequence[Mapping[str, Any]]
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,7 @@ class RunHeader:
     """What is known of a run without its events and steps.
 
     `events` is the number of the latest event. `result` is the RunResult as JSON, None until the run has ended.
-    `claims` is how often a worker took the run.
+    `claims` is how often a worker took the run. `forked_from` has `run`, `at`, `changes` and `live` of a fork.
     """
 
     run_id: str
@@ -281,6 +283,7 @@ class RunHeader:
     why: RunFailure | None = None
     behind: RunAhead | None = None
     claims: int = 0
+    forked_from: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ SELECT tenant, %(audit_id)s, correlation_id,
     %(audit_source)s,
     jsonb_strip_nulls(jsonb_build_object(
         'tenant', tenant, 'run_id', id, 'thread_id', thread_id, 'trace_id', trace_id, 'epoch', epoch,
-        'status', status, 'usage', result -> 'usage'))
+        'status', status, 'usage', result -> 'usage', 'forked_from', forked_from #- '{changes,input}'))
 FROM written"""
 
 _TAKE = """

@@ -201,4 +201,5 @@ def _segment_attributes(run: Run) -> Attributes:
         "starling.segment": run.fence,
         "input": run.input,
         "tags": [f"epoch:{run.epoch}"],
+        **(run.forked_from.attributes() if run.forked_from else {}),
     }

@@ -14,9 +14,11 @@ from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, ClosedModel, Name, RunAccepted, RunBody, run_path
+from starling.app.runs.forks import ForkRequest
 from starling.core.events.stream import AnyEvent
+from starling.core.forks import START, ForkChanges
 from starling.core.run_document.document import RunDocument
-from starling.core.runs import RunStatus
+from starling.core.runs import RunLimits, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import ALL_PARTS, Part
 from starling.infra.postgres.runs.listing import PromptFilter, RunFilter, RunSummary
@@ -92,6 +94,44 @@ async def begin(
     """Accept a run. Its state is at `Location`, its events are at `/v1/runs/{id}/events`."""
     accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)
     response.headers["Location"] = run_path(accepted.key.id)
+    return RunAccepted.of(accepted)
+
+
+class ForkBody(ClosedModel):
+    """Where a fork begins, and what is different in it."""
+
+    at: str = Field(
+        START,
+        max_length=200,
+        description="`start`, a decision (`d2`: what that saw) or a task of the main plan (`t3`: its plan and the "
+        "results that don't depend on it).",
+    )
+    changes: ForkChanges = Field(ForkChanges(), description="All but `input` need the scope `admin`.")
+    live: bool = Field(False, description="Make calls that may change something; without it they are simulated.")
+    limits: RunLimits = RunLimits()
+
+
+@router.post(
+    "/{run_id}/fork",
+    status_code=202,
+    summary="Fork a run",
+    responses={202: {"headers": RUN_LOCATION}, **refusals(409, 422)},
+)
+async def fork(
+    run_id: UUID,
+    request: ForkBody,
+    response: Response,
+    services: FromServices,
+    caller: Caller,
+    idempotency_key: IdempotencyKey = None,
+) -> RunAccepted:
+    """Begin a new run with what an ended one had decided, on a branch of its own; what it inherits is not done again.
+
+    409 `not_forkable`: the run has not ended, or what it decided is not kept.
+    """
+    wanted = ForkRequest(str(run_id), request.at, request.changes, request.live, request.limits)
+    accepted = await services.forks.accept(caller, wanted, idempotency_key)
+    response.headers["Location"] = run_path(accepted.started.run_id)
     return RunAccepted.of(accepted)
 
 

@@ -28,6 +28,7 @@ from starling.infra.postgres.availability import WriteCheck, retry_while_unavail
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
+from starling.infra.postgres.runs.fork_copies import NewFork, copy_inherited, take_branch
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 
 # An existing key is only read, but its row is locked: the second of two requests waits for the first.
@@ -94,6 +95,7 @@ class NewRun:
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
     build: BuildRequest | None = None
     branch: str | None = None  # None: the current one of its thread
+    fork: NewFork | None = None
 
 
 class OpenClarificationError(StarlingError):
@@ -149,9 +151,9 @@ _INSERT_RUN = (
     """
 WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
-                  correlation_id, trace_id, seq, build, admitted_at)
-SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, 0, %(input)s,
-       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s,
+                  correlation_id, trace_id, seq, build, forked_from, admitted_at)
+SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
+       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s, %(forked_from)s,
        CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
                              AND branch_id = %(branch_id)s AND ended_at IS NULL)
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
@@ -272,8 +274,11 @@ class RunRepository:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id, "branch": new.branch}
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
-        place = await connection.execute(_TAKE_POSITION, key)
-        position = await place.fetchone()
+        if new.fork:
+            position = await take_branch(connection, key, new.fork)
+        else:
+            place = await connection.execute(_TAKE_POSITION, key)
+            position = await place.fetchone()
         if position is None:
             raise NotFoundError("branch", str(new.branch), "`starling conversation show THREAD` shows its branches.")
         branch_id, arrival, epoch = position
@@ -290,6 +295,8 @@ class RunRepository:
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival} | caps | run_event_values()
         written = await (await connection.execute(_INSERT_RUN, key | row)).fetchone()
         admitted = written is not None and written[0]
+        if new.fork:
+            await copy_inherited(connection, key, new.fork)
         if admitted and queued:
             await self._defer(connection, [new.key])
         elif not admitted and new.may_answer:
@@ -365,4 +372,6 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "trace_id": new.trace_id,
         "event": Jsonb(first.model_dump(mode="json")),
         "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
+        "forked_from": Jsonb(new.fork.origin.to_json()) if new.fork else None,
+        "graph_version": new.fork.graph_version if new.fork else 0,
     }

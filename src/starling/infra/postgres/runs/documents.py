@@ -84,7 +84,7 @@ ORDER BY ahead.status = 'queued', ahead.arrival LIMIT 1""")
 
 _COLUMNS: Final = (
     *("thread_id", "trace_id", "correlation_id", "epoch", "input", "config"),
-    *("created_at", "started_at", "ended_at", "trimmed", "result"),
+    *("created_at", "started_at", "ended_at", "trimmed", "result", "forked_from"),
 )
 
 
@@ -221,4 +221,5 @@ async def _completed(connection: AsyncConnection, key: RunKey, row: RunRow) -> R
 def _masked(row: RunRow) -> RunRow:
     """Return the row with `***` where something looks like a key. Events and steps are stored masked."""
     result: Any = mask_keys_in(row.result) if row.result else None
-    return replace(row, input=mask_keys(row.input), result=result)
+    origin: Any = mask_keys_in(row.forked_from) if row.forked_from else None
+    return replace(row, input=mask_keys(row.input), result=result, forked_from=origin)

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.core.forks import ForkOrigin
 from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
@@ -31,15 +32,15 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
-    coalesce(isolation IN ('due', 'alone'), false), build"""
+    coalesce(isolation IN ('due', 'alone'), false), build, forked_from"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "input", "config", "correlation_id"),
     *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "claimed_at", "grant", "caller"),
-    *("cancelled", "scopes", "suspected", "build"),
+    *("cancelled", "scopes", "suspected", "build", "forked_from"),
 )
 
-# `graph_version` is the version of the worker that executed the run last, 0 before the first: it wrote the checkpoint,
-# and an earlier version may be unable to read it.
+# `graph_version` is that of the latest worker that executed the run, 0 before the first: it wrote the checkpoint, and an
+# earlier version may be unable to read it. A fork has the version that knows forks from the start.
 #
 # The first time that its process ends a run is 'lost' and goes on beside others; the second time it is suspected and
 # executed alone from then on. Only what ends a process of its own counts as a crash of the run: in a shared process any
@@ -53,20 +54,20 @@ UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
                 WHEN status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s
                 THEN CASE isolation WHEN 'lost' THEN 'due' ELSE 'lost' END
                 ELSE isolation END,
-    started_at = coalesce(started_at, now()), graph_version = %(graph_version)s,
+    started_at = coalesce(started_at, now()), graph_version = greatest(graph_version, %(graph_version)s),
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
-WHERE tenant = %(tenant)s AND id = %(id)s AND graph_version <= %(graph_version)s AND (
+WHERE tenant = %(tenant)s AND id = %(id)s AND graph_version <= %(readable)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(reclaim_own)s)))
 RETURNING {CLAIMED},
     (SELECT clarifications FROM branches
      WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id),
-    EXISTS (SELECT FROM states WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id
-            AND states.branch_id = runs.branch_id)"""  # noqa: S608 - our own text
+    (SELECT tip > 0 FROM branches
+     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
 
 _OF_LATER_VERSION = """
 SELECT graph_version FROM runs
-WHERE tenant = %(tenant)s AND id = %(id)s AND ended_at IS NULL AND graph_version > %(graph_version)s"""
+WHERE tenant = %(tenant)s AND id = %(id)s AND ended_at IS NULL AND graph_version > %(readable)s"""
 
 _BEGIN_ALONE = """
 UPDATE runs SET isolation = 'alone' WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s RETURNING true"""
@@ -121,14 +122,18 @@ SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITI
 class Leases:
     """Claims, releases and sweeps runs. Each public method is one transaction.
 
-    Runs that a worker of a later `graph_version` has executed are left to such workers: the sweep queues them again.
+    Runs that a worker of a later `graph_version` has executed, and forks that are later than `fork_version`, are left
+    to such workers: the sweep queues them again.
     """
 
-    def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit, *, graph_version: int) -> None:
+    def __init__(
+        self, engine: AsyncEngine, defer: Defer, admit: Admit, *, graph_version: int, fork_version: int = 0
+    ) -> None:
         self._engine = engine
         self._defer = defer
         self._admit = admit
         self._graph_version = graph_version
+        self._readable = max(graph_version, fork_version)
 
     async def claim(
         self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, reclaim_own: bool = False
@@ -146,13 +151,14 @@ class Leases:
             "seconds": run_seconds,
             "reclaim_own": worker if reclaim_own else "",
             "graph_version": self._graph_version,
+            "readable": self._readable,
         }
         row = await execute_autocommit(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
 
     async def later_version(self, key: RunKey) -> int | None:
         """Return the graph's version of an unfinished run if it is later than ours, so that only others claim it."""
-        values = {"tenant": key.tenant, "id": key.id, "graph_version": self._graph_version}
+        values = {"tenant": key.tenant, "id": key.id, "readable": self._readable}
         row = await execute_autocommit(self._engine, _OF_LATER_VERSION, values)
         return None if row is None else row[0]
 
@@ -217,6 +223,8 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool
     columns["scopes"] = frozenset(map(Scope, columns["scopes"] or ()))
     build = columns["build"]
     columns["build"] = BuildRequest.model_validate(build, extra="ignore") if build else None
+    origin = columns["forked_from"]
+    columns["forked_from"] = ForkOrigin.model_validate(origin) if origin else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)
 

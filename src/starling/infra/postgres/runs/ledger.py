@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from psycopg.types.json import Jsonb
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from starling.core.json import JsonObject, storable
 from starling.core.tool_calls import CallState, Effect
@@ -31,6 +31,13 @@ ledgered AS (
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key)"""
+
+_ORIGINALS: Final = text("""
+WITH RECURSIVE line (id, forks) AS (
+    SELECT forked_from ->> 'run', 1 FROM runs WHERE tenant = :tenant AND id = CAST(:id AS uuid)
+    UNION ALL
+    SELECT forked_from ->> 'run', forks + 1 FROM line JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid))
+SELECT id FROM line WHERE id IS NOT NULL ORDER BY forks""")
 
 _BY_DATABASE: Final = ("created_at", "dispatched_at", "settled_at")
 
@@ -113,3 +120,11 @@ class LedgerReader:
         async with reading(self._engine) as connection:
             rows = [LedgerRow(*row) for row in await connection.execute(query)]
         return [replace(row, state=CallState(row.state), effect=Effect(row.effect)) for row in rows]
+
+    async def calls_of_originals(self, key: RunKey) -> Sequence[LedgerRow]:
+        """Return the calls that were sent by the run that a fork began with, and by those before it, nearest first."""
+        async with reading(self._engine) as connection:
+            found = await connection.scalars(_ORIGINALS, {"tenant": key.tenant, "id": key.id})
+            origins = found.all()
+        calls = [call for origin in origins for call in await self.calls(RunKey(key.tenant, origin))]
+        return [call for call in calls if call.dispatched_at]

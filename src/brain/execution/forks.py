@@ -1,0 +1,74 @@
+"""What is different in the execution of a fork: its models, prompts and teams, its calls, and how it begins."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from brain.agents.turn.pipeline import result_event
+from brain.durability.inheritance import folded
+from brain.nodes.supervisor import PLANNED
+from brain.run.context import RunContext
+from brain.state import GraphState, TaskOutcome
+from starling.core.events.run_events import Plan, PlannedTask
+from starling.core.forks import ForkOrigin
+from starling.core.json import Json
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.tool_calls import CallState
+from starling.core.tools import Trial, TrialResult
+from starling.infra.postgres.runs.ledger import LedgerRow
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """Asks other models for some roles; requests that name their own model are left as they are."""
+
+    inner: ModelClient
+    by_role: Mapping[ModelRole, str]
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        return await self.inner.respond(self._chosen(request))
+
+    async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        async for item in self.inner.stream_respond(self._chosen(request)):
+            yield item
+
+    def describe(self, role: ModelRole) -> str:
+        return self.by_role.get(role) or self.inner.describe(role)
+
+    def _chosen(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, model=request.model or self.by_role.get(request.role))
+
+
+def trial_of(origin: ForkOrigin | None, sent: Sequence[LedgerRow]) -> Trial | None:
+    """Return the trial that a fork is unless it is live; calls that its originals sent are its fixtures."""
+    if origin is None or origin.live:
+        return None
+    done = [call for call in sent if call.state is CallState.SUCCEEDED]
+    return Trial(tuple(TrialResult(call.tool, call.arguments, _result(call)) for call in done), of_run=True)
+
+
+def _result(call: LedgerRow) -> Json:
+    return (call.outcome or {}).get("data") or call.text
+
+
+def begin_fork(context: RunContext, state: GraphState) -> GraphState:
+    """Return the state that a run begins with; the first execution of a fork emits what is inherited in it."""
+    origin, inherited = context.run.forked_from, context.inherited
+    if origin is None or not inherited:
+        return state
+    begun = folded(inherited, state, origin.at)
+    if context.journal.knows("", "context"):
+        return begun
+    context.recorder.emit(
+        Plan(
+            version=begun["routing"]["plan_version"],
+            plan=begun["plan"],
+            tasks=[PlannedTask.model_validate({name: task[name] for name in PLANNED}) for task in begun["tasks"]],
+            thought_process=begun["routing"]["reason"],
+            inherited=True,
+        )
+    )
+    for entry in sorted(inherited, key=lambda entry: entry.position):
+        if "task_id" in entry.data:
+            context.recorder.emit(result_event(cast("TaskOutcome", entry.data), entry.path, inherited=True))
+    return begun

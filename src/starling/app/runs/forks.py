@@ -1,0 +1,131 @@
+"""Forks of runs: what a caller may change is checked and resolved, and the fork is accepted as a run."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from brain.durability.inheritance import inherited_entries
+from brain.registry.repository import EpochRepository
+from brain.state import FORK_VERSION
+from starling.app.runs.acceptance import RunAcceptance
+from starling.core.errors import ConfigurationError, ForbiddenError, InvalidRequestError
+from starling.core.forks import START, ForkChanges, ForkOrigin, NotForkableError, decision_number
+from starling.core.ids import new_id, trace_id_of
+from starling.core.json import digest, storable
+from starling.core.llm import ModelRole, PromptVersion
+from starling.core.principal import Principal, Scope
+from starling.core.runs import RunLimits
+from starling.infra.llm.chat_model import ModelName
+from starling.infra.llm.model_selection import parse_model_name
+from starling.infra.postgres.runs.acceptance import Acceptance, IdempotencyKey, NewRun, RunKey
+from starling.infra.postgres.runs.fork_copies import NewFork
+from starling.infra.postgres.runs.forks import ForkRepository, Original
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """What a caller asks for: a fork of the run `original`, at a place in it, with the caller's own limits."""
+
+    original: str
+    at: str
+    changes: ForkChanges
+    live: bool
+    limits: RunLimits
+
+    def idempotency(self, key: str | None) -> IdempotencyKey | None:
+        """Return a key with the digest of the request; stored digests rest on these names."""
+        changes, limits = self.changes.model_dump(mode="json"), self.limits.model_dump(mode="json")
+        document = {"fork": self.original, "at": self.at, "changes": changes, "live": self.live, "limits": limits}
+        return IdempotencyKey(key, digest(storable(document))) if key else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunForks:
+    """Accepts forks. `models` returns the configured ones, `prompt` a stored text by its hash, `star` a team's hash."""
+
+    acceptance: RunAcceptance
+    originals: ForkRepository
+    epochs: EpochRepository
+    models: Callable[[], Awaitable[Mapping[ModelRole, Sequence[ModelName]]]]
+    prompt: Callable[[str], Awaitable[PromptVersion]]
+    star: Callable[[Principal, str, int], Awaitable[str]]
+
+    async def accept(self, principal: Principal, request: ForkRequest, key: str | None = None) -> Acceptance:
+        """Store the fork as a run on a branch of its own; the same request with the same key leads to the same run.
+
+        Raises NotFoundError, NotForkableError, InvalidRequestError, ForbiddenError where only an admin may change
+        something, and what the acceptance of a run raises.
+        """
+        number = decision_number(request.at)
+        changes = await self._resolved(principal, request)
+        run = RunKey(principal.tenant, request.original)
+        original = await self.originals.original(run)
+        _check(original, request)
+        entries = [] if number == 1 else inherited_entries(await self.originals.entries(run), request.at)
+        stars = {name: await self.star(principal, name, version) for name, version in changes.teams.items()}
+        fork = NewFork(
+            origin=ForkOrigin(run=run.id, at=request.at, changes=changes, live=request.live, stars=stars),
+            epoch=changes.epoch or original.epoch,
+            graph_version=FORK_VERSION,
+            entries=[(entry.path, entry.kind, entry.position) for entry in entries],
+            artifacts=[record["id"] for entry in entries for record in entry.data.get("artifacts", ())],
+        )
+        run_id = new_id()
+        return await self.acceptance.runs.accept(
+            NewRun(
+                key=RunKey(principal.tenant, run_id),
+                thread_id=original.thread_id,
+                input=changes.input or original.input,
+                config=original.config.model_copy(update={"limits": request.limits}),
+                principal=principal.as_json(),
+                correlation_id=run_id,
+                trace_id=trace_id_of(run_id),
+                idempotency=request.idempotency(key),
+                may_answer=False,
+                fork=fork,
+            )
+        )
+
+    async def _resolved(self, principal: Principal, request: ForkRequest) -> ForkChanges:
+        """Return the changes with whole names and hashes."""
+        changes = request.changes
+        if changes != ForkChanges(input=changes.input) and Scope.ADMIN not in principal.scopes:
+            raise ForbiddenError("Only `input` may be changed.", "A key with the scope `admin` may change the rest.")
+        if changes.input is not None and request.at != START:
+            raise InvalidRequestError("`input` can only be changed at `start`.", "Leave `at` or `input` out.")
+        if changes.epoch:
+            await self.epochs.get(changes.epoch)
+        return changes.model_copy(
+            update={
+                "model": await self._models(changes.model) if changes.model else {},
+                "prompts": {name: await self._prompt(name, wanted) for name, wanted in changes.prompts.items()},
+                "input": None if changes.input is None else self.acceptance.checked(changes.input, "input"),
+            }
+        )
+
+    async def _models(self, wanted: Mapping[ModelRole, str]) -> Mapping[ModelRole, str]:
+        configured = {str(name) for names in (await self.models()).values() for name in names}
+        try:
+            found = {role: str(parse_model_name(text)) for role, text in wanted.items()}
+        except ConfigurationError as error:
+            raise InvalidRequestError(error.message, error.remedy) from None
+        if unknown := set(found.values()) - configured:
+            named = f"The settings name these: {', '.join(sorted(configured))}."
+            raise InvalidRequestError(f"The model {unknown.pop()} is not configured.", named)
+        return found
+
+    async def _prompt(self, name: str, wanted: str) -> str:
+        found = await self.prompt(wanted)
+        if found.name != name:
+            raise InvalidRequestError(f"{wanted} is a text of the prompt {found.name!r}, not of {name!r}.")
+        return found.hash
+
+
+def _check(original: Original, request: ForkRequest) -> None:
+    """Raise NotForkableError for a run that can't be forked at any place."""
+    if not original.has_ended:
+        raise NotForkableError(f"Run {request.original} has not ended.", "Wait for its end, or cancel it.")
+    if original.is_build:
+        raise NotForkableError(f"Run {request.original} builds a team.", "Send the build again.")
+    if request.live and original.is_pruned:
+        pruned = f"Run {request.original}, or one that it is a fork of, was pruned: what it sent is not known."
+        raise NotForkableError(pruned, "Fork it without `live`.")

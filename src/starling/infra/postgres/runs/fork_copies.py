@@ -1,0 +1,69 @@
+"""A fork as it is accepted: its branch, and copies of what it begins with. Part of the transaction that accepts it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from starling.core.forks import ForkOrigin, NotForkableError
+
+_LOCK_THREAD: Final = "SELECT FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s FOR UPDATE"
+
+_BRANCH: Final = """
+INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, arrivals)
+SELECT tenant, thread_id, %(branch)s, branch_id, position - 1, position - 1, 1 FROM states
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND run_id = %(original)s ORDER BY position LIMIT 1
+RETURNING id, arrivals, %(epoch)s::bigint"""
+
+_ENTRIES: Final = """
+INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
+SELECT tenant, %(id)s, path, 'inherited', ordinality, 0, '', data
+FROM journal JOIN unnest(%(paths)s::text[], %(kinds)s::text[], %(positions)s::int[])
+    WITH ORDINALITY AS chosen (path, kind, position, ordinality) USING (path, kind, position)
+WHERE tenant = %(tenant)s AND run_id = %(original)s AND index = 0"""
+
+_ARTIFACTS: Final = """
+INSERT INTO run_artifacts (tenant, run_id, call_id, hash, name, media_type)
+SELECT tenant, %(id)s, call_id, hash, name, media_type FROM run_artifacts
+WHERE tenant = %(tenant)s AND run_id = %(original)s AND hash = ANY(%(artifacts)s)"""
+
+_NAME_DIGITS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class NewFork:
+    """What a fork is accepted with, beside what every run is.
+
+    `entries` are the paths, kinds and positions of the journal's entries that it begins with, `artifacts` the ids of
+    results that it refers to again. Workers with an earlier `graph_version` leave it alone.
+    """
+
+    origin: ForkOrigin
+    epoch: int
+    graph_version: int
+    entries: Sequence[tuple[str, str, int]]
+    artifacts: Sequence[str]
+
+
+async def take_branch(connection: AsyncConnection[Any], key: Mapping[str, Any], fork: NewFork) -> tuple[str, int, int]:
+    """Add the branch of a fork; return its name, the place in its queue and the epoch. `key` has the ids of the run.
+
+    It begins before the first state of the original. Raises NotForkableError where that has none.
+    """
+    values = {**key, "original": fork.origin.run, "epoch": fork.epoch, "branch": f"fork-{key['id'][-_NAME_DIGITS:]}"}
+    await connection.execute(_LOCK_THREAD, values)
+    row = await (await connection.execute(_BRANCH, values)).fetchone()
+    if row is None:
+        raise NotForkableError(f"Run {fork.origin.run} has no states on its thread.", "Send its request again.")
+    return row
+
+
+async def copy_inherited(connection: AsyncConnection[Any], key: Mapping[str, Any], fork: NewFork) -> None:
+    """Copy what a fork begins with. Raises NotForkableError where that was pruned since it was read."""
+    paths, kinds, positions = ([entry[column] for entry in fork.entries] for column in range(3))
+    values = {**key, "original": fork.origin.run, "paths": paths, "kinds": kinds, "positions": positions}
+    copied = await connection.execute(_ENTRIES, values)
+    await connection.execute(_ARTIFACTS, values | {"artifacts": list(fork.artifacts)})
+    if copied.rowcount < len(fork.entries):
+        raise NotForkableError(f"Run {fork.origin.run} was pruned meanwhile.", "Fork it at `start`.")
