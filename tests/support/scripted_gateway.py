@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcp_gateway.path.trials import Simulation, TrialCalls
+from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.schemas.validation import Validators
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Effect, Observation
@@ -49,7 +50,7 @@ class TrialGateway(ScriptedGateway):
     """A scripted gateway behind the recorder of the gateway's path, which answers what a trial must not change."""
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
-        recorder = TrialCalls(Simulation(Validators()), super(TrialGateway, self).call)
+        recorder = TrialCalls(Directory(), Simulation(Validators()), super(TrialGateway, self).call)
         return await recorder(call, deadline, record)
 
 

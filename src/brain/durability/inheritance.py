@@ -110,9 +110,7 @@ class _Kept:
         if not updates:
             raise _not_kept()
         if task not in self._tasks(updates):
-            raise InvalidRequestError(
-                f"The main plan has no task {task!r}.", "`starling run show RUN` shows its tasks."
-            )
+            raise InvalidRequestError(f"The main plan has no task {task!r}.", "`starling run show RUN` shows it.")
         last = [name for name in self.outcomes if _task_of(name) == task][-1:]
         force = max(number for number in updates if not set(last) & set(self._seen(number)))
         later = next((number for number in self.decisions if number > force), None)
@@ -171,8 +169,8 @@ def _with_dependents(task: str, tasks: Iterable[GraphTask]) -> set[str]:
 
 def _with_outcomes(state: GraphState, entries: Iterable[JournalEntry]) -> GraphState:
     results = [cast("TaskOutcome", entry.data) for entry in entries]
-    status = {result["task_id"]: result["status"] for result in results}
-    tasks: list[GraphTask] = [{**task, "status": status.get(task["id"], task["status"])} for task in state["tasks"]]
+    ended = {result["task_id"]: result["status"] for result in results}
+    tasks = [{**task, "status": ended[task["id"]]} if task["id"] in ended else task for task in state["tasks"]]
     return {**state, "tasks": tasks, "results": [*state["results"], *results]}
 
 

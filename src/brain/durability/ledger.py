@@ -57,7 +57,7 @@ class Ledger(CallRecord):
     calls that the run which this one was forked from sent, and those before it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a run knows of its calls
         self,
         writer: RunSink,
         interrupts: Interrupts,

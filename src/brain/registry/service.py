@@ -70,8 +70,9 @@ class Registry:
 
     async def with_stars(self, roster: Roster, tenant: str, hashes: Collection[str]) -> Roster:
         """Return a roster with teams of these stars in place of those of the same names."""
-        stars = await self._stars.stars(tenant, hashes) if hashes else {}
-        tools = tools_of(roster.cards)
+        if not hashes:
+            return roster
+        stars, tools = await self._stars.stars(tenant, hashes), tools_of(roster.cards)
         return Roster({**roster.cards, **{star.name: team_card(star, tools) for star in stars.values()}})
 
     async def with_prompts(self, prompts: PromptSet, hashes: Mapping[str, str]) -> PromptSet:

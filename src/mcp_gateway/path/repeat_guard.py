@@ -1,6 +1,4 @@
-"""What earlier attempts at a task did is not done again because their result was rejected, nor what a fork's original did
-unless a person approves it.
-"""
+"""What was done before, by earlier attempts at a task or by the original of a fork, is not done again unnoticed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -31,9 +29,7 @@ class RepeatGuard:
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         if record and not call.resource and (sent := record.sent_by_original(call)):
-            reason = (
-                f"{call.tool.full_name} was called with these arguments by the run that this is a fork of ({sent})."
-            )
+            reason = f"The run that this is a fork of called {call.tool.full_name} with these arguments ({sent})."
             refusal = await record.approve(call, reason)
             return await self.approved(call, deadline, record) if refusal is None else refusal
         if record is None or not call.attempt.is_later or call.tool.repeat == "made" or call.resource:

@@ -28,10 +28,10 @@ class ForkChanges(ClosedDocument):
     by name.
     """
 
-    model: dict[ModelRole, str] = {}
-    prompts: dict[str, str] = {}
+    model: dict[ModelRole, str] = Field(default={})
+    prompts: dict[str, str] = Field(default={})
     epoch: Annotated[int, Field(ge=1)] | None = None
-    teams: dict[str, Annotated[int, Field(ge=1)]] = {}
+    teams: dict[str, Annotated[int, Field(ge=1)]] = Field(default={})
     input: Annotated[str, Field(min_length=1)] | None = None
 
 
@@ -42,7 +42,7 @@ class ForkOrigin(ClosedDocument):
     at: str
     changes: ForkChanges
     live: bool
-    stars: dict[str, str] = {}
+    stars: dict[str, str] = Field(default={})
 
     def to_json(self) -> dict[str, Any]:
         """Return the origin as it is stored."""
@@ -65,6 +65,6 @@ def decision_number(at: str) -> int:
     if not _TASK.fullmatch(at):
         raise InvalidRequestError(
             f"A run can't be forked at {at!r}.",
-            "Name `start`, a decision (`d2`) or a task of the main plan (`t3`): not an attempt, nor a member of a team.",
+            "Name `start`, a decision (`d2`) or a task of the main plan (`t3`), no attempt and no member of a team.",
         )
     return 0

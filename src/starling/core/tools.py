@@ -307,7 +307,7 @@ class CallRecord(Protocol):
         ...
 
     def sent_by_original(self, call: ToolCall) -> str:
-        """Return the id of an equal call that the run which this one was forked from sent, empty where there is none."""
+        """Return the id of an equal call that the original of this fork sent, empty where there is none."""
         ...
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:

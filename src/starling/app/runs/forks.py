@@ -67,7 +67,6 @@ class RunForks:
             epoch=changes.epoch or original.epoch,
             graph_version=FORK_VERSION,
             entries=[(entry.path, entry.kind, entry.position) for entry in entries],
-            artifacts=[record["id"] for entry in entries for record in entry.data.get("artifacts", ())],
         )
         run_id = new_id()
         return await self.acceptance.runs.accept(

@@ -295,7 +295,7 @@ class RunRepository:
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival} | caps | run_event_values()
         written = await (await connection.execute(_INSERT_RUN, key | row)).fetchone()
         admitted = written is not None and written[0]
-        if new.fork:
+        if new.fork and new.fork.entries:
             await copy_inherited(connection, key, new.fork)
         if admitted and queued:
             await self._defer(connection, [new.key])

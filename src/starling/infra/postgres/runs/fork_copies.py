@@ -16,17 +16,19 @@ SELECT tenant, thread_id, %(branch)s, branch_id, position - 1, position - 1, 1 F
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND run_id = %(original)s ORDER BY position LIMIT 1
 RETURNING id, arrivals, %(epoch)s::bigint"""
 
-_ENTRIES: Final = """
-INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
-SELECT tenant, %(id)s, path, 'inherited', ordinality, 0, '', data
-FROM journal JOIN unnest(%(paths)s::text[], %(kinds)s::text[], %(positions)s::int[])
-    WITH ORDINALITY AS chosen (path, kind, position, ordinality) USING (path, kind, position)
-WHERE tenant = %(tenant)s AND run_id = %(original)s AND index = 0"""
-
-_ARTIFACTS: Final = """
-INSERT INTO run_artifacts (tenant, run_id, call_id, hash, name, media_type)
-SELECT tenant, %(id)s, call_id, hash, name, media_type FROM run_artifacts
-WHERE tenant = %(tenant)s AND run_id = %(original)s AND hash = ANY(%(artifacts)s)"""
+_COPY: Final = """
+WITH entries AS (
+    INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
+    SELECT tenant, %(id)s, path, 'inherited', ordinality, 0, '', data
+    FROM journal JOIN unnest(%(paths)s::text[], %(kinds)s::text[], %(positions)s::int[])
+        WITH ORDINALITY AS chosen (path, kind, position, ordinality) USING (path, kind, position)
+    WHERE tenant = %(tenant)s AND run_id = %(original)s AND index = 0 RETURNING data),
+referred AS (
+    INSERT INTO run_artifacts (tenant, run_id, call_id, hash, name, media_type)
+    SELECT tenant, %(id)s, call_id, hash, name, media_type FROM run_artifacts
+    WHERE tenant = %(tenant)s AND run_id = %(original)s
+        AND hash IN (SELECT jsonb_path_query(data, '$.artifacts[*].id') #>> '{}' FROM entries))
+SELECT count(*) FROM entries"""
 
 _NAME_DIGITS: Final = 12
 
@@ -35,15 +37,14 @@ _NAME_DIGITS: Final = 12
 class NewFork:
     """What a fork is accepted with, beside what every run is.
 
-    `entries` are the paths, kinds and positions of the journal's entries that it begins with, `artifacts` the ids of
-    results that it refers to again. Workers with an earlier `graph_version` leave it alone.
+    `entries` are the paths, kinds and positions of the journal's entries that it begins with; artifacts of outcomes
+    among them are referred to again. Workers with an earlier `graph_version` leave it alone.
     """
 
     origin: ForkOrigin
     epoch: int
     graph_version: int
     entries: Sequence[tuple[str, str, int]]
-    artifacts: Sequence[str]
 
 
 async def take_branch(connection: AsyncConnection[Any], key: Mapping[str, Any], fork: NewFork) -> tuple[str, int, int]:
@@ -63,7 +64,6 @@ async def copy_inherited(connection: AsyncConnection[Any], key: Mapping[str, Any
     """Copy what a fork begins with. Raises NotForkableError where that was pruned since it was read."""
     paths, kinds, positions = ([entry[column] for entry in fork.entries] for column in range(3))
     values = {**key, "original": fork.origin.run, "paths": paths, "kinds": kinds, "positions": positions}
-    copied = await connection.execute(_ENTRIES, values)
-    await connection.execute(_ARTIFACTS, values | {"artifacts": list(fork.artifacts)})
-    if copied.rowcount < len(fork.entries):
+    copied = await (await connection.execute(_COPY, values)).fetchone()
+    if copied != (len(fork.entries),):
         raise NotForkableError(f"Run {fork.origin.run} was pruned meanwhile.", "Fork it at `start`.")

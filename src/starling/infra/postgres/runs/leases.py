@@ -39,8 +39,8 @@ _NAMES = (
     *("cancelled", "scopes", "suspected", "build", "forked_from"),
 )
 
-# `graph_version` is that of the latest worker that executed the run, 0 before the first: it wrote the checkpoint, and an
-# earlier version may be unable to read it. A fork has the version that knows forks from the start.
+# `graph_version` is the version of the latest worker that executed the run, 0 before the first: it wrote the
+# checkpoint, and an earlier version may be unable to read it. A fork has the version that knows forks from the start.
 #
 # The first time that its process ends a run is 'lost' and goes on beside others; the second time it is suspected and
 # executed alone from then on. Only what ends a process of its own counts as a crash of the run: in a shared process any

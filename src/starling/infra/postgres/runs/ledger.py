@@ -36,7 +36,8 @@ _ORIGINALS: Final = text("""
 WITH RECURSIVE line (id, forks) AS (
     SELECT forked_from ->> 'run', 1 FROM runs WHERE tenant = :tenant AND id = CAST(:id AS uuid)
     UNION ALL
-    SELECT forked_from ->> 'run', forks + 1 FROM line JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid))
+    SELECT forked_from ->> 'run', forks + 1
+    FROM line JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid))
 SELECT id FROM line WHERE id IS NOT NULL ORDER BY forks""")
 
 _BY_DATABASE: Final = ("created_at", "dispatched_at", "settled_at")
