@@ -43,6 +43,10 @@ class NothingUsed:
     def __getattr__(self, name: str) -> Any:
         raise RefusedError(name)
 
+    def sent_by_original(self, call: ToolCall) -> str:
+        del call
+        return ""
+
 
 def order(effect: Effect = Effect.UNSAFE, output: dict[str, Any] | None = None) -> ToolDefinition:
     return ToolDefinition("shop", "order", "", INPUT, output, effect, "hash")
