@@ -170,8 +170,12 @@ def _with_dependents(task: str, tasks: Iterable[GraphTask]) -> set[str]:
 def _with_outcomes(state: GraphState, entries: Iterable[JournalEntry]) -> GraphState:
     results = [cast("TaskOutcome", entry.data) for entry in entries]
     ended = {result["task_id"]: result["status"] for result in results}
-    tasks: list[GraphTask] = [{**task, "status": ended[task["id"]]} for task in state["tasks"] if task["id"] in ended]
-    return {**state, "tasks": merge_tasks(state["tasks"], tasks), "results": [*state["results"], *results]}
+    tasks = [{**task, "status": ended[task["id"]]} for task in state["tasks"] if task["id"] in ended]
+    return {
+        **state,
+        "tasks": merge_tasks(state["tasks"], cast("list[GraphTask]", tasks)),
+        "results": [*state["results"], *results],
+    }
 
 
 def _with_update(state: GraphState, update: Update) -> GraphState:

@@ -67,6 +67,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/runs": {"input": "hello", "thread_id": "t"},
     "/v1/runs/{run_id}/cancel": {},
     "/v1/runs/{run_id}/feedback": {"score": 1},
+    "/v1/runs/{run_id}/fork": {},
     "/v1/runs/{run_id}/resume": [{"interruptId": NOBODYS, "status": "cancelled"}],
     "/v1/approvals/{interrupt_id}": {"status": "cancelled"},
     "/v1/agents": {"id": AGENT},
