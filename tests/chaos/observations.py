@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from brain.conversation.states import Envelope, UserMessageState, decode
+from starling.core.conversation.states import Envelope, UserMessageState
+from starling.core.conversation.turn import unpack
 from starling.core.runs import RunStatus
 from starling.core.teams.building import ACTIVATE_TEAM
 from tests.chaos.client_history import ClientHistory
@@ -132,7 +133,8 @@ async def collect(cluster: Cluster, history: ClientHistory) -> Observations:
         tenant_texts += [(table["name"], row["tenant"], row["text"]) for row in rows]
     gone = await cluster.rows("SELECT *, extract(epoch FROM at)::float8 AS time FROM chaos.gone ORDER BY n")
     tenant_texts += [(row["name"], row["row"]["tenant"], str(row["row"])) for row in gone]
-    states = [_read(row) for row in await cluster.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")]
+    rows = await cluster.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")
+    states = [state for row in rows for state in _read(row)]
     tenant_texts += [("states", row["tenant"], str(row["state"])) for row in states]
     return Observations(
         history=history,
@@ -177,10 +179,11 @@ async def _interrupts(cluster: Cluster, gone: Sequence[Row]) -> Sequence[Row]:
     return [*stored, *(row["row"] for row in gone if row["name"] == "interrupts")]
 
 
-def _read(row: Row) -> Row:
-    """Return a row of `states` with its decoded state."""
-    envelope = Envelope(row["v"], row["t"], row["ts"], row["data"], row["compressed"])
-    return {**row, "run_id": str(row["run_id"]), "state": decode(envelope)}
+def _read(row: Row) -> Iterator[Row]:
+    """Yield a row for each state of a row of `states`, with the state and its position."""
+    envelope = Envelope(row["v"], row["t"], row["ts"], row["data"], row["compressed"], row["length"])
+    for position, placed in enumerate(unpack(envelope), row["position"]):
+        yield {**row, "run_id": str(row["run_id"]), "position": position, "state": placed.state}
 
 
 def is_terminal(status: str | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from brain.conversation.states import AssistantMessageState, UserMessageState
+from starling.core.conversation.states import AssistantMessageState, UserMessageState
 from starling.infra.postgres.kill_switches import SwitchKind
 from tests.chaos.client_history import Accepted, ClientHistory, Reading, Violation
 from tests.chaos.invariants import violations

@@ -16,8 +16,6 @@ from brain.agents.tools.tool_calling import ToolAccess
 from brain.agents.tools.tool_finder import ToolFinder
 from brain.agents.turn.pipeline import Pipeline
 from brain.agents.turn.reflection import Reviewer
-from brain.conversation.repository import ConversationRepository
-from brain.conversation.states import SHOWN, render
 from brain.durability.attempt_outcomes import AttemptOutcomes
 from brain.durability.checkpointer import RunCheckpoints
 from brain.durability.inheritance import INHERITED
@@ -26,6 +24,7 @@ from brain.durability.ledger import Ledger
 from brain.execution.forks import ChosenModels, begin_fork, trial_of
 from brain.execution.graph import StarRunner
 from brain.governance import Governance
+from brain.history import history_messages
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
 from brain.lifecycle.active_runs import ActiveRun, ActiveRuns
@@ -68,6 +67,7 @@ from starling.core.tracing import NOOP_TRACER, Span, Tracer, outcome_scores
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.conversations import ConversationRepository
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.reader import RunReader
@@ -227,7 +227,7 @@ class Brain:
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
             recent_agents=await parts.conversations.last_agents(run) if shows_some else (),
-            history=render(await parts.conversations.last(run, SHOWN, parts.limits.max_history))
+            history=history_messages(await parts.conversations.said(run, parts.limits.max_history))
             if shows_history
             else (),
             recorder=recorder,

@@ -3,28 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.conversation.repository import push_states
-from brain.conversation.states import (
-    AgentCallState,
-    AgentResultState,
-    AssistantMessageState,
-    BaseState,
-    FinishedState,
-    UserMessageState,
-    UserResponseState,
-    WaitingState,
-    encode,
-)
 from brain.interrupts.budget import Meter
 from brain.lifecycle.fallback_answer import NO_RESULT, reply_without_results, with_changes
 from brain.state import GraphState, approved, is_answered_directly
-from starling.core.clock import Clock
+from starling.core.conversation.turn import states_of
 from starling.core.events.run_events import Change, Citation, Degradation, Done, Failure
-from starling.core.runs import FinalStatus, Run, RunResult, Step
+from starling.core.run_document.document import RunDocument
+from starling.core.runs import FinalStatus, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.conversations import push_turn
+from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.feedback import STATUS_UNSENT
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
-from starling.infra.postgres.runs.writer import RunWriter
+from starling.infra.postgres.runs.writer import Clause, DocumentClause, RunWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +23,7 @@ class RunFinalizer:
     """Ends runs, for a worker and for the termination of runs that no worker executes."""
 
     repository: RunRepository
-    clock: Clock
+    documents: RunDocumentRepository
     sends_status: bool  # whether Langfuse is to get the status of the runs
 
     async def end(
@@ -55,15 +46,16 @@ class RunFinalizer:
             writer.emit(failure)
         ended = {"status": result.status, "is_error": result.status != "succeeded"}
         writer.step(Step(type="summary", description=result.reply[:300], metadata=ended))
-        ts = self.clock.now().timestamp()
-        states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done.model_validate(result.model_dump(exclude={"plan"}))
         # a run that succeeds without a clarification resets the count of clarifications
         unasked = result.status == "succeeded" and not state.get("clarifications")
         agents = [task["agent"] for task in state["tasks"]]
-        also = [DELETE_PROGRESS, push_states(writer.run, states, agents=agents, unasked=unasked)]
-        also += [STATUS_UNSENT] if self.sends_status else []
-        await writer.end(result, last, self.repository, also)
+
+        def turn(document: RunDocument) -> Clause:
+            return push_turn(writer.run, states_of(document), agents=agents, unasked=unasked)
+
+        also = [DELETE_PROGRESS, *([STATUS_UNSENT] if self.sends_status else [])]
+        await writer.end(result, last, self.repository, also, DocumentClause(self.documents.of_states, turn))
         return result
 
 
@@ -92,21 +84,3 @@ def _result(
         usage=meter.usage(),
         effects=list(changes),
     )
-
-
-def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
-    """Return the states that the run adds to its branch."""
-    pushed: list[BaseState] = [UserMessageState(text=run.input)]
-    for item in state.get("clarifications", []):
-        pushed.append(AssistantMessageState(content=item["question"]))
-        pushed.append(WaitingState(kind="user_input", deadline=item["deadline"], correlation_id=run.id))
-        if item["answer"]:
-            pushed.append(UserResponseState(text=item["answer"]))
-    tasks = {task["id"]: task for task in state["tasks"]}
-    for outcome in state["results"]:
-        correlation = f"{run.id}/{outcome['task_id']}"
-        task = tasks[outcome["task_id"]]
-        pushed.append(AgentCallState(agent_id=task["agent"], message=task["task"], correlation_id=correlation))
-        content = {"status": outcome["status"], "content": (outcome["output"] or outcome["reason"])[:600]}
-        pushed.append(AgentResultState(correlation_id=correlation, result=content))
-    return [*pushed, AssistantMessageState(content=result.reply), FinishedState()]

@@ -6,7 +6,7 @@ from functools import partial
 
 from langgraph.runtime import Runtime
 
-from brain.conversation.states import history_lines
+from brain.history import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.citations import citations_of, with_only_source, without_unsourced
 from brain.lifecycle.fallback_answer import degraded_line, plain_answer, reply_without_results, with_changes

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from brain.conversation.states import history_lines
 from brain.governance import Allowance
+from brain.history import history_lines
 from brain.prompts import Prompt, Xml, element, lines, response_schema
 from brain.state import GraphState, TaskOutcome, wanted
 from starling.core.fit import SUPERVISOR, shown

@@ -4,11 +4,11 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from brain.conversation.states import POLICIES
 from brain.registry.cards import BUILTINS, AgentCard
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import AgentRepository
 from starling.core.agents import RESERVED, SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
+from starling.core.conversation.rendering import POLICIES
 from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.look_alike_names import skeleton
 from starling.core.model_output.names import plain_name

@@ -42,12 +42,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from architect.repository import TeamRepository
 from architect.team_store import BuiltTeam
-from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
 from brain.registry.repository import AgentRepository, EpochRepository, StarRepository
 from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.app.teams.activation import TeamActivation
 from starling.app.teams.publication import TeamPublication
+from starling.core.conversation.states import FinishedState
+from starling.core.conversation.turn import PlacedState
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError, RunCancelledError
 from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
@@ -64,6 +65,7 @@ from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import Claim, IdempotencyKey, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.conversations import push_turn
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
@@ -291,7 +293,7 @@ class Crowd:
 
     async def finish(self, writer: RunWriter) -> None:
         done = Done(usage=Usage(), status="succeeded", reply="Done.")
-        push = push_states(writer.run, [], agents=["somebody"], unasked=True)
+        push = push_turn(writer.run, [PlacedState(FinishedState(), 1.0)], agents=["somebody"], unasked=True)
         await writer.end(RunResult(status="succeeded", reply="Done."), done, self.runs, [push])
         self.done["ended"] += 1
 

@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.conversation.repository import push_states
-from brain.conversation.states import FinishedState, encode
 from brain.durability.checkpointer import RunCheckpoints
 from brain.skills.repository import NewSkill, SkillQuery, SkillUse
 from brain.skills.repository import storing as storing_skills
 from brain.skills.skill import LearnedSkill
+from starling.core.conversation.states import FinishedState
+from starling.core.conversation.turn import PlacedState
 from starling.core.errors import LeaseLostError, RunUnwritableError
 from starling.core.events.run_events import Done, Thinking, Usage
 from starling.core.ids import new_id
@@ -21,6 +21,7 @@ from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
+from starling.infra.postgres.runs.conversations import push_turn
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.interrupts import insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
@@ -282,7 +283,7 @@ async def test_everything_that_a_run_writes_fits_into_one_flush(
     writer.add(lambda: close_open_work({"text": "lost"}, "cancelled"))
     result, last = RunResult(status="succeeded", reply="Done."), Done(usage=Usage(), status="succeeded", reply="Done.")
     await writer.end(
-        result, last, repository, [DELETE_PROGRESS, push_states(claim.run, [encode(FinishedState(), 1.0)])]
+        result, last, repository, [DELETE_PROGRESS, push_turn(claim.run, [PlacedState(FinishedState(), 1.0)])]
     )
 
     assert [event.type for event in await reader.events(key_of(claim), after=1)] == [*["thinking"] * 3, "done"]

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from brain.agents.turn.agent_runtime import TaskExecution, done_lines
-from brain.conversation.states import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, lines
 from brain.skills.generalization import shown_template
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
+from starling.core.conversation.rendering import apply_policy
 from starling.core.fit import DEPENDENT_TASK, shown
 from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 from starling.core.tools import DoneCall
@@ -135,7 +135,7 @@ def _state_context(execution: TaskExecution, history_messages: int, results: Seq
     `results` are those as they are shown. None where all are empty.
     """
     dispatch, config = execution.dispatch, execution.card.config
-    policy = POLICIES[config.render_policy] if config and config.render_policy else last_messages
+    policy = (config and config.render_policy) or "last_messages"
     readable = [
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
         for result in (dispatch["needed"] if execution.card.tools else ())
@@ -143,7 +143,7 @@ def _state_context(execution: TaskExecution, history_messages: int, results: Seq
     ]
     content: Mapping[str, Any] = {
         "artifacts": [*sorted(dispatch["global_state"]), *readable],
-        "messages": policy(dispatch["messages"], history_messages),
+        "messages": apply_policy(policy, dispatch["messages"], history_messages),
         "results": {result["task_id"]: text for result, text in zip(dispatch["needed"], results, strict=True) if text},
     }
     given = {key: value for key, value in content.items() if value}

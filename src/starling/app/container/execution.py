@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from architect.building import Builder
-from brain.conversation.repository import ConversationRepository
 from brain.execution.run_executor import Brain, Collaborators
 from brain.governance import Governance
 from brain.lifecycle.active_runs import ActiveRuns
@@ -25,6 +24,7 @@ from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import open_models
+from starling.infra.postgres.runs.conversations import ConversationRepository
 from starling.infra.postgres.runs.feedback import UnsentScoreRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer
 from starling.infra.tracing.destination import langfuse_of
@@ -55,7 +55,7 @@ async def open_brain(
             Collaborators(
                 engine=storage.engine,
                 broadcast=storage.broadcast,
-                finalizer=RunFinalizer(runs.repository, SystemClock(), langfuse_of(settings) is not None),
+                finalizer=RunFinalizer(runs.repository, runs.documents, langfuse_of(settings) is not None),
                 reader=runs.reader,
                 conversations=ConversationRepository(storage.engine),
                 interrupts=runs.interrupts,

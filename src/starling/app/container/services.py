@@ -148,7 +148,7 @@ def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunRead
     interrupts, listing, feedback = InterruptRepository(engine, runs), RunListing(engine), FeedbackRepository(engine)
     ledger, documents = LedgerReader(engine), RunDocumentRepository(engine)
     # a worker of another process may send their status to Langfuse
-    finalizer = RunFinalizer(runs, SystemClock(), sends_status=True)
+    finalizer = RunFinalizer(runs, documents, sends_status=True)
     terminator = RunTerminator(engine, storage.broadcast, reader, finalizer)
     cancellation = RunCancellation(TerminationRepository(engine), terminator)
     return RunServices(

@@ -204,6 +204,8 @@ class RunDocumentBuilder:
                 artifact=data.get("artifact"),
                 simulated=data.get("simulated"),
                 ms=(at - call.at).total_seconds() * 1000,
+                result_seq=event.seq,
+                result_at=at,
             )
 
     def _log(self, event: EventRow, at: datetime) -> None:

@@ -40,8 +40,9 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. `seq` is the number of the event with which it left, `at` its time.
+    """A tool call.
 
+    `seq` is the number of the event with which it left, `at` its time; `result_seq` and `result_at` are its result's.
     `status` is empty until it answered. `state`, `sent_at`, `settled_at` and `settled_by` are those of the ledger, of
     calls
     that may change something. `code` says why it failed. `simulated` says what answered in place of the server in a
@@ -68,6 +69,8 @@ class Call:
     artifact: str | None = None
     simulated: str | None = None
     malformed: bool = False
+    result_seq: int = 0
+    result_at: datetime | None = None
 
     @property
     def failed(self) -> bool:
@@ -204,7 +207,8 @@ class RunInterrupt:
     """A question of a run.
 
     `call` is the exact tool call that it is about, if any; `seq` is the number of its event, 0 where unknown. `code` is
-    `repeat_after_rejection` for an approval of what an earlier attempt did in another way.
+    `repeat_after_rejection` for an approval of what an earlier attempt did in another way. `answer` is the text that
+    a clarification was answered with.
     """
 
     id: str
@@ -222,6 +226,7 @@ class RunInterrupt:
     answered_by: str | None = None
     code: str | None = None
     seq: int = 0
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

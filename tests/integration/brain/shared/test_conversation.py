@@ -1,31 +1,37 @@
 """Threads: a turn sees what was said before, and states come back from the database as they were."""
 
-from functools import partial
+from dataclasses import replace
 
 import pytest
 from psycopg import AsyncConnection
 
-from brain.conversation.repository import ConversationRepository, push_states
-from brain.conversation.states import (
-    KINDS,
+from brain.history import history_messages
+from starling.core.agents import LLMAgentConfig
+from starling.core.conversation.states import (
     AgentCallState,
     AgentResultState,
     AssistantMessageState,
     FinishedState,
+    ToolCallState,
+    ToolResultState,
     UserMessageState,
+    UserResponseState,
+    WaitingState,
     encode,
 )
-from starling.core.agents import LLMAgentConfig
+from starling.core.conversation.turn import PlacedState, states_of
 from starling.core.errors import InvalidRequestError
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.conversations import ConversationRepository
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+THREAD = "thread"
+FOUND = {"status": "succeeded", "content": "the disk is fine"}
 
-EVERY_KIND = tuple(KINDS.values())
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_prompt_of_the_second_turn_holds_the_first_turn(platform: Platform, script: ScriptedModel) -> None:
@@ -84,41 +90,86 @@ async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
     assert [text for text in said if text in worker] == said[-5:]
 
 
-async def test_completed_run_stores_its_conversation_states_on_the_branch(
+async def stored(platform: Platform, key: RunKey) -> list[PlacedState]:
+    """The states on the branch of a run, which has to be the only one of its thread."""
+    rows = await ConversationRepository(platform.services.storage.engine).line(key.tenant, THREAD, "main", limit=10)
+    assert [(row.position, row.length, row.run_id) for row in rows] == [(1, len(rows[0].states()), key.id)]
+    return rows[0].states()
+
+
+async def derived(platform: Platform, key: RunKey) -> list[PlacedState]:
+    return states_of(await platform.services.runs.documents.read(key, ("tasks",)))
+
+
+async def test_completed_run_stores_the_states_that_its_document_gives(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.run(decision(task("t1", BENCH, "look")), t1=calls(("look", {"thing": "disk"})), qa=Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
-    claim = await platform.claim(key)
+    await platform.finish(key)
 
-    await platform.brain.execute(claim)
+    states = await stored(platform, key)
 
-    left = await ConversationRepository(platform.services.storage.engine).last(claim.run, EVERY_KIND, 10)
-    assert left == [
-        UserMessageState(text="How is the disk?"),
-        AgentCallState(agent_id=BENCH, message="look", correlation_id=f"{key.id}/t1"),
-        AgentResultState(correlation_id=f"{key.id}/t1", result={"status": "approved", "content": "the disk is fine"}),
-        AssistantMessageState(content="Fine [1]."),
-        FinishedState(),
+    assert [(one.state, one.agent, one.parent) for one in states] == [
+        (UserMessageState(text="How is the disk?"), "supervisor", None),
+        (AgentCallState(agent_id=BENCH, message="look", correlation_id="t1"), BENCH, None),
+        (ToolCallState(id="t1.0.0", function_name="bench.look", arguments={"thing": "disk"}), BENCH, 1),
+        (ToolResultState(tool_call_id="t1.0.0", tool_name="bench.look", result=FOUND), BENCH, 1),
+        (AgentResultState(correlation_id="t1", result={**FOUND, "status": "approved"}), BENCH, None),
+        (AssistantMessageState(content="Fine [1]."), "supervisor", None),
+        (FinishedState(), "supervisor", None),
     ]
+    assert [replace(one, ts=0) for one in states] == [replace(one, ts=0) for one in await derived(platform, key)]
 
 
-async def test_states_are_read_in_order_filtered_by_kind_and_limited_in_number(
-    platform: Platform, module_database_url: str
+async def test_states_of_a_run_that_waited_for_an_answer_have_the_question_and_the_answer(
+    platform: Platform, script: ScriptedModel
 ) -> None:
-    claim = await platform.claim(await platform.accept("Hi."))
-    said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
-    writer = RunWriter(platform.services.storage.engine, claim, platform.services.storage.broadcast)
-    for moment, states in ((1.0, (said[0], FinishedState())), (2.0, said[1:])):
-        writer.add(partial(push_states, claim.run, [encode(state, moment) for state in states]))
-        await writer.flush()
+    script.supervisor(decision(question="Which one?"), decision(reply="The first one."))
+    key = await platform.accept("How is the disk?")
+    await platform.brain.execute(await platform.claim(key))
+    waiting = [one.state for one in await derived(platform, key)]
+    await platform.accept("The first.")  # a message to a thread that waits is the answer
+    await platform.finish(key)
 
-    conversations = ConversationRepository(platform.services.storage.engine)
-    last = await conversations.last(claim.run, [UserMessageState], 2)
-    none = await conversations.last(claim.run, [AssistantMessageState], 2)
+    states = [one.state for one in await stored(platform, key)]
 
-    assert last == said[1:]
-    assert none == []
+    assert states[1] == AssistantMessageState(content="Which one?")
+    assert isinstance(states[2], WaitingState)
+    assert states[3:5] == [UserResponseState(text="The first."), AssistantMessageState(content="The first one.")]
+    assert waiting == states[:3]
+
+
+async def test_history_has_states_in_rows_of_their_own_and_follows_forks_to_their_place_in_the_parent(
+    platform: Platform, script: ScriptedModel, module_database_url: str
+) -> None:
+    script.supervisor(*(decision(reply=f"reply {number}.") for number in range(2)))
+    first = await platform.claim(await platform.accept("turn 0."))
+    await platform.brain.execute(first)
+    await platform.ask("turn 1.")
+    old, tenant = encode(UserMessageState(text="an old row"), 1.0), platform.caller.tenant
+    async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
+        await connection.execute("UPDATE states SET position = position + 1")
+        await connection.execute("UPDATE branches SET tip = tip + 1")
+        await connection.execute(
+            "INSERT INTO states (tenant, thread_id, branch_id, position, v, t, ts, data, compressed)"
+            " VALUES (%s, %s, 'main', 1, %s, %s, %s, %s, %s)",
+            (tenant, THREAD, old.v, old.t, old.ts, old.data, old.compressed),
+        )
+        await connection.execute(
+            "INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip)"
+            " VALUES (%s, %s, 'other', 'main', 5, 5)",
+            (tenant, THREAD),
+        )
+    run, conversations = first.run, ConversationRepository(platform.services.storage.engine)
+
+    main, other = await conversations.said(run, 3), await conversations.said(replace(run, branch_id="other"), 10)
+    pages = [await conversations.line(tenant, THREAD, "other", after=n, limit=1) for n in (0, 1, 4, 5)]
+
+    said = ["an old row", "turn 0.", "reply 0.", "turn 1.", "reply 1."]
+    assert [message["content"] for message in history_messages(main)] == said[2:]
+    assert [message["content"] for message in history_messages(other)] == said[:4]
+    assert [[(row.position, row.length) for row in page] for page in pages] == [[(1, 1)], [(2, 3)], [(5, 1)], []]
 
 
 @pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
@@ -126,14 +177,10 @@ async def test_state_of_a_newer_version_is_refused(
     platform: Platform, script: ScriptedModel, module_database_url: str, change: bytes
 ) -> None:
     script.supervisor(decision(reply="Hello."))
-    first = await platform.claim(await platform.accept("Hi."))
-    await platform.brain.execute(first)
+    key = await platform.accept("Hi.")
+    await platform.finish(key)
     async with await AsyncConnection.connect(module_database_url, autocommit=True) as connection:
         await connection.execute(b"UPDATE states SET " + change)
 
     with pytest.raises(InvalidRequestError, match="Upgrade Starling"):
-        await ConversationRepository(platform.services.storage.engine).last(first.run, _anything(), 10)
-
-
-def _anything() -> list[type]:
-    return [*EVERY_KIND, type("FutureState", (UserMessageState,), {})]
+        await stored(platform, key)

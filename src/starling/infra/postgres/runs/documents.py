@@ -10,11 +10,13 @@ from uuid import UUID
 from sqlalchemy import TextClause, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from starling.core.conversation.turn import STATE_CHARS
 from starling.core.errors import NotFoundError
 from starling.core.run_document.builder import TEXT_CHARS, Row, RunDocumentBuilder
 from starling.core.run_document.document import RunAhead, RunDocument, RunFailure
 from starling.core.run_document.rows import AnswerRow, CallRow, EventRow, Kept, RunRow, StepRow
 from starling.core.run_status import RunStatus
+from starling.core.runs import Run
 from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
 from starling.infra.postgres.engine import reading
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -116,6 +118,15 @@ class RunDocumentRepository:
 
         Without parts it has the open interrupts alone. Raises NotFoundError, also for runs of other tenants.
         """
+        builder = await self.builder(key, parts, chars=chars)
+        return await asyncio.to_thread(builder.document)  # a run may have thousands of rows
+
+    async def of_states(self, run: Run) -> RunDocumentBuilder:
+        """Return what the states of a run are made of, as far as it is stored. Raises as `read`."""
+        return await self.builder(RunKey(run.tenant, run.id), ("tasks",), chars=STATE_CHARS)
+
+    async def builder(self, key: RunKey, parts: Collection[Part], *, chars: int) -> RunDocumentBuilder:
+        """Return what `read` makes the document of, to which later rows can be added. Raises as `read`."""
         builder = RunDocumentBuilder(chars)
         async with reading(self._engine) as connection:
             row = await _row(connection, key)
@@ -127,11 +138,12 @@ class RunDocumentRepository:
         for asked in await self._interrupts.of_run(key):
             if parts or (asked.state == "open" and row.ended_at is None):
                 shown = public_interrupt(asked)
-                builder.take(replace(shown, message=mask_keys(shown.message)), begin)
+                masked = replace(shown, message=mask_keys(shown.message), answer=mask_keys(shown.answer))
+                builder.take(masked, begin)
         if "feedback" in parts:
             for given in await self._feedback.of_run(key):
                 builder.take(given, begin)
-        return await asyncio.to_thread(builder.document)  # a run may have thousands of rows
+        return builder
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ counted_questions AS (
         AND %(clarifications)s > 0)"""
 
 _COLUMNS = """interrupts.id::text, interrupts.run_id::text, kind, path, reason, message, response_schema, call,
-    interrupts.state, interrupts.created_at, expires_at, answered_at, answered_by, code, 0, key, payload"""
+    interrupts.state, interrupts.created_at, expires_at, answered_at, answered_by, code, 0,
+    CASE kind WHEN 'clarification' THEN coalesce(payload ->> 'answer', '') ELSE '' END, key, payload"""
 
 _OF_RUN = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
 

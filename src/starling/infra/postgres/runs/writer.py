@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -13,12 +13,16 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.clock import lease_time
+from starling.core.conversation.turn import STATE_CHARS
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.events.stream import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.json import Json
-from starling.core.runs import Run, RunResult, Step
-from starling.core.secrets.look_alikes import mask_keys_in
+from starling.core.run_document.builder import RunDocumentBuilder
+from starling.core.run_document.document import RunDocument
+from starling.core.run_document.rows import EventRow, RunRow
+from starling.core.runs import Run, RunResult, RunStatus, Step
+from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -51,6 +55,14 @@ class Transition:
 
 type ClauseSource = Callable[[], Clause]
 """Returns a clause when its batch is prepared; called once per batch, even if the write is retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentClause:
+    """A clause made of the run's document with the events of its batch; `read` reads what is stored of it."""
+
+    read: Callable[[Run], Awaitable[RunDocumentBuilder]]
+    clause: Callable[[RunDocument], Clause]
 
 
 _FLUSH_DELAY_SECONDS = 0.02
@@ -124,6 +136,7 @@ class _Batch:
     dropped_at_end: list[ClauseSource] = field(default_factory=list["ClauseSource"])
     transition: Transition | None = None
     writes: Sequence[Write] = ()
+    of_document: DocumentClause | None = None
 
     @property
     def empty(self) -> bool:
@@ -166,9 +179,11 @@ class RunWriter:
         self._pending = _Batch()
         self._write_lock = asyncio.Lock()
         self._broken: Exception | None = None
+        # None where the document has to be read first: it has events that this writer didn't write.
+        self._document = _document_of(claim.run) if claim.seq <= 1 else None
         self._delayed_flush: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
-        self._confirmed_at = lease_time()
+        self._begun = self._confirmed_at = lease_time()
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
@@ -231,22 +246,28 @@ class RunWriter:
     def drop_unwritable(self) -> None:
         """Discard a batch that Postgres rejected for its content, so that the run's failure can be written."""
         if not isinstance(self._broken, (LeaseLostError, DatabaseUnavailableError)):
-            self._broken = None
+            self._broken = self._document = None
 
     async def end(
-        self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Clause] = ()
+        self,
+        result: RunResult,
+        last: AnyEvent,
+        repository: RunRepository,
+        also: Sequence[Clause] = (),
+        of_document: DocumentClause | None = None,
     ) -> None:
         """End the run: write its last event, its result and `also`, and admit the next run, in one transaction."""
 
         async def admit_next(connection: Connection) -> None:
             await repository.admit(connection, self.run.tenant)
 
-        document = _json(result.model_dump(mode="json"))
+        stored = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
         self._pending.dropped_at_end.clear()
         clauses = (*also, Clause(_OUTBOX_EVENT, run_event_values()))
         self._pending.sources += [lambda clause=clause: clause for clause in clauses]
-        self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
+        self._pending.of_document = of_document
+        self._pending.transition = Transition(_ENDED, {"status": result.status, "result": stored})
         self._pending.writes = [admit_next]
         await self.flush()
 
@@ -279,9 +300,12 @@ class RunWriter:
             _log.warning("a write of run %s failed: %s", self.run.id, error)  # the next flush raises the error
 
     async def _write_batch(self, batch: _Batch) -> None:
-        prepared = self._prepare(batch)
-        begun = lease_time()
         try:
+            if batch.of_document and self._document is None:
+                read = partial(batch.of_document.read, self.run)
+                self._document = await retry_while_unavailable(read, seconds=self._retry_seconds)
+            prepared = self._prepare(batch)
+            begun = lease_time()
             await retry_while_unavailable(partial(self._write, prepared), seconds=self._retry_seconds)
         except DatabaseUnavailableError as error:
             raise RunUnwritableError(error.message, error.remedy) from error
@@ -307,6 +331,10 @@ class RunWriter:
 
     def _prepare(self, batch: _Batch) -> _PreparedBatch:
         stored = [_stored(self._seq + offset, event) for offset, event in enumerate(batch.events, start=1)]
+        if self._document:
+            at = self.run.claimed_at + timedelta(seconds=lease_time() - self._begun)
+            for event in stored:
+                self._document.take(EventRow(event.seq, event.type, event.data), at)
         values: dict[str, Any] = {
             "tenant": self.run.tenant,
             "id": self.run.id,
@@ -319,11 +347,32 @@ class RunWriter:
         }
         rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
         clauses = [source() for source in (*batch.sources, *batch.dropped_at_end)]
+        if batch.of_document and self._document:
+            clauses.append(batch.of_document.clause(self._document.document()))
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         assignments = batch.transition.assignments if batch.transition else ""
         statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)))
         return _PreparedBatch(stored, statement, values, batch.writes)
+
+
+def _document_of(run: Run) -> RunDocumentBuilder:
+    builder = RunDocumentBuilder(STATE_CHARS)
+    builder.take(
+        RunRow(
+            run_id=run.id,
+            thread_id=run.thread_id,
+            trace_id=run.trace_id,
+            correlation_id=run.correlation_id,
+            epoch=run.epoch,
+            status=RunStatus.RUNNING,
+            input=mask_keys(run.input),
+            config={},
+            created_at=run.claimed_at,
+        ),
+        run.claimed_at,
+    )
+    return builder
 
 
 def _stored(seq: int, event: AnyEvent) -> StoredEvent:

@@ -1,27 +1,30 @@
 """States and their envelope."""
 
+import json
 import zlib
-from dataclasses import replace
+from base64 import b64decode
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.conversation.states import (
+from starling.core.conversation.states import (
     KINDS,
     AgentResultState,
-    AssistantMessageState,
     BaseState,
     Envelope,
     FinishedState,
     UserMessageState,
-    UserResponseState,
-    WaitingState,
     decode,
     encode,
-    render,
+    fields_of,
+    load_extensions,
+    migration,
 )
+from starling.core.conversation.turn import unpack
 from starling.core.errors import InvalidRequestError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -43,7 +46,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def states_of(kind: type[BaseState]) -> st.SearchStrategy[BaseState]:
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "version"}
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "__version__"}
     known = {name: FIELDS[hint] for name, hint in hints.items() if hint in FIELDS}
     named = {name: st.sampled_from(hint.__args__) for name, hint in hints.items() if hint not in FIELDS}
     return st.builds(kind, **known, **named)
@@ -64,7 +67,7 @@ def test_a_long_state_is_compressed_and_comes_back(length: int) -> None:
 
     envelope = encode(state, 1.5)
 
-    assert envelope.compressed == (length + len('{"text":"","meta":null}') > 2_048)
+    assert envelope.compressed == (length + len('{"text":""}') > 2_048)
     assert decode(envelope) == state
 
 
@@ -95,17 +98,54 @@ def test_what_this_version_does_not_know_is_refused(change: dict[str, Any]) -> N
         decode(envelope)
 
 
-def test_a_conversation_is_what_was_said_shortened() -> None:
-    said = [
-        UserMessageState(text="u" * 3_000),
-        WaitingState(kind="user_input", deadline=1.0, correlation_id="c"),
-        UserResponseState(text="r"),
-        AssistantMessageState(content="a"),
-        FinishedState(),
-    ]
+GOLDEN = json.loads((Path(__file__).parent / "golden_states.json").read_text())
 
-    assert render(said) == (
-        {"role": "user", "content": "u" * 2_000},
-        {"role": "user", "content": "r"},
-        {"role": "assistant", "content": "a"},
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
+def test_stored_states_of_every_version_are_read(golden: dict[str, Any]) -> None:
+    stored: dict[str, Any] = {**golden["envelope"], "data": b64decode(golden["envelope"]["data"])}
+
+    read = unpack(Envelope(**stored))
+
+    assert [[type(one.state).__name__, fields_of(one.state), one.ts, one.agent, one.parent] for one in read] == (
+        golden["states"]
     )
+
+
+def test_golden_files_have_every_kind_in_every_version() -> None:
+    single = {(one["envelope"]["t"], one["envelope"]["v"]) for one in GOLDEN}
+
+    assert {(name, v) for name, kind in KINDS.items() for v in range(1, kind.__version__ + 1)} <= single
+    assert {one[0] for golden in GOLDEN if golden["envelope"]["t"] == "Turn" for one in golden["states"]} == set(KINDS)
+
+
+def test_an_older_version_is_migrated_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    migrations: dict[tuple[str, int], Any] = {}
+    monkeypatch.setattr("starling.core.conversation.states._MIGRATIONS", migrations)
+    monkeypatch.setattr(UserMessageState, "__version__", 3)
+    migration("UserMessageState", 1)(lambda data: {"content": data["message"]})
+    migration("UserMessageState", 2)(lambda data: {"text": data["content"]})
+
+    found = decode(Envelope(1, "UserMessageState", 0, b'{"message":"Hi."}', compressed=False))
+
+    assert found == UserMessageState(text="Hi.")
+    assert sorted(migrations) == [("UserMessageState", 1), ("UserMessageState", 2)]
+
+
+def test_kinds_of_installed_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, slots=True)
+    class OwnState(BaseState):
+        custom_field: str
+
+    class Entry:
+        def load(self) -> type[BaseState]:
+            return OwnState
+
+    def entries(**_: str) -> list[Entry]:
+        return [Entry()]
+
+    monkeypatch.setattr("starling.core.conversation.states.entry_points", entries)
+    monkeypatch.setattr("starling.core.conversation.states.KINDS", dict(KINDS))
+    load_extensions.cache_clear()
+
+    assert decode(encode(OwnState("own"), 0)) == OwnState("own")

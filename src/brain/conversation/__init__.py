@@ -1,1 +1,0 @@
-"""Conversations: typed states on branches, and how they are rendered for a model."""

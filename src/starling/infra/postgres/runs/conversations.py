@@ -1,0 +1,149 @@
+"""Conversations: the states of a run are stored with its end, and read along the line of a branch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.conversation.states import (
+    AssistantMessageState,
+    BaseState,
+    Envelope,
+    UserMessageState,
+    UserResponseState,
+)
+from starling.core.conversation.turn import TURN, PlacedState, pack, unpack
+from starling.core.runs import Run
+from starling.infra.postgres.engine import fetch_autocommit
+from starling.infra.postgres.runs.writer import Clause
+
+_PUSH: Final = """
+moved AS (
+    UPDATE branches SET tip = tip + %(pushed)s, last_agent = coalesce(%(last_agent)s, last_agent),
+        last_agents = coalesce(%(last_agents)s::text[], last_agents),
+        clarifications = CASE WHEN %(unasked)s AND NOT EXISTS (
+            SELECT FROM interrupts
+            WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND kind = 'clarification')
+            THEN 0 ELSE clarifications END
+    FROM fenced
+    WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
+    RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(pushed)s + 1 AS first),
+pushed AS (
+    INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed, length)
+    SELECT moved.tenant, moved.thread_id, moved.id, moved.first, %(id)s, %(turn_v)s, %(turn_t)s, %(turn_ts)s,
+        %(turn)s, %(turn_compressed)s, %(pushed)s
+    FROM moved)"""
+
+# The states of a branch's parent count up to where it was forked. Of each branch only as many rows are read as are
+# asked for; the first one may begin before the position `after`, and the last one end beyond the fork.
+_LINE: Final = """
+WITH RECURSIVE line AS (
+    SELECT id, parent, fork_position, 9223372036854775807 AS until FROM branches
+    WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s
+    UNION ALL
+    SELECT above.id, above.parent, above.fork_position, least(line.until, line.fork_position)
+    FROM line JOIN branches AS above
+        ON above.tenant = %(tenant)s AND above.thread_id = %(thread)s AND above.id = line.parent)
+SELECT line.id, line.until, part.* FROM line CROSS JOIN LATERAL (
+    SELECT position, run_id::text, v, t, ts, data, compressed, length FROM states
+    WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = line.id
+        AND position <= line.until AND position < %(before)s AND position >= coalesce((
+            SELECT max(position) FROM states WHERE tenant = %(tenant)s AND thread_id = %(thread)s
+                AND branch_id = line.id AND position <= %(after)s + 1), 0)
+        AND least(position + length - 1, line.until) > %(after)s
+        AND (%(kinds)s::text[] IS NULL OR t = ANY(%(kinds)s))
+    ORDER BY position {order} LIMIT %(limit)s) AS part
+ORDER BY position {order} LIMIT %(limit)s"""
+_OLDEST, _NEWEST = _LINE.format(order="ASC"), _LINE.format(order="DESC")
+
+_LAST_AGENTS: Final = """
+SELECT coalesce(last_agents, array_remove(ARRAY[last_agent], NULL)) FROM branches
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s"""
+
+_SAID: Final = (UserMessageState, UserResponseState, AssistantMessageState)
+_END: Final = 2**63 - 1
+
+
+def push_turn(run: Run, states: Sequence[PlacedState], *, agents: Sequence[str] = (), unasked: bool = False) -> Clause:
+    """Return what appends the states of a run to its branch, as a part of a flush.
+
+    Where `unasked`, and no team of the run asked anything either, questions count anew.
+
+    `agents` are those of the run's tasks, in order; without any, the branch keeps those of its turn before.
+    """
+    turn = pack(states)
+    values = {
+        "thread_id": run.thread_id,
+        "branch_id": run.branch_id,
+        "pushed": turn.length,
+        "last_agent": agents[-1] if agents else None,
+        "last_agents": list(dict.fromkeys(agents)) or None,
+        "unasked": unasked,
+        "turn_v": turn.v,
+        "turn_t": turn.t,
+        "turn_ts": turn.ts,
+        "turn": turn.data,
+        "turn_compressed": turn.compressed,
+    }
+    return Clause(_PUSH, values)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStates:
+    """A row of states: where it is stored, the position of its first state, and how many of them are on the line."""
+
+    branch: str
+    position: int
+    run_id: str | None
+    row: Envelope
+    length: int
+
+    def states(self) -> list[PlacedState]:
+        """Return its states on the line, the first one at `position`. Raises as `decode`."""
+        return unpack(self.row)[: self.length]
+
+
+class ConversationRepository:
+    """Reads branches."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def line(
+        self, tenant: str, thread: str, branch: str, *, before: int = _END, after: int | None = None, limit: int
+    ) -> list[StoredStates]:
+        """Return rows with states of a branch and of those that it was forked from.
+
+        Newest first those that begin before a position; with `after`, oldest first from the row on that has the state
+        after that position. None where there is no such branch.
+        """
+        values = {"tenant": tenant, "thread": thread, "branch": branch, "before": before, "limit": limit}
+        if after is not None:
+            return await self._rows(_OLDEST, {**values, "after": after, "kinds": None})
+        return await self._rows(_NEWEST, {**values, "after": -1, "kinds": None})
+
+    async def said(self, run: Run, count: int) -> list[BaseState]:
+        """Return the last messages, questions and answers before a run, without those inside teams, oldest first."""
+        values = {"tenant": run.tenant, "thread": run.thread_id, "branch": run.branch_id, "before": _END, "after": -1}
+        kinds = [TURN, *(kind.__name__ for kind in _SAID)]  # in rows of their own in earlier versions
+        found: list[BaseState] = []
+        for row in await self._rows(_NEWEST, {**values, "limit": count, "kinds": kinds}):
+            states = (one.state for one in reversed(row.states()) if one.parent is None)
+            found += [state for state in states if isinstance(state, _SAID)]
+            if len(found) >= count:
+                break
+        return found[:count][::-1]
+
+    async def _rows(self, statement: str, values: Mapping[str, Any]) -> list[StoredStates]:
+        rows = await fetch_autocommit(self._engine, statement, values)
+        return [
+            StoredStates(name, position, run, Envelope(*row), min(row[-1], until - position + 1))
+            for name, until, position, run, *row in rows
+        ]
+
+    async def last_agents(self, run: Run) -> list[str]:
+        """Return the agents of the last turn with tasks on the run's branch."""
+        values = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
+        rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
+        return list(rows[0][0]) if rows else []
