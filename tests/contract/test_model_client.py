@@ -205,15 +205,13 @@ async def test_missing_answer_is_a_timeout(setting: Setting) -> None:
         await setting.client.respond(replace(ASKED, timeout=0.2))
 
 
-async def test_stalled_stream_is_a_timeout(setting: Setting) -> None:
-    setting.answers(Answer("one two three", hold="never", hold_after=2))
-
-    with pytest.raises(LLMTimeout):
-        await setting.stream(replace(ASKED, timeout=0.2))
-
-
-async def test_slow_stream_times_out_as_a_whole(setting: Setting) -> None:
-    setting.answers(Answer("on and " * 500, part_seconds=0.01))
+@pytest.mark.parametrize(
+    "answer",
+    [Answer("one two three", hold="never", hold_after=2), Answer("on and " * 500, part_seconds=0.01)],
+    ids=["stalled", "slow as a whole"],
+)
+async def test_stream_that_takes_too_long_is_a_timeout(setting: Setting, answer: Answer) -> None:
+    setting.answers(answer)
 
     with pytest.raises(LLMTimeout):
         await setting.stream(replace(ASKED, timeout=0.3))

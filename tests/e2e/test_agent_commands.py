@@ -1,19 +1,12 @@
 """`starling agent` commands."""
 
 import json
-from collections.abc import Generator
 
 import pytest
 
-from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace
 
 POET = {"id": "poet", "behavior_template": "You write haiku about ships."}
-
-
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        yield workspace
 
 
 def test_agent_commands_create_change_show_and_archive(workspace: CliWorkspace) -> None:

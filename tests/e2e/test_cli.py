@@ -5,8 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tests.support.command_line import (
     STARLING,
     SYSTEM_HEALTH,
@@ -25,6 +23,8 @@ from tests.support.command_line import (
     server_file,
 )
 from tests.support.gateway_harness import SERVERS
+from tests.support.model_script import Answer, Rule
+from tests.support.model_server import model_process, model_variables
 
 _QUESTION = "How full is this disk, and how much memory is in use?"
 
@@ -107,13 +107,6 @@ def test_status_without_a_platform_says_how_to_start_one() -> None:
     assert done.stdout == f"Starling does not run on {workspace.folder}/data. `starling up` starts it.\n"
 
 
-def test_ask_finds_the_platform_of_the_data_folder(workspace: CliWorkspace, platform: Service) -> None:
-    done = workspace.starling("ask", _QUESTION, "--json")
-
-    assert done.returncode == 0, done.stderr
-    assert platform.url
-
-
 def test_ask_prints_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", _QUESTION, "--url", platform.url)
 
@@ -125,7 +118,7 @@ def test_ask_prints_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspa
 
 
 def test_ask_json_prints_one_event_per_line(workspace: CliWorkspace, platform: Service) -> None:
-    done = workspace.starling("ask", "-", "--url", platform.url, "--json", stdin=_QUESTION)
+    done = workspace.starling("ask", "-", "--json", stdin=_QUESTION)
     events = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -264,13 +257,6 @@ def test_second_up_on_a_data_folder_names_the_first_process(workspace: CliWorksp
     assert "STARLING_DATA_DIR" in done.stderr
 
 
-def test_empty_request_is_refused_with_the_reason(workspace: CliWorkspace, platform: Service) -> None:
-    done = workspace.starling("ask", "   ", "--url", platform.url)
-
-    assert done.returncode == 2
-    assert "empty" in done.stderr
-
-
 @pytest.mark.parametrize(("number", "code", "installed"), [(signal.SIGTERM, 0, True), (signal.SIGINT, 130, False)])
 def test_up_stops_on_signal_without_leftover_processes(number: int, code: int, *, installed: bool) -> None:
     with (
@@ -352,34 +338,6 @@ def test_up_on_a_used_port_is_refused(own_workspace: CliWorkspace) -> None:
     assert "--port" in done.stderr
 
 
-def test_up_on_an_open_address_without_keys_is_refused(own_workspace: CliWorkspace) -> None:
-    done = own_workspace.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
-
-    assert done.returncode == 2
-    assert "but there is no key" in done.stderr
-
-
-def test_invalid_server_file_is_refused_with_the_place(own_workspace: CliWorkspace) -> None:
-    file = own_workspace.folder / "mcp.json"  # found by its name
-    file.write_text('{"mcpServers": {"time": {"command": ""}}}')
-
-    done = own_workspace.starling("up", "--port", "0")
-
-    assert done.returncode == 2
-    assert "mcpServers.time.command" in done.stderr
-    assert len(done.stderr.splitlines()) == 2
-
-
-def test_invalid_settings_are_refused_with_the_place(own_workspace: CliWorkspace) -> None:
-    file = own_workspace.folder / "other.yaml"
-    file.write_text("port: many\n")
-
-    done = own_workspace.starling("--settings", file, "up")
-
-    assert done.returncode == 2
-    assert f"port in {file}" in done.stderr
-
-
 @pytest.mark.parametrize("option", [("--mcp-config", "bad.json"), ()])
 def test_invalid_configuration_is_refused_before_anything_starts(option: tuple[str, ...]) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/none"
@@ -403,9 +361,10 @@ def test_invalid_yaml_is_refused_with_the_line(own_workspace: CliWorkspace) -> N
     assert "line 2" in done.stderr
 
 
-def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> None:
+def test_run_continues_after_ask_is_interrupted(database_url: str, tmp_path: Path) -> None:
     with (
-        _model(own_workspace, {"hold": "gate"}) as (workspace, model),
+        model_process(tmp_path, Rule(Answer(hold="gate"))) as model,
+        new_workspace(DATABASE_URL=database_url, **model_variables(model)) as workspace,
         workspace.running("up", "--port", "0") as service,
     ):
         with workspace.started("ask", "hello", "--url", service.url) as reader:
@@ -417,20 +376,11 @@ def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> 
 
         with workspace.started("run", "tail", run_id) as tail:
             begun = _next_line(tail)
-            httpx.post(f"{model}/release/gate")
+            httpx.post(f"{model.removesuffix('/v1')}/release/gate")
             rest, _ = tail.communicate()
 
     assert begun.startswith(f"Run {run_id}")
     assert "Failed:" in rest
-
-
-def test_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
-    with new_workspace(DATABASE_URL=old_server_url) as workspace:
-        done = workspace.starling("up", "--port", "0")
-
-    assert done.returncode == 2
-    assert "version 15" in done.stderr
-    assert "16 or newer" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
@@ -451,16 +401,3 @@ def _one_server(workspace: CliWorkspace) -> Path:
 def _next_line(process: Process) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
-
-
-@contextmanager
-def _model(workspace: CliWorkspace, answer: Mapping[str, str]) -> Generator[tuple[CliWorkspace, str]]:
-    """Run a model server that always answers the same; gives the home whose commands ask it, and its address."""
-    script = workspace.folder / "script.json"
-    script.write_text(json.dumps([{"answer": answer}]))
-    command = [sys.executable, "-m", "tests.support.model_server", "--script", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
-        url = _next_line(process).strip()
-        model = {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
-        yield replace(workspace, variables={**workspace.variables, **model}), url.removesuffix("/v1")
-        process.terminate()

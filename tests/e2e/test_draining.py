@@ -31,10 +31,8 @@ async def test_draining_service_is_not_ready(command: tuple[str, ...], database_
     variables = {
         "DATABASE_URL": database_url,
         "STARLING_WORKER_PORT": "0",
-        "STARLING_MODEL": "openai:scripted",
         "LOG_LEVEL": "INFO",
-        "OPENAI_BASE_URL": model.url,
-        "OPENAI_API_KEY": "none",
+        **model.variables,
         "STARLING_LIMITS": json.dumps({"drain_seconds": 60}),
     }
     with new_workspace(**variables) as workspace:

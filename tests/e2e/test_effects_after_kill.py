@@ -56,9 +56,7 @@ def stalled(tool: str, what: str, moment: str, **more: str) -> Call:
 
 def environment(model: ModelServer) -> dict[str, str]:
     return {
-        "STARLING_MODEL": "openai:scripted",
-        "OPENAI_BASE_URL": model.url,
-        "OPENAI_API_KEY": "none",
+        **model.variables,
         "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
     }
 

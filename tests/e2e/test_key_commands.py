@@ -1,19 +1,11 @@
 """`starling key` commands, and what the API does with keys."""
 
 import json
-from collections.abc import Generator
 
 import httpx
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, new_workspace, server_file
-
-
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    """A workspace with a migrated database of this test's own."""
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        yield workspace
+from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, server_file
 
 
 def test_key_commands_create_list_and_revoke(workspace: CliWorkspace) -> None:

@@ -2,24 +2,15 @@
 
 import json
 import sys
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from tests.support.command_line import CliWorkspace, new_workspace, server_file
+from tests.support.command_line import CliWorkspace, server_file
 from tests.support.gateway_harness import SERVERS, wait_for
 
 RECORDER = {"command": sys.executable, "args": [str(SERVERS / "recording.py"), "/dev/null"]}
-
-
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    """A workspace with a migrated database of this test's own."""
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        yield workspace
 
 
 def planned(workspace: CliWorkspace, file: Path) -> tuple[int, dict[str, Any]]:

@@ -118,9 +118,7 @@ async def town(database_url: str, model: ModelServer) -> AsyncGenerator[Town]:
     variables = {
         "DATABASE_URL": database_url,
         "STARLING_WORKER_PORT": "0",
-        "STARLING_MODEL": "openai:scripted",
-        "OPENAI_BASE_URL": model.url,
-        "OPENAI_API_KEY": "none",
+        **model.variables,
         "STARLING_LIMITS": '{"tool_call_seconds": 200, "model_call_seconds": 200}',
     }
     commands = (("serve", "--port", "0"), ("worker",)) * 2

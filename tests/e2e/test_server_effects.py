@@ -2,20 +2,13 @@
 
 import json
 import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace
 from tests.support.gateway_harness import SERVERS
 from tests.support.terminal import Terminal
-
-
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        yield workspace
 
 
 def recorder(workspace: CliWorkspace) -> tuple[str | Path, ...]:

@@ -1,17 +1,14 @@
 """What a server says during its calls, as events of the run over HTTP and on the command line."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Generator
-from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import CliWorkspace, new_workspace, server_file
 from tests.support.gateway_harness import TOOLS
 from tests.support.model_script import Answer, Rule, When
+from tests.support.model_server import model_process, model_variables
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.terminal import Terminal
 
@@ -35,22 +32,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Generator[CliWorkspac
     """A folder whose platform has the reference server that reports progress and logs."""
     if not _SCRIPT.exists():
         pytest.skip(f"no {_SCRIPT}: run scripts/node-servers")
-    script = tmp_path_factory.mktemp("model") / "script.json"
-    script.write_text(json.dumps([{"answer": asdict(rule.answer), "when": asdict(rule.when)} for rule in _RULES]))
-    command = [sys.executable, "-m", "tests.support.model_server", "--script", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as model:
-        assert model.stdout is not None
-        url = model.stdout.readline().strip()
-        server = {
-            "command": str(TOOLS.parent / "bin/node"),
-            "args": [str(_SCRIPT)],
-            "x-starling": {"effect": "read"},
-        }
-        with new_workspace(STARLING_MODEL="openai:scripted", OPENAI_BASE_URL=url, OPENAI_API_KEY="none") as workspace:
-            file = server_file(workspace, everything=server)
-            with workspace.running("up", "--port", "0", "--mcp-config", file):
-                yield workspace
-        model.terminate()
+    server = {"command": str(TOOLS.parent / "bin/node"), "args": [str(_SCRIPT)], "x-starling": {"effect": "read"}}
+    with (
+        model_process(tmp_path_factory.mktemp("model"), *_RULES) as url,
+        new_workspace(**model_variables(url)) as workspace,
+        workspace.running("up", "--port", "0", "--mcp-config", server_file(workspace, everything=server)),
+    ):
+        yield workspace
 
 
 def test_progress_and_log_of_a_real_server_are_events_and_shown_by_commands(workspace: CliWorkspace) -> None:

@@ -1,13 +1,12 @@
 """`starling skill` commands."""
 
 import json
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace
 
 SKILL: dict[str, Any] = {
     "format": "starling.skill",
@@ -24,12 +23,6 @@ SKILL: dict[str, Any] = {
     "agent": "mcp_agent_shop",
     "examples": ["Is /var full?"],
 }
-
-
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        yield workspace
 
 
 def write(workspace: CliWorkspace, *skills: dict[str, Any]) -> Path:

@@ -37,8 +37,10 @@ async def test_kill_at_each_journal_write_stores_a_skill_once(open_folder: Path,
     """Each second write waits for a lock that the test has; the platform is killed, and that write is lost."""
     effects, kills = EffectRecorder(open_folder / "effects"), 0
     async with ModelServer(script()) as model, connected(database_url) as connection:
-        variables = {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none"}
-        variables |= {"STARLING_LIMITS": '{"lease_seconds": 2, "crashes_per_run": 50}', "DATABASE_URL": database_url}
+        variables = model.variables | {
+            "STARLING_LIMITS": '{"lease_seconds": 2, "crashes_per_run": 50}',
+            "DATABASE_URL": database_url,
+        }
         await connection.execute(_STALL.encode())
         await connection.execute(f"SELECT pg_advisory_lock({LOCK})".encode())
         async with PlatformProcess.running(open_folder, {"effects": effects.as_server()}, variables) as platform:

@@ -74,9 +74,7 @@ def script(files: Path) -> Script:
 async def platform_with(folder: Path, servers: Mapping[str, Any], script: Script) -> AsyncGenerator[PlatformProcess]:
     async with ModelServer(script) as model:
         environment = {
-            "STARLING_MODEL": "openai:scripted",
-            "OPENAI_BASE_URL": model.url,
-            "OPENAI_API_KEY": "none",
+            **model.variables,
             "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
         }
         async with PlatformProcess.running(folder, servers, environment) as platform:

@@ -48,9 +48,7 @@ async def test_build_whose_worker_is_killed_at_a_record_is_ended_by_another_and_
             variables = {
                 "DATABASE_URL": database_url,
                 "STARLING_MCP_CONFIG": str(config),
-                "STARLING_MODEL": "openai:scripted",
-                "OPENAI_BASE_URL": model.url,
-                "OPENAI_API_KEY": "none",
+                **model.variables,
                 "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
             }
             async with open_services(Settings(), Database(database_url, database_url)) as services:

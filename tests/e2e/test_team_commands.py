@@ -1,14 +1,13 @@
 """`starling team` commands, over the database."""
 
 import json
-from collections.abc import Generator
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
 from starling.core.teams.spec import team_schema
-from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace
 
 CREW = """
 name: crew
@@ -21,11 +20,10 @@ members:
 
 
 @pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        (workspace.folder / "crew.yaml").write_text(CREW)
-        (workspace.folder / "second.yaml").write_text(CREW.replace("about", "of"))
-        yield workspace
+def workspace(workspace: CliWorkspace) -> CliWorkspace:
+    (workspace.folder / "crew.yaml").write_text(CREW)
+    (workspace.folder / "second.yaml").write_text(CREW.replace("about", "of"))
+    return workspace
 
 
 def test_team_commands_import_activate_return_and_archive(workspace: CliWorkspace) -> None:

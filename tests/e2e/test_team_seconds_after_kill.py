@@ -54,8 +54,7 @@ async def test_seconds_of_a_team_go_on_after_its_worker_was_killed(
 ) -> None:
     effects = EffectRecorder(open_folder / "effects")
     async with ModelServer(script()) as model:
-        variables = {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none"}
-        variables["STARLING_LIMITS"] = json.dumps({"lease_seconds": 2})
+        variables = model.variables | {"STARLING_LIMITS": json.dumps({"lease_seconds": 2})}
         async with PlatformProcess.running(open_folder, {"effects": effects.as_server()}, variables) as platform:
             await send(platform, "/v1/teams/cashiers/versions", {"spec": TEAM})
             await send(platform, "/v1/teams/cashiers/activate", {})

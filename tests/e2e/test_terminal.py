@@ -1,21 +1,18 @@
 """`starling ask` and `starling run tail` on a terminal: prompts, the tree of tasks, Ctrl-C."""
 
-import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, When
+from tests.support.model_server import model_process, model_variables
 from tests.support.platform import calls, decision, task, verdict
 from tests.support.terminal import Terminal
 
@@ -43,18 +40,13 @@ RULES = (
 @pytest.fixture(scope="module")
 def model_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A model that follows RULES, and else answers as offline:rules."""
-    script = tmp_path_factory.mktemp("model") / "script.json"
-    script.write_text(json.dumps([{"answer": asdict(rule.answer), "when": asdict(rule.when)} for rule in RULES]))
-    command = [sys.executable, "-m", "tests.support.model_server", "--script", script, "--rules"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+    with model_process(tmp_path_factory.mktemp("model"), *RULES, offline_rules=True) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def workspace(model_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(STARLING_MODEL="openai:scripted", OPENAI_BASE_URL=model_url, OPENAI_API_KEY="none") as workspace:
+    with new_workspace(**model_variables(model_url)) as workspace:
         yield workspace
 
 

@@ -2,21 +2,19 @@
 
 import json
 import sys
-from collections.abc import Generator
 
 import pytest
 
-from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.command_line import CliWorkspace
 from tests.support.gateway_harness import SERVERS
 
 
 @pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
-        args = [str(SERVERS / "recording.py"), str(workspace.folder / "record")]
-        document = {"mcpServers": {"recorder": {"command": sys.executable, "args": args}}}
-        (workspace.folder / "mcp.json").write_text(json.dumps(document))
-        yield workspace
+def workspace(workspace: CliWorkspace) -> CliWorkspace:
+    args = [str(SERVERS / "recording.py"), str(workspace.folder / "record")]
+    document = {"mcpServers": {"recorder": {"command": sys.executable, "args": args}}}
+    (workspace.folder / "mcp.json").write_text(json.dumps(document))
+    return workspace
 
 
 def test_settings_of_a_tool_are_set_shown_and_taken_back(workspace: CliWorkspace) -> None:

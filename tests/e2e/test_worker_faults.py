@@ -93,10 +93,8 @@ async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_p
     variables = {
         "DATABASE_URL": database_url,
         "STARLING_MCP_CONFIG": str(config),
-        "STARLING_MODEL": "openai:scripted",
         "LOG_LEVEL": "INFO",
-        "OPENAI_BASE_URL": model.url,
-        "OPENAI_API_KEY": "none",
+        **model.variables,
         "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE, "drain_seconds": 60}),
     }
     with new_workspace(**variables) as workspace, ExitStack() as stack:

@@ -13,9 +13,12 @@ lets go what is held.
 import argparse
 import asyncio
 import signal
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +27,7 @@ from aiohttp import web
 
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
 from tests.support import http_server, responses_api
-from tests.support.model_script import Answer, Body, Responder, Script, completion, no_rule, parts
+from tests.support.model_script import Answer, Body, Responder, Rule, Script, completion, no_rule, parts
 
 
 async def offline_rules(body: Body) -> Answer:
@@ -37,6 +40,23 @@ async def offline_rules(body: Body) -> Answer:
         for call in reply.tool_calls
     ]
     return Answer(reply.content, calls)
+
+
+def model_variables(url: str) -> dict[str, str]:
+    """Return the environment variables of processes whose models are at this address."""
+    return {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+
+
+@contextmanager
+def model_process(folder: Path, *rules: Rule, offline_rules: bool = False) -> Generator[str]:
+    """Run a model server in a process of its own; give its address. `folder` gets its script."""
+    script = folder / "model_script.json"
+    script.write_bytes(orjson.dumps([{"answer": asdict(rule.answer), "when": asdict(rule.when)} for rule in rules]))
+    command = [sys.executable, "-m", __name__, "--script", script, *(["--rules"] if offline_rules else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +111,11 @@ class ModelServer:
     def url(self) -> str:
         """The base URL of the chat completions API."""
         return f"{self.root}/v1"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of processes whose models this is."""
+        return model_variables(self.url)
 
     @property
     def bodies(self) -> list[Body]:

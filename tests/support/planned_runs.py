@@ -129,9 +129,7 @@ async def planned_runs(folder: Path, url: str, *, workers: int = 0, **limits: fl
         variables: Mapping[str, str] = {
             "DATABASE_URL": url,
             "STARLING_MCP_CONFIG": str(config),
-            "STARLING_MODEL": "openai:scripted",
-            "OPENAI_BASE_URL": model.url,
-            "OPENAI_API_KEY": "none",
+            **model.variables,
             "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE_SECONDS, **limits}),
         }
         workspace = CliWorkspace(folder, variables)

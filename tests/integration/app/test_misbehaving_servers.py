@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from pydantic import SecretStr
 
@@ -15,13 +14,9 @@ from mcp_gateway.registration import catalog
 from mcp_gateway.registration.pins import Pin
 from mcp_gateway.registration.repository import ListedServer
 from starling.app.doctor import mcp_servers as doctor_servers
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from tests.support.command_line import new_workspace
 from tests.support.gateway_harness import SERVERS, named, wait_for
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
@@ -125,10 +120,8 @@ async def test_doctor_names_quarantined_tools(database_url: str, tmp_path: Path)
 
 async def readiness(opened: Platform) -> dict[str, Any]:
     async with (
-        open_access_control(opened.settings, opened.services.storage.keys, TOKEN) as access,
-        serving(make_app(opened.services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
-        client.get("/ready") as response,
+        served_api(opened.settings, opened.services) as served,
+        served.client.get("/ready") as response,
     ):
         assert response.status == 200
         return await response.json()

@@ -1,8 +1,8 @@
 """Postgres goes away during runs and comes back."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,45 +58,40 @@ async def outage(open_folder: Path) -> AsyncGenerator[Outage]:
         yield outage
 
 
-@rounds(2, soak=60, name="seconds")
-async def test_twenty_running_runs_continue_after_an_outage(outage: Outage, seconds: int) -> None:
+@asynccontextmanager
+async def stopped(postgres: EmbeddedPostgres) -> AsyncGenerator[None]:
+    postgres.stop()
+    yield
+    postgres.start()
+
+
+@asynccontextmanager
+async def suspended(postgres: EmbeddedPostgres) -> AsyncGenerator[None]:
+    with frozen(postgres.pid):
+        yield
+
+
+@asynccontextmanager
+async def without_its_sessions(postgres: EmbeddedPostgres) -> AsyncGenerator[None]:
+    await terminate_backends(postgres.url)
+    yield
+
+
+@rounds(1, soak=60, name="seconds")
+@pytest.mark.parametrize("interrupted", [stopped, suspended, without_its_sessions])
+async def test_twenty_running_runs_continue_after_an_outage(
+    outage: Outage, interrupted: Callable[[EmbeddedPostgres], AbstractAsyncContextManager[None]], seconds: int
+) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(_MANY)]
     await outage.model.received(2 * _MANY)
 
-    outage.postgres.stop()
-    await asyncio.sleep(seconds)  # the outage itself: nothing happens that could be waited for
-    outage.model.release("outage")
-    outage.postgres.start()
+    async with interrupted(outage.postgres):
+        outage.model.release("outage")
+        await asyncio.sleep(seconds)  # the outage itself: nothing happens that could be waited for
     streams = [await outage.platform.stream(key) for key in keys]
 
     assert [run.status for run in streams] == ["succeeded"] * _MANY
     assert decisions(outage.model) == _MANY
-
-
-@rounds(2, soak=30, name="seconds")
-async def test_runs_continue_after_postgres_was_stopped_for_a_while(outage: Outage, seconds: int) -> None:
-    keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
-    await outage.model.received(2 * len(keys))
-
-    with frozen(outage.postgres.pid):
-        outage.model.release("outage")
-        await asyncio.sleep(seconds)
-    streams = [await outage.platform.stream(key) for key in keys]
-
-    assert [run.status for run in streams] == ["succeeded"] * len(keys)
-    assert decisions(outage.model) == len(keys)
-
-
-async def test_runs_continue_after_all_connections_were_terminated(outage: Outage) -> None:
-    keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
-    await outage.model.received(2 * len(keys))
-
-    await terminate_backends(outage.postgres.url)
-    outage.model.release("outage")
-    streams = [await outage.platform.stream(key) for key in keys]
-
-    assert [run.status for run in streams] == ["succeeded"] * len(keys)
-    assert decisions(outage.model) == len(keys)
 
 
 async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path) -> None:

@@ -3,8 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import text
@@ -20,24 +18,12 @@ from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient
 from tests.support.otlp_collector import BAD_REQUEST, REJECTED_SCORES, Collector
 from tests.support.run_factories import defer_nothing, new_run
+from tests.support.set_clock import SetClock
 
 LOCAL = Actor("default", "local", "test")
 BUSY: tuple[int, object] = (503, {"message": "busy"})
 ATTEMPTS = 3
 KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
-
-
-@dataclass(slots=True)
-class SetClock:
-    """Stands still until it is set."""
-
-    seconds: float = 0
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.seconds, UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

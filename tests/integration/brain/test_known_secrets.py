@@ -6,18 +6,13 @@ import re
 import sys
 from collections.abc import AsyncGenerator
 
-import aiohttp
 import pytest
 from sqlalchemy import text
 
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector
 from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
@@ -47,15 +42,13 @@ async def responses(platform: Platform, key: RunKey) -> dict[str, str]:
     """Return what each route that reads answers to an admin, errors as well, by its path."""
     services = platform.services
     async with (
-        open_access_control(platform.settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+        served_api(platform.settings, services) as served,
     ):
-        routes = (await (await client.get("/openapi.json")).json())["paths"]
+        routes = (await (await served.client.get("/openapi.json")).json())["paths"]
         found: dict[str, str] = {}
         for path in [*(path for path, methods in routes.items() if "get" in methods), "/metrics"]:
             filled = re.sub("{[^}]*}", "leaking", path.replace("{run_id}", key.id).replace("{thread_id}", "thread"))
-            async with client.get(filled) as response:
+            async with served.client.get(filled) as response:
                 found[f"{response.status} {filled}"] = await response.text()
         return found
 

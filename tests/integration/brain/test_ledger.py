@@ -294,18 +294,6 @@ async def test_interrupted_concurrent_calls_are_recovered_each_by_its_state(
     assert stream.done["usage"]["tool_calls"] == 3
 
 
-async def test_reconcile_tool_is_called_after_a_call_that_timed_out(
-    opened: Open, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    one_task(script, stalled("charge"))
-    async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
-        stream = await platform.ask("Do it.")
-
-    assert stream.status == "succeeded"
-    assert results(stream) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
-    assert stream.of("in_doubt") == []
-
-
 async def test_timed_out_call_that_the_reconcile_tool_found_not_done_fails(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:

@@ -12,14 +12,10 @@ import aiohttp
 import pytest
 from sqlalchemy import text
 
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.gateway_harness import SERVERS
-from tests.support.http_app import make_app
+from tests.support.http_app import served_api
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
-from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, open_platform, task, verdict
@@ -119,11 +115,9 @@ def opened(database_url: str, tmp_path: Path) -> Any:
         async with (
             ModelServer(script) as model,
             open_platform(database_url, model, servers, tmp_path, **limits) as platform,
-            open_access_control(platform.settings, platform.services.storage.keys, TOKEN) as access,
-            serving(make_app(platform.services, "test", access), bind("127.0.0.1", 0)) as url,
-            aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+            served_api(platform.settings, platform.services) as served,
         ):
-            yield Kitchen(platform, client, url, script, record)
+            yield Kitchen(platform, served.client, served.url, script, record)
 
     return open_with
 

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.ids import new_id
+from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.core.settings.schema import Settings
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from starling.infra.postgres.audit import Actor
+from tests.support.http_app import served_api
+from tests.support.http_client import ApiClient
 from tests.support.sse import Event, read_events
 from tests.support.worker_runtime import open_worker_runtime, running_worker
 
@@ -37,12 +36,16 @@ SERVERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class LiveApi:
-    """Where the API is, a client for it, and the store behind it."""
+class LiveApi(ApiClient):
+    """A client of an API, and the store behind it."""
 
-    url: str
-    client: aiohttp.ClientSession
     services: Services
+
+    async def key(self, *scopes: Scope, tenant: str = DEFAULT_TENANT, grant: Grant | None = None) -> dict[str, str]:
+        """Return the header that shows a new key."""
+        spec = KeySpec("test", tenant, frozenset(scopes), grant)
+        _, key = await self.services.storage.keys.create(spec, Actor.local("test"))
+        return {"Authorization": f"Bearer {key}"}
 
     async def ask(self, text: str, thread_id: str = "", **more: object) -> list[Event]:
         """Send a request, on a thread of its own if none is named, and return its whole stream."""
@@ -63,11 +66,9 @@ async def running_api(database_url: str, folder: Path, servers: Mapping[str, Any
         open_services(settings, database) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+        served_api(settings, services) as served,
     ):
-        yield LiveApi(url, client, services)
+        yield LiveApi(served.url, served.client, services)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -47,8 +47,7 @@ async def test_concurrent_requests_on_one_thread_are_answered_in_order(api: Live
     first, second = await asyncio.gather(api.ask(QUESTION, "same"), api.ask("How much memory is free?", "same"))
 
     assert first[-1].data["status"] == second[-1].data["status"] == "succeeded"
-    async with api.client.post("/process", json={"input": "hello", "thread_id": "same"}) as response:
-        assert (await response.json())["status"] == "succeeded"
+    assert (await api.post("/process", json={"input": "hello", "thread_id": "same"}))["status"] == "succeeded"
 
 
 async def test_stream_continues_after_the_given_last_event_id(api: LiveApi) -> None:
@@ -93,5 +92,4 @@ async def test_start_page_names_state_and_documentation(api: LiveApi, accept: st
 
 
 async def test_health_route_answers(api: LiveApi) -> None:
-    async with api.client.get("/health") as response:
-        assert await response.json() == {"status": "ok"}
+    assert await api.get("/health") == {"status": "ok"}

@@ -19,8 +19,7 @@ async def test_query_lists_the_best_matching_agents_with_their_scores(api: LiveA
 
 
 async def test_list_without_a_query_has_no_scores(api: LiveApi) -> None:
-    async with api.client.get("/v1/agents") as response:
-        listed = await response.json()
+    listed = await api.get("/v1/agents")
 
     assert {agent["name"] for agent in listed["agents"]} >= {"mcp_agent_system_health", "generalist", "coder"}
     assert all("score" not in agent for agent in listed["agents"])
@@ -28,5 +27,4 @@ async def test_list_without_a_query_has_no_scores(api: LiveApi) -> None:
 
 @pytest.mark.parametrize("wrong", [{"query": ""}, {"query": "disk", "limit": "0"}, {"query": "disk", "limit": "201"}])
 async def test_query_out_of_range_is_refused(api: LiveApi, wrong: dict[str, str]) -> None:
-    async with api.client.get("/v1/agents", params=wrong) as response:
-        assert response.status == 422
+    await api.get("/v1/agents", params=wrong, status=422)

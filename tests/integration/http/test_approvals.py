@@ -15,16 +15,12 @@ from pydantic import SecretStr
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.principal import Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
 from tests.support.effect_recorder import AGENT, EffectRecorder
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, calls, decision, task
@@ -93,11 +89,9 @@ async def open_desk(
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+        served_api(settings, services) as served,
     ):
-        yield Desk(client, services)
+        yield Desk(served.client, services)
 
 
 @pytest.fixture

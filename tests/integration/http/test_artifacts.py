@@ -40,8 +40,7 @@ async def test_artifacts_of_a_run_are_listed_with_their_calls(api: LiveApi) -> N
         api, (POEM, "text/plain"), (POEM, "text/plain"), ('{"rows":[1]}', "application/json")
     )
 
-    async with api.client.get(f"/v1/runs/{run}/artifacts") as response:
-        listed: list[dict[str, Any]] = (await response.json())["artifacts"]
+    listed: list[dict[str, Any]] = (await api.get(f"/v1/runs/{run}/artifacts"))["artifacts"]
 
     assert [(item["id"], item["call_id"]) for item in listed] == [
         (poem, "t1.0.0"),

@@ -11,14 +11,10 @@ from pydantic import SecretStr
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings
 from tests.integration.http.conftest import LiveApi
-from tests.support.http_app import make_app
-from tests.support.local_access import TOKEN
+from tests.support.http_app import served_api
 from tests.support.sse import Event, read_events
 from tests.support.stored_runs import events_of, stored_run
 
@@ -35,10 +31,9 @@ async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[s
     settings = Settings(database_url=SecretStr(module_database_url))
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
+        served_api(settings, services) as served,
     ):
-        yield url
+        yield served.url
 
 
 def request(**more: Any) -> dict[str, Any]:
@@ -47,15 +42,11 @@ def request(**more: Any) -> dict[str, Any]:
 
 async def begin(api: LiveApi, body: dict[str, Any], key: str | None = None, url: str = "") -> dict[str, Any]:
     headers = {"Idempotency-Key": key} if key else {}
-    async with api.client.post(f"{url or api.url}/v1/runs", json=body, headers=headers) as response:
-        assert response.status == 202, await response.text()
-        return await response.json()
+    return await api.post(f"{url or api.url}/v1/runs", json=body, headers=headers, status=202)
 
 
 async def get(api: LiveApi, path: str, **query: Any) -> dict[str, Any]:
-    async with api.client.get(path, params=query) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await api.get(path, params=query)
 
 
 async def stream_of(api: LiveApi, run_id: str, url: str = "") -> list[Event]:

@@ -21,8 +21,7 @@ async def test_cancelling_an_ended_run_changes_nothing(api: LiveApi) -> None:
 
 async def test_cancelling_a_run_right_after_its_acceptance_ends_it_once(api: LiveApi) -> None:
     body = {"input": "How full is this disk?", "thread_id": new_id()}
-    async with api.client.post("/v1/runs", json=body) as response:
-        run_id = (await response.json())["run_id"]
+    run_id = (await api.post("/v1/runs", json=body, status=202))["run_id"]
 
     async with api.client.post(f"/v1/runs/{run_id}/cancel") as response:
         status, document = response.status, await response.json()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,9 +16,7 @@ from pydantic import SecretStr
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.http import event_stream
-from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
 from starling.core.events.run_events import Done, Failure, Thinking, Usage
@@ -29,27 +26,23 @@ from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.gateway_harness import wait_for
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
+from tests.support.http_client import ApiClient
 from tests.support.platform import CALLER
 from tests.support.run_factories import claimed
-from tests.support.soak import rounds
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMITS = Limits(stream_write_seconds=5)
 PIECE = "x" * 4_000
-RECONNECTS = 30
 PIECES = 6_000  # more than all buffers on the way hold
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(ApiClient):
     """An API whose runs nobody works on but the test."""
 
-    url: str
-    client: aiohttp.ClientSession
     services: Services
     database_url: str
 
@@ -76,11 +69,9 @@ async def a_quiet_api(url_of_database: str) -> AsyncGenerator[Quiet]:
     listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
     async with (
         open_services(settings, Database(url_of_database, url_of_database)) as services,
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), listener) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+        served_api(settings, services, listener) as served,
     ):
-        yield Quiet(url, client, services, url_of_database)
+        yield Quiet(served.url, served.client, services, url_of_database)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -143,8 +134,7 @@ async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(
         assert [event.id for event in read] == list(range(1, PIECES + 3))
 
         while is_served(sleeper):
-            async with quiet.client.get("/health") as response:
-                assert response.status == 200
+            await quiet.get("/health")
 
         left = await asyncio.to_thread(what_is_left, sleeper)
 
@@ -177,48 +167,6 @@ async def _write_much(quiet: Quiet, key: RunKey) -> None:
     await quiet.end(writer)
 
 
-@rounds([0], soak=[1, 2], name="seed")
-async def test_stream_read_in_parts_at_two_apis_is_complete_and_without_repetition(quiet: Quiet, seed: int) -> None:
-    """One API shares the process of the writer, the other one only hears NOTIFY; connections break at any event."""
-    chance = random.Random(seed)
-    key = await quiet.accept()
-    path = f"/v1/runs/{key.id}/events"
-    pieces: list[Event] = []
-
-    async with a_quiet_api(quiet.database_url) as elsewhere, asyncio.timeout(120), asyncio.TaskGroup() as group:
-        group.create_task(_write_slowly(quiet, key, random.Random(seed + 1)))
-        for _ in range(RECONNECTS):
-            most = chance.randint(0, 9)
-            pieces += await _piece(chance.choice((quiet, elsewhere)), path, pieces[-1].id if pieces else 0, most)
-        pieces += await _piece(elsewhere, path, pieces[-1].id if pieces else 0, 10**6)
-
-    whole = await _piece(quiet, path, 0, 10**6)
-    assert [event.id for event in whole] == list(range(1, len(whole) + 1))
-    assert pieces == whole
-    assert whole[-1].type == "done"
-
-
-async def _piece(api: Quiet, path: str, after: int, most: int) -> list[Event]:
-    """Read on after an event, and break the connection off after `most` more."""
-    pieces: list[Event] = []
-    async with api.client.get(path, headers={"Last-Event-ID": str(after)}) as response:
-        events = read_events(response)
-        while len(pieces) < most and (event := await anext(events, None)):
-            pieces.append(event)
-        response.close()
-    return pieces
-
-
-async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> None:
-    writer = await quiet.writer(key)
-    with quiet.services.storage.broadcast.local_writer(key.id):
-        for number in range(100):
-            for part in range(chance.randint(1, 4)):
-                writer.emit(Thinking(content=f"{number}.{part}", message_id="m"))
-            await writer.flush()
-        await quiet.end(writer)
-
-
 async def test_failed_run_names_its_failure(quiet: Quiet) -> None:
     key = await quiet.accept()
     failure = Failure(code="deadline_exceeded", message="The run's time is used up.")
@@ -226,8 +174,7 @@ async def test_failed_run_names_its_failure(quiet: Quiet) -> None:
     writer.emit(Failure(code="outcome_unknown", message="Of one task.", task_id="t1"))
     await quiet.end(writer, failure.message, failure)
 
-    async with quiet.client.get(f"/v1/runs/{key.id}") as response:
-        state = await response.json()
+    state = await quiet.get(f"/v1/runs/{key.id}")
 
     assert state["status"] == "failed"
     assert state["why"] == {"code": failure.code, "message": failure.message}

@@ -15,9 +15,7 @@ LOOP_SECONDS: Final = 0.1  # for so long at most the event loop may be blocked
 
 
 async def explained(api: LiveApi, key: RunKey) -> dict[str, Any]:
-    async with api.client.get(f"/v1/runs/{key.id}/explanation") as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await api.get(f"/v1/runs/{key.id}/explanation")
 
 
 async def test_large_run_is_explained_without_blocking_the_event_loop(api: LiveApi) -> None:
@@ -39,12 +37,8 @@ async def test_comparison_names_what_differs_between_two_runs(api: LiveApi) -> N
     runs = [(await api.ask(f"How full is this disk{end}"))[0].data["run_id"] for end in ("?", "?", ", and why?")]
 
     first, second, other = runs
-    async with api.client.get(f"/v1/runs/{first}/comparison/{second}") as response:
-        assert response.status == 200, await response.text()
-        same = await response.json()
-    async with api.client.get(f"/v1/runs/{first}/comparison/{other}") as response:
-        assert response.status == 200, await response.text()
-        different = await response.json()
+    same = await api.get(f"/v1/runs/{first}/comparison/{second}")
+    different = await api.get(f"/v1/runs/{first}/comparison/{other}")
 
     assert (same["a"]["run_id"], same["b"]["run_id"], same["same_request"]) == (first, second, True)
     assert {"request", "plan"} <= {part["kind"] for part in same["parts"] if part["same"]}

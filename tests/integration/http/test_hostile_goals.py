@@ -32,8 +32,7 @@ async def key(api: LiveApi, *scopes: Scope, grant: Grant | None = None) -> dict[
 
 
 async def names(api: LiveApi) -> set[str]:
-    async with api.client.get("/v1/teams") as response:
-        return {team["name"] for team in (await response.json())["teams"]}
+    return {team["name"] for team in (await api.get("/v1/teams"))["teams"]}
 
 
 async def builds_nothing(api: LiveApi, goal: str, headers: dict[str, str] | None = None) -> None:
@@ -52,8 +51,7 @@ async def stored(api: LiveApi, name: str, instructions: str, role: str) -> None:
     spec = {"name": name, "purpose": "Shows the load.", "instructions": instructions, "members": [member]}
     await send(api, f"/v1/teams/{name}/versions", {"spec": spec}, 201)
     await send(api, f"/v1/teams/{name}/activate", {}, 200)
-    async with api.client.get(f"/v1/teams/{name}/versions") as response:
-        (version,) = (await response.json())["versions"]
+    (version,) = (await api.get(f"/v1/teams/{name}/versions"))["versions"]
     assert (version["spec"]["instructions"], version["spec"]["members"][0]["role"]) == (instructions, role)
 
 

@@ -45,8 +45,7 @@ async def test_refusal_of_an_invalid_request_names_the_field(api: LiveApi, body:
 
 async def test_refusal_lists_each_wrong_field_with_its_reason(api: LiveApi) -> None:
     body = {"input": "", "nonsense": 1, "config": {"limits": {"tool_iterations": "many", "run_seconds": 0}}}
-    async with api.client.post("/v1/agent/run", json=body) as response:
-        problem = await response.json()
+    problem = await api.post("/v1/agent/run", json=body, status=422)
 
     assert set(problem["detail"].split("; ")) == {
         "body.input: must not be empty",
@@ -87,20 +86,18 @@ async def test_unsupported_method_is_refused_with_the_allowed_methods(api: LiveA
     ],
 )
 async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, body: bytes, what: str) -> None:
-    async with api.client.post("/v1/runs", data=body, headers={"content-type": "application/json"}) as response:
-        problem = await response.json()
+    problem = await api.post("/v1/runs", data=body, headers={"content-type": "application/json"}, status=422)
 
-    assert (response.status, problem["code"], problem["title"]) == (422, "invalid_request", "Invalid request")
+    assert (problem["code"], problem["title"]) == ("invalid_request", "Invalid request")
     assert problem["errors"][0]["where"] == "body"
     assert problem["errors"][0]["what"].startswith(what)
 
 
 async def test_body_with_too_many_levels_is_refused_with_the_limit(api: LiveApi) -> None:
     headers = {"content-type": "application/json"}
-    async with api.client.post("/v1/runs", data=b"[" * 100_000, headers=headers) as response:
-        problem = await response.json()
+    problem = await api.post("/v1/runs", data=b"[" * 100_000, headers=headers, status=413)
 
-    assert (response.status, problem["code"]) == (413, "http")
+    assert problem["code"] == "http"
     assert "The body has more than 64 levels of lists and objects" in problem["detail"]
 
 
@@ -134,28 +131,22 @@ async def test_body_over_the_limit_is_refused_before_it_is_read_completely(api: 
 
 
 async def test_blank_input_is_refused(api: LiveApi) -> None:
-    async with api.client.post("/v1/agent/run", json=GOOD | {"input": " \n "}) as response:
-        assert response.status == 422
-        assert (await response.json())["code"] == "invalid_request"
+    assert (await api.post("/v1/agent/run", json=GOOD | {"input": " \n "}, status=422))["code"] == "invalid_request"
 
 
 async def test_input_over_the_maximum_length_is_refused(api: LiveApi) -> None:
-    async with api.client.post("/process", json=GOOD | {"input": "x" * 100_001}) as response:
-        assert response.status == 422
-        assert "100000" in (await response.json())["detail"]
+    assert "100000" in (await api.post("/process", json=GOOD | {"input": "x" * 100_001}, status=422))["detail"]
 
 
 async def test_unknown_run_is_not_found(api: LiveApi) -> None:
-    async with api.client.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events") as response:
-        assert response.status == 404
-        problem = await response.json()
-        assert (problem["code"], problem["title"]) == ("not_found", "Not found")
-        assert "GET /v1/runs" in problem["remedy"]
+    problem = await api.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events", status=404)
+
+    assert (problem["code"], problem["title"]) == ("not_found", "Not found")
+    assert "GET /v1/runs" in problem["remedy"]
 
 
 async def test_invalid_run_id_is_refused(api: LiveApi) -> None:
-    async with api.client.get("/v1/runs/not-a-run/events") as response:
-        assert response.status == 422
+    await api.get("/v1/runs/not-a-run/events", status=422)
 
 
 async def test_unknown_path_is_answered_with_a_problem_document(api: LiveApi) -> None:
@@ -189,8 +180,9 @@ async def test_request_without_a_key_that_is_not_from_this_machine_is_refused(
 
 
 async def test_refusal_of_a_forwarded_request_names_the_proxy(api: LiveApi) -> None:
-    async with api.client.post("/process", json=GOOD, headers={"X-Forwarded-For": "203.0.113.7"}) as response:
-        assert "the request came through a proxy" in (await response.json())["detail"]
+    problem = await api.post("/process", json=GOOD, headers={"X-Forwarded-For": "203.0.113.7"}, status=401)
+
+    assert "the request came through a proxy" in problem["detail"]
 
 
 async def test_http_1_0_request_without_a_key_is_refused(api: LiveApi) -> None:

@@ -20,9 +20,7 @@ from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
 from starling.app.http.loopback_policy import refuse_open_binding
-from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -34,7 +32,7 @@ from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
 from starling.infra.postgres.tables.access import keys
-from tests.support.http_app import make_app
+from tests.support.http_app import make_app, served_api
 from tests.support.local_access import TOKEN
 from tests.support.sse import read_events
 
@@ -92,10 +90,9 @@ async def door(module_database_url: str) -> AsyncGenerator[Door]:
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
+        served_api(settings, services) as served,
     ):
-        yield Door(settings, services, url)
+        yield Door(settings, services, served.url)
 
 
 @asynccontextmanager

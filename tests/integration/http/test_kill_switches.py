@@ -15,8 +15,7 @@ TIME = {"kind": "server", "name": "time", "reason": "It lies."}
 
 
 async def names(api: LiveApi) -> list[tuple[str, str, str, str]]:
-    async with api.client.get("/v1/switches") as response:
-        found = (await response.json())["switches"]
+    found = (await api.get("/v1/switches"))["switches"]
     return [(item["kind"], item["name"], item["tenant"], item["reason"]) for item in found]
 
 
@@ -35,22 +34,19 @@ async def test_switch_is_set_updated_and_removed(api: LiveApi) -> None:
 async def test_tenant_of_a_switch_of_kind_tenant_is_its_name(api: LiveApi) -> None:
     async with api.client.put("/v1/switches", json={"kind": "tenant", "name": "mill", "reason": "Closed."}):
         assert await names(api) == [("tenant", "mill", "mill", "Closed.")]
-    async with api.client.delete("/v1/switches", params={"kind": "tenant", "name": "mill"}) as response:
-        assert response.status == 204
+    await api.delete("/v1/switches", params={"kind": "tenant", "name": "mill"}, status=204)
 
 
 async def test_removing_a_switch_that_is_not_set_is_not_found(api: LiveApi) -> None:
     async with api.client.delete("/v1/switches", params={"kind": "agent", "name": "nobody"}) as response:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
-    async with api.client.put("/v1/switches", json={**TIME, "kind": "tool"}) as response:
-        assert response.status == 422
+    await api.put("/v1/switches", json={**TIME, "kind": "tool"}, status=422)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def residents(api: LiveApi) -> None:
     """An agent of this machine's own tenant, a tenant with a key, and one with a run."""
-    async with api.client.post("/v1/agents", json={"id": "poet"}) as response:
-        assert response.status == 201
+    await api.post("/v1/agents", json={"id": "poet"}, status=201)
     await api.services.storage.keys.create(KeySpec("test", "holder", frozenset([Scope.RUN])), Actor.local("test"))
     runner = Principal("runner", key_id="", scopes=frozenset(Scope))
     await api.services.runs.acceptance.accept(runner, RunRequest(input="Hello.", thread_id="t"))
@@ -82,9 +78,7 @@ async def test_set_switch_reports_whether_its_target_is_known(
 ) -> None:
     target = {"kind": kind, "name": name, "tenant": tenant}
 
-    async with api.client.put("/v1/switches", json=target | {"reason": "A test."}) as response:
-        answer = await response.json()
+    answer = await api.put("/v1/switches", json=target | {"reason": "A test."})
 
-    async with api.client.delete("/v1/switches", params=target) as response:
-        assert response.status == 204
+    await api.delete("/v1/switches", params=target, status=204)
     assert (answer["name"], answer["known"]) == (name, known)

@@ -55,8 +55,7 @@ async def test_runs_cancelled_or_replaced_by_the_api_are_counted(database_url: s
     newer = RunRequest(input="Hi.", thread_id="interrupted", policy="interrupt")
     async with a_quiet_api(database_url) as api:
         key = await api.accept()
-        async with api.client.post(f"/v1/runs/{key.id}/cancel", json={}) as response:
-            assert (await response.json())["status"] == "cancelled"
+        assert (await api.post(f"/v1/runs/{key.id}/cancel", json={}))["status"] == "cancelled"
         by_hand = value(await collected(api), "starling_runs_ended_total", status="cancelled")
         for _ in range(3):
             await api.services.runs.acceptance.accept(CALLER, newer)
@@ -80,8 +79,7 @@ async def test_metrics_show_build_connection_epoch_and_runs_by_status(api: LiveA
 
 async def test_metric_labels_hold_no_id_and_no_text_of_a_caller(api: LiveApi) -> None:
     await api.ask("Hello", thread_id="thread-canary")
-    async with api.client.get("/canary/path") as response:
-        assert response.status == 404
+    await api.get("/canary/path", status=404)
     async with api.client.request("CANARY", "/health") as response:
         assert response.status in (400, 405)  # a parser that knows all methods refuses it before the application
     text = str(await collected(api)).lower()

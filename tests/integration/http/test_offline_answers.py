@@ -42,8 +42,7 @@ async def test_request_is_answered_and_kept_as_a_skill_only_where_a_tool_tells(
     events = await api.ask(wanted)
 
     reply = events[-1].data["reply"]
-    async with api.client.get("/v1/skills") as response:
-        kept = [skill for skill in (await response.json())["skills"] if "/tmp" in str(skill)]
+    kept = [skill for skill in (await api.get("/v1/skills"))["skills"] if "/tmp" in str(skill)]
     assert [event.data["name"] for event in events if event.type == "tool_start"] == called, reply
     assert events[-1].data["status"] == ("succeeded" if called else "failed"), reply
     assert (("Not answered" in reply) == (not called), kept) == (True, [])

@@ -21,9 +21,7 @@ CASES = [case("How much memory is free?", "available bytes"), case("What time is
 
 async def built(api: LiveApi, goal: str) -> list[Event]:
     body = {"goal": goal, "name": "watch", "cases": CASES}
-    async with api.client.post("/v1/teams", json=body) as response:
-        assert response.status == 202, await response.text()
-        run_id = (await response.json())["run_id"]
+    run_id = (await api.post("/v1/teams", json=body, status=202))["run_id"]
     async with api.client.get(f"/v1/runs/{run_id}/events") as response:
         return [event async for event in read_events(response)]
 

@@ -64,8 +64,7 @@ async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: Gen
 
 
 async def test_every_error_is_described_as_a_problem(api: LiveApi) -> None:
-    async with api.client.get("/openapi.json") as response:
-        described = await response.json()
+    described = await api.get("/openapi.json")
     responses = described["paths"]["/v1/runs/{run_id}/events"]["get"]["responses"]
 
     assert set(responses) >= {"200", "404", "422"}
@@ -76,8 +75,7 @@ async def test_every_error_is_described_as_a_problem(api: LiveApi) -> None:
 
 
 async def test_every_event_is_described_where_it_is_streamed(api: LiveApi) -> None:
-    async with api.client.get("/openapi.json") as response:
-        described = await response.json()
+    described = await api.get("/openapi.json")
     schemas, events = described["components"]["schemas"], described["paths"]["/v1/runs/{run_id}/events"]["get"]
 
     sent = events["responses"]["200"]["content"]["text/event-stream"]["schema"]["properties"]
@@ -102,8 +100,7 @@ def described_content(described: dict[str, Any]) -> Iterator[tuple[str, dict[str
 
 
 async def test_every_request_and_response_body_has_a_valid_example(api: LiveApi) -> None:
-    async with api.client.get("/openapi.json") as response:
-        described = await response.json()
+    described = await api.get("/openapi.json")
 
     found = list(described_content(described))
 
@@ -120,8 +117,7 @@ async def test_every_request_and_response_body_has_a_valid_example(api: LiveApi)
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
 async def test_open_paths_describe_no_status_403(api: LiveApi, path: str) -> None:
-    async with api.client.get("/openapi.json") as response:
-        described = await response.json()
+    described = await api.get("/openapi.json")
 
     responses = described["paths"][path]["get"]["responses"]
     assert {"200", "401", "429"} <= set(responses)

@@ -18,9 +18,6 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.ids import new_id
 from starling.core.principal import Scope
@@ -29,8 +26,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.gateway_harness import wait_for
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
@@ -138,11 +134,9 @@ async def open_town(database_url: str, folder: Path) -> AsyncGenerator[Town]:
             open_worker_runtime(settings, elsewhere) as worker_runtime,
             running_worker(worker_runtime.worker),
             open_services(settings, database) as services,
-            open_access_control(settings, services.storage.keys, TOKEN) as access,
-            serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-            aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+            served_api(settings, services) as served,
         ):
-            yield Town(client, services, model)
+            yield Town(served.client, services, model)
 
 
 @pytest.fixture

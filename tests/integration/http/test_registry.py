@@ -24,20 +24,15 @@ WITHOUT_BROKEN: dict[str, Any] = {"mcpServers": {"system_health": SERVERS["syste
 
 
 async def send(api: LiveApi, path: str, body: dict[str, Any], status: int = 200) -> Any:
-    async with api.client.post(f"/v1/registry/{path}", json=body) as response:
-        assert response.status == status, await response.text()
-        return await response.json()
+    return await api.post(f"/v1/registry/{path}", json=body, status=status)
 
 
 async def epochs(api: LiveApi) -> list[dict[str, Any]]:
-    async with api.client.get("/v1/registry") as response:
-        assert response.status == 200
-        return (await response.json())["epochs"]
+    return (await api.get("/v1/registry"))["epochs"]
 
 
 async def epoch_of(api: LiveApi) -> int:
-    async with api.client.get("/ready") as response:
-        return (await response.json())["epoch"]
+    return (await api.get("/ready"))["epoch"]
 
 
 async def names(api: LiveApi) -> set[str]:
@@ -113,16 +108,18 @@ async def test_document_with_a_repeated_name_is_refused_in_every_encoding(api: L
     headers = {"content-type": "application/json"}
 
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
-        async with api.client.post(f"/v1/registry/{path}", data=body.encode(encoding), headers=headers) as response:
-            assert response.status == 422
-            assert "'a' is used twice" in (await response.json())["detail"]
+        assert (
+            "'a' is used twice"
+            in (await api.post(f"/v1/registry/{path}", data=body.encode(encoding), headers=headers, status=422))[
+                "detail"
+            ]
+        )
 
 
 async def test_misspelt_parameter_is_refused(api: LiveApi) -> None:
     for path in ("plan", "reload"):
         assert "relst" in (await send(api, f"{path}?relst=true", WITHOUT_BROKEN, status=422))["detail"]
-    async with api.client.get("/v1/registry", params={"limt": 1}) as response:
-        assert response.status == 422
+    await api.get("/v1/registry", params={"limt": 1}, status=422)
 
 
 async def test_epoch_number_of_another_json_type_is_refused(api: LiveApi) -> None:
@@ -139,8 +136,7 @@ async def test_unknown_epoch_is_not_found(api: LiveApi) -> None:
 
 
 async def test_limit_sets_the_length_of_the_epoch_list(api: LiveApi) -> None:
-    async with api.client.get("/v1/registry", params={"limit": 1}) as response:
-        assert len((await response.json())["epochs"]) == 1
+    assert len((await api.get("/v1/registry", params={"limit": 1}))["epochs"]) == 1
 
 
 @asynccontextmanager
@@ -198,10 +194,8 @@ async def test_plan_over_http_starts_no_allowed_command_that_is_not_in_use(api: 
 
 
 async def test_servers_say_what_keeps_them_from_the_files_of_the_platform(api: LiveApi) -> None:
-    async with api.client.get("/v1/servers") as response:
-        listed = (await response.json())["servers"]
-    async with api.client.get(f"/v1/servers/{listed[0]['name']}") as response:
-        shown = await response.json()
+    listed = (await api.get("/v1/servers"))["servers"]
+    shown = await api.get(f"/v1/servers/{listed[0]['name']}")
 
     assert {server["isolation"]["files"] for server in listed} == {"mount_namespace"}
     assert shown["isolation"] == listed[0]["isolation"]

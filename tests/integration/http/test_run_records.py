@@ -19,9 +19,7 @@ SECRET = "sk-proj-" + "a1B2c3D4e5" * 4
 
 
 async def records(api: LiveApi, **query: Any) -> dict[str, Any]:
-    async with api.client.get("/v1/records", params=query) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
+    return await api.get("/v1/records", params=query)
 
 
 async def test_record_has_what_was_asked_called_judged_and_answered(api: LiveApi) -> None:

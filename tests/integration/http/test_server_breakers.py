@@ -51,9 +51,7 @@ def is_ready(worker: Gateway) -> bool:
 
 
 async def shown(api: Quiet, path: str) -> Mapping[str, Any]:
-    async with api.client.get(path) as response:
-        assert response.status == 200
-        return await response.json()
+    return await api.get(path)
 
 
 async def server_shown(api: Quiet, *, failing: bool) -> Mapping[str, Any]:

@@ -45,24 +45,16 @@ async def imported(
     """Import lines and return the lines of the answer, or the problem."""
     lines = "\n".join(item if isinstance(item, str) else json.dumps(item) for item in documents)
     query = {} if tenant is None else {"tenant": tenant}
-    async with api.client.post("/v1/skills/import", data=lines.encode(), params=query) as response:
-        answer = await response.json()
-        assert response.status == status, answer
-        return answer["lines"] if status == 200 else answer
+    answer = await api.post("/v1/skills/import", status, data=lines.encode(), params=query)
+    return answer["lines"] if status == 200 else answer
 
 
 async def got(api: LiveApi, path: str, status: int = 200, **query: str) -> Any:
-    async with api.client.get(path, params=query) as response:
-        answer = await response.json()
-        assert response.status == status, answer
-        return answer
+    return await api.get(path, status, params=query)
 
 
 async def posted(api: LiveApi, path: str, body: object = None, status: int = 200) -> Any:
-    async with api.client.post(path, json=body) as response:
-        answer = await response.json()
-        assert response.status == status, answer
-        return answer
+    return await api.post(path, status, json=body)
 
 
 async def exported(api: LiveApi, **query: str) -> list[dict[str, Any]]:
@@ -186,10 +178,8 @@ async def test_deleted_skill_is_gone_with_its_further_tasks_and_audited(api: Liv
     (line,) = await imported(api, document("How full is /tmp?", examples=["Is /var full?"]))
     path = f"/v1/skills/{line['id']}"
 
-    async with api.client.delete(path) as response:
-        assert response.status == 204
-    async with api.client.delete(path) as repeated:
-        assert repeated.status == 404
+    await api.delete(path, status=204)
+    await api.delete(path, status=404)
 
     (left,) = await fetch_autocommit(api.services.storage.engine, "SELECT count(*) FROM skills", {})
     (entry, *_) = await audited(api, "skill.delete")

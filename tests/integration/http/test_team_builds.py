@@ -5,29 +5,22 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
 from architect.team_store import BuiltTeam
-from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
 from starling.core.teams.building import BuildOrigin
 from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
 from starling.core.teams.spec import TeamSpec
-from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,11 +41,9 @@ async def api(module_database_url: str) -> AsyncGenerator[LiveApi]:
     )
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.storage.keys, TOKEN) as access,
-        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+        served_api(settings, services) as served,
     ):
-        yield LiveApi(url, client, services)
+        yield LiveApi(served.url, served.client, services)
 
 
 async def send(
@@ -84,12 +75,6 @@ async def known(api: LiveApi, name: str) -> None:
     made = {"name": name, "purpose": "Writes poems.", "members": [WRITER]}
     async with api.client.post(f"/v1/teams/{name}/versions", json={"spec": made}) as response:
         assert response.status in (200, 201), await response.text()
-
-
-async def key(api: LiveApi, *scopes: Scope, tenant: str = "default", grant: Grant | None = None) -> dict[str, str]:
-    """Return the header that shows a new key."""
-    wish = KeySpec("test", tenant, frozenset(scopes), grant)
-    return {"Authorization": f"Bearer {(await api.services.storage.keys.create(wish, Actor.local('test')))[1]}"}
 
 
 async def stored(api: LiveApi, run_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -135,7 +120,7 @@ async def test_name_is_reserved_for_builds_imports_and_agents_until_its_run_ends
         await send(api, "/v1/agents", {"id": "reserved"}, status=409),
     ]
     await build(api, name="reserved_too")
-    elsewhere = await key(api, *Scope, tenant="elsewhere")
+    elsewhere = await api.key(*Scope, tenant="elsewhere")
     await send(api, "/v1/teams", {"goal": GOAL, "name": "reserved"}, headers=elsewhere)
     await send(api, f"/v1/runs/{accepted['run_id']}/cancel", {}, status=200)
 
@@ -262,7 +247,7 @@ async def test_case_that_no_team_could_be_tried_on_is_refused_with_its_place(api
 
 
 async def test_key_that_could_not_follow_its_build_begins_none(api: LiveApi) -> None:
-    refused = await send(api, "/v1/teams", {"goal": GOAL}, status=403, headers=await key(api, Scope.TEAMS))
+    refused = await send(api, "/v1/teams", {"goal": GOAL}, status=403, headers=await api.key(Scope.TEAMS))
 
     assert "lacks the scope 'run'" in refused["detail"]
 
@@ -270,13 +255,13 @@ async def test_key_that_could_not_follow_its_build_begins_none(api: LiveApi) -> 
 async def test_build_with_an_unknown_server_is_refused_at_once(api: LiveApi) -> None:
     wanted = {"goal": GOAL, "constraints": {"servers": ["nope"]}}
 
-    refused = await send(api, "/v1/teams", wanted, status=422, headers=await key(api, Scope.RUN, Scope.TEAMS))
+    refused = await send(api, "/v1/teams", wanted, status=422, headers=await api.key(Scope.RUN, Scope.TEAMS))
 
     assert "There is no server 'nope'" in refused["detail"]
 
 
 async def test_tenant_has_a_limited_number_of_teams_that_are_not_archived(api: LiveApi) -> None:
-    mine = await key(api, *Scope, tenant="crowd")
+    mine = await api.key(*Scope, tenant="crowd")
     order = mine | {"Idempotency-Key": new_id()}
 
     async def add(name: str, status: int = 201, purpose: str = "Writes poems.") -> dict[str, Any]:
@@ -317,7 +302,7 @@ async def test_activation_of_a_team_is_decided_by_a_key_with_the_scope_admin(
     one = {"status": status, "payload": {"approved": True}}
     path = f"/v1/runs/{run_id}/resume" if several else f"/v1/approvals/{interrupt}"
     body: Any = [{"interruptId": interrupt, **one}] if several else one
-    maker, admin = await key(api, Scope.RUN, Scope.TEAMS), await key(api, Scope.RUN, Scope.ADMIN, grant=Grant())
+    maker, admin = await api.key(Scope.RUN, Scope.TEAMS), await api.key(Scope.RUN, Scope.ADMIN, grant=Grant())
 
     refused = await send(api, path, body, status=403, headers=maker)
     waits = await send(api, path, body, headers=admin)
@@ -329,7 +314,7 @@ async def test_activation_of_a_team_is_decided_by_a_key_with_the_scope_admin(
 
 async def test_approval_of_another_call_needs_no_scope_admin(api: LiveApi) -> None:
     interrupt = await asked(api, (await build(api))["run_id"], "architect.activate_teams")
-    maker = await key(api, Scope.RUN)
+    maker = await api.key(Scope.RUN)
 
     await send(api, f"/v1/approvals/{interrupt}", {"status": "resolved", "payload": {"approved": True}}, headers=maker)
 
@@ -345,7 +330,7 @@ async def test_question_of_a_build_is_answered_by_a_key_with_the_scope_teams(api
             (interrupt,),
         )
         await connection.exec_driver_sql("UPDATE runs SET status = 'waiting' WHERE id = %s", (run_id,))
-    outsider, maker = await key(api, Scope.RUN), await key(api, Scope.RUN, Scope.TEAMS)
+    outsider, maker = await api.key(Scope.RUN), await api.key(Scope.RUN, Scope.TEAMS)
     answer = [{"interruptId": interrupt, "status": "resolved", "payload": {"answer": "The disks."}}]
     message = {"input": "The disks.", "thread_id": "asks"}
 
@@ -444,7 +429,7 @@ async def test_what_there_is_not_of_a_team_is_not_found(api: LiveApi, path: str)
 
 
 async def test_history_of_a_tenant_names_no_changes_of_another(api: LiveApi) -> None:
-    elsewhere = await key(api, *Scope, tenant="elsewhere")
+    elsewhere = await api.key(*Scope, tenant="elsewhere")
     made = {"name": "alike", "purpose": "Writes poems.", "members": [WRITER]}
     for headers in ({}, elsewhere):
         await send(api, "/v1/teams/alike/versions", {"spec": made}, status=201, headers=headers)

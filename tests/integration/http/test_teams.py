@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from architect.spec_format import team_of
-from starling.app.access.keys import KeySpec
 from starling.app.http.routes import teams
 from starling.core.principal import Grant, Scope
 from starling.core.teams.spec import TeamSpec
-from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.audit import latest
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,13 +46,6 @@ async def send(
 
 async def imported(api: LiveApi, made: dict[str, Any], status: int = 201) -> dict[str, Any]:
     return await send(api, "POST", f"/{made['name']}/versions", {"spec": made}, status=status)
-
-
-async def key(api: LiveApi, *scopes: Scope, grant: Grant | None = None) -> dict[str, str]:
-    """Return the header that shows a new key of the default tenant."""
-    wish = KeySpec("test", "default", frozenset(scopes), grant)
-    _, shown = await api.services.storage.keys.create(wish, Actor.local("test"))
-    return {"Authorization": f"Bearer {shown}"}
 
 
 async def test_team_is_imported_activated_rolled_back_and_archived(api: LiveApi) -> None:
@@ -113,8 +105,7 @@ async def test_team_is_one_of_the_agents(api: LiveApi) -> None:
     await imported(api, spec("listed"))
     await send(api, "POST", "/listed/activate")
 
-    async with api.client.get("/v1/agents/listed") as response:
-        agent = (await response.json())["agent"]
+    agent = (await api.get("/v1/agents/listed"))["agent"]
     (entry,) = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "listed"]
 
     assert (agent["kind"], agent["description"], agent["tools"]) == (
@@ -185,8 +176,8 @@ async def test_spec_of_another_name_than_its_path_is_refused(api: LiveApi) -> No
 async def test_key_imports_with_the_scope_teams_what_it_may_call_activates_with_admin_and_reads_with_either(
     api: LiveApi,
 ) -> None:
-    maker = await key(api, Scope.TEAMS, grant=Grant(servers=frozenset({"broken"})))
-    admin = await key(api, Scope.ADMIN)
+    maker = await api.key(Scope.TEAMS, grant=Grant(servers=frozenset({"broken"})))
+    admin = await api.key(Scope.ADMIN)
 
     refused = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped")}, status=422, headers=maker)
     written = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped", WRITER)}, status=201, headers=maker)
@@ -229,7 +220,7 @@ async def test_team_is_drawn_as_json_and_as_mermaid(api: LiveApi) -> None:
 async def test_graph_has_only_tools_that_the_key_is_granted(api: LiveApi) -> None:
     await imported(api, spec("narrow", {**WATCHER, "tools": []}))
     await send(api, "POST", "/narrow/activate")
-    reader = await key(api, Scope.TEAMS, grant=Grant(tools=frozenset({"system_health.disk"})))
+    reader = await api.key(Scope.TEAMS, grant=Grant(tools=frozenset({"system_health.disk"})))
 
     whole, part = [await send(api, "GET", "/narrow/graph", headers=headers) for headers in (None, reader)]
 
@@ -241,15 +232,13 @@ async def test_stored_star_is_drawn_whatever_servers_there_are_now(api: LiveApi)
     await imported(api, spec("kept"))
     await send(api, "POST", "/kept/activate")
     draft = await imported(api, spec("kept", purpose="Later."))
-    async with api.client.post("/v1/registry/reload", json={"mcpServers": {}}) as response:
-        assert response.status == 200
+    await api.post("/v1/registry/reload", json={"mcpServers": {}})
 
     stored = await send(api, "GET", "/kept/graph")
     refused = await send(api, "GET", f"/kept/graph?version={draft['version']}", status=422)
     shown = await send(api, "GET", "/kept")
     listed = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "kept"]
-    async with api.client.post("/v1/registry/rollback", json={}) as response:
-        assert response.status == 200
+    await api.post("/v1/registry/rollback", json={})
 
     assert "server:system_health" in {one["id"] for one in stored["nodes"]}
     assert [one["rule"] for one in refused["errors"]] == ["unknown_server"]
@@ -279,14 +268,11 @@ async def test_team_that_a_kill_switch_stops_has_its_reason(
     await send(api, "POST", "/stopped/activate")
     switch = {"kind": kind, "name": target}
 
-    async with api.client.put("/v1/switches", json={**switch, "reason": "It is wrong."}) as response:
-        assert response.status == 200
+    await api.put("/v1/switches", json={**switch, "reason": "It is wrong."})
     shown = await send(api, "GET", "/stopped")
     (listed,) = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "stopped"]
-    async with api.client.get("/v1/agents/stopped") as response:
-        agent = (await response.json())["agent"]
-    async with api.client.delete("/v1/switches", params=switch) as response:
-        assert response.status == 204
+    agent = (await api.get("/v1/agents/stopped"))["agent"]
+    await api.delete("/v1/switches", params=switch, status=204)
 
     assert [(one["reason"], one["degraded_members"]) for one in (shown, listed)] == [(reason, members)] * 2
     assert (agent["state"], agent["reason"]) == ("degraded", reason)

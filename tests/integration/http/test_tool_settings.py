@@ -13,9 +13,7 @@ PATH = "/v1/servers/system_health/tools/disk"
 
 
 async def send(api: LiveApi, method: str, path: str, body: object = None, status: int = 200) -> Any:
-    async with api.client.request(method, path, json=body) as response:
-        assert response.status == status, await response.text()
-        return await response.json()
+    return await api.send(method, path, status, json=body)
 
 
 async def test_settings_of_a_tool_win_stay_after_a_reload_and_go_back_with_a_rollback(api: LiveApi) -> None:

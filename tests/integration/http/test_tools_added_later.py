@@ -24,14 +24,8 @@ def spec(name: str) -> dict[str, Any]:
     return {"name": name, "purpose": "Shows what a library has.", "members": [member]}
 
 
-async def send(api: LiveApi, path: str, body: Any, status: int = 200) -> Any:
-    async with api.client.post(path, json=body) as response:
-        assert response.status == status, await response.text()
-        return await response.json()
-
-
 async def build(api: LiveApi, path: str, **body: Any) -> list[Event]:
-    run = (await send(api, path, body, status=202))["run_id"]
+    run = (await api.post(path, json=body, status=202))["run_id"]
     async with api.client.get(f"/v1/runs/{run}/events") as response:
         return [event async for event in read_events(response)]
 
@@ -47,16 +41,15 @@ async def api(database_url: str, tmp_path: Path) -> AsyncGenerator[LiveApi]:
 
 
 async def test_team_of_a_whole_server_calls_a_tool_that_came_later_only_after_its_next_activation(api: LiveApi) -> None:
-    await send(api, "/v1/teams/readers/versions", {"spec": spec("readers")}, status=201)
-    first = await send(api, "/v1/teams/readers/activate", {})
-    changed = await send(api, "/v1/registry/reload", {"mcpServers": {"library": library("books", "maps", "films")}})
-    async with api.client.get("/v1/servers/library") as response:
-        [pin] = (await response.json())["pins"]
-    await send(api, "/v1/servers/library/approve", {"tools": {pin["tool"]: pin["offered_hash"]}})
+    await api.post("/v1/teams/readers/versions", json={"spec": spec("readers")}, status=201)
+    first = await api.post("/v1/teams/readers/activate", json={})
+    changed = await api.post("/v1/registry/reload", json={"mcpServers": {"library": library("books", "maps", "films")}})
+    [pin] = (await api.get("/v1/servers/library"))["pins"]
+    await api.post("/v1/servers/library/approve", json={"tools": {pin["tool"]: pin["offered_hash"]}})
 
     before = await api.ask("Use readers: show the films")
     known = await api.ask("Use readers: show the books")
-    again = await send(api, "/v1/teams/readers/activate", {})
+    again = await api.post("/v1/teams/readers/activate", json={})
     after = await api.ask("Use readers: show the films")
 
     assert changed["quarantined"] == {"library": {"show_films": "It appeared after its server was approved."}}
@@ -69,13 +62,13 @@ async def test_team_of_a_whole_server_calls_a_tool_that_came_later_only_after_it
 
 async def test_server_that_came_later_becomes_part_of_the_next_build_and_not_of_the_team(api: LiveApi) -> None:
     first = await build(api, "/v1/teams", goal=GOAL, name="readers", partial=True, activate=False)
-    await send(api, "/v1/teams/readers/activate", {})
+    await api.post("/v1/teams/readers/activate", json={})
     servers = {"library": library("books", "maps"), "archive": library("records")}
-    await send(api, "/v1/registry/reload", {"mcpServers": servers})
+    await api.post("/v1/registry/reload", json={"mcpServers": servers})
 
     before = await api.ask("Use readers: show the records")
     second = await build(api, "/v1/teams/readers/versions", goal="Also show the records of the archive", activate=False)
-    await send(api, "/v1/teams/readers/activate", {})
+    await api.post("/v1/teams/readers/activate", json={})
     after = await api.ask("Use readers: show the records")
 
     gaps = [event.data["missing"] for event in first if event.type == "design"]

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -196,23 +195,6 @@ async def test_configured_tool_that_the_server_lacks_is_reported(harness: Gatewa
     assert "x-starling" in misnamed.remedy
     assert both.error.startswith("Left out: 'bad'")
     assert both.error.endswith(said)
-
-
-async def test_degraded_servers_do_not_delay_the_others(harness: GatewayHarness) -> None:
-    silent = {f"silent{number}": harness.misbehaving("silent") for number in range(3)}
-    begun = monotonic()
-    async with harness.gateway(server_start_seconds=5) as gateway:
-        listings = await gateway.catalog.sync(
-            {**silent, "good": harness.misbehaving("well"), "bad": harness.misbehaving("crashing")}
-        )
-        elapsed = monotonic() - begun
-
-    assert {listing.name: listing.state for listing in listings} == {
-        **dict.fromkeys(silent, "degraded"),
-        "good": "ready",
-        "bad": "degraded",
-    }
-    assert elapsed < len(silent) * 5  # what they would take one after another
 
 
 async def test_degraded_server_is_listed_again(harness: GatewayHarness, tmp_path: Path) -> None:

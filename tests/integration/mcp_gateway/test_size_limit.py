@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -167,24 +167,6 @@ async def test_call_outside_a_run_stores_no_artifact(talk: Talk, engine: AsyncEn
 
     assert outcome.text.endswith("the rest wasn't kept: no run would read it]")
     assert await talk.artifacts.of_run("default", talk.run) == []
-
-
-@pytest.mark.parametrize(
-    ("quota", "reason"),
-    [
-        (replace(PLENTY, each=5_000), f"it has {len(poem(500)):,} bytes, more than limits.artifact_bytes allows"),
-        (replace(PLENTY, tenant=5_000), "the tenant's quota is used up, limits.tenant_artifact_bytes"),
-    ],
-)
-async def test_result_over_the_artifact_quota_is_cut_with_the_reason(
-    harness: GatewayHarness, engine: AsyncEngine, quota: Quota, reason: str
-) -> None:
-    async for talk in talk_of(harness, PostgresArtifacts(engine, quota)):
-        outcome = await talk("recite", 500)
-
-        assert (outcome.status, outcome.truncated, outcome.artifact) == ("succeeded", True, "")
-        assert outcome.text.endswith(f"; the rest wasn't kept: {reason}]")
-        assert len(outcome.text) <= LIMIT
 
 
 async def test_call_succeeds_once_while_postgres_is_unavailable(harness: GatewayHarness, database_url: str) -> None:

@@ -13,7 +13,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.artifacts import ArtifactContent, ArtifactOrigin, NotStored
-from starling.core.errors import NotFoundError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import FIRST_CONTENT, PostgresArtifacts, Quota, delete_unreferenced_contents
 from starling.infra.postgres.engine import open_engine
@@ -125,19 +124,6 @@ async def test_equal_content_of_several_calls_is_stored_once(services: PostgresA
 
     assert (await count(engine, "artifacts"), await count(engine, "run_artifacts")) == (1, 8)
     assert {item.call_id for item in await services.of_run("default", runs[0])} == {f"t1.0.{n}" for n in range(4)}
-
-
-async def test_artifact_is_not_found_by_another_run_or_tenant(services: PostgresArtifacts) -> None:
-    run, other = new_id(), new_id()
-    artifact = await kept(services, LONG, origin(run))
-    await kept(services, "else", origin(other))
-
-    for tenant, asker in (("default", other), ("shop", run)):
-        with pytest.raises(NotFoundError):
-            await services.read(tenant, asker, artifact)
-        with pytest.raises(NotFoundError):
-            await services.part(tenant, asker, artifact, 0, 10)
-    assert await services.of_run("shop", run) == []
 
 
 async def test_content_over_the_size_limit_is_not_stored(services: PostgresArtifacts, engine: AsyncEngine) -> None:

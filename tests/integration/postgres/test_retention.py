@@ -266,16 +266,6 @@ async def test_locked_run_is_left_for_the_next_pruning(archive: Archive) -> None
     assert len(await archive.read(other)) == 2
 
 
-async def test_reader_of_a_run_that_is_pruned_continues_after_one_gap(archive: Archive) -> None:
-    key = await archive.old(3)
-    reader = RunReader(archive.engine, Broadcast())
-    begun = await reader.events(key)
-
-    await archive.prune()
-
-    assert told(await archive.read(key, begun[1].seq)) == [(4, "gap"), (5, "done")]
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_pruning_concurrent_with_running_runs_loses_nothing_of_them(archive: Archive, seed: int) -> None:
     random = Random(seed)

@@ -182,24 +182,6 @@ async def test_end_after_a_lost_lease_is_rejected(
     assert (await RunDocumentRepository(engine).row(key_of(claim))).status is RunStatus.RUNNING
 
 
-async def test_committed_batch_is_not_repeated_after_a_lost_answer(
-    engine: AsyncEngine, writer: RunWriter, reader: RunReader, claim: Claim
-) -> None:
-    """The second writer stands for the first one without the answer to its commit."""
-    reclaim_own = RunWriter(engine, claim, Broadcast())
-    writer.emit(say("one"))
-    await writer.flush()
-    reclaim_own.emit(say("one"))
-    reclaim_own.record(ENTRY)
-    await reclaim_own.flush()
-    reclaim_own.emit(say("two"))
-    await reclaim_own.flush()
-    await reclaim_own.close()
-
-    assert await written(reader, claim) == [(2, "one"), (3, "two")]
-    assert await reader.journal(key_of(claim)) == []
-
-
 async def test_failed_write_stores_nothing_of_its_batch(writer: RunWriter, reader: RunReader, claim: Claim) -> None:
     writer.emit(say("one"))
     writer.add(lambda: Clause("broken AS (INSERT INTO threads (tenant, id) SELECT 'x', 1 / 0 FROM fenced)", {}))

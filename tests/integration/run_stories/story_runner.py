@@ -15,9 +15,6 @@ from sqlalchemy import text
 from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
-from starling.app.http.authentication import open_access_control
-from starling.app.http.listener import bind
-from starling.app.http.uvicorn_server import serving
 from starling.app.services import Services
 from starling.core.agents import Persona
 from starling.core.clock import Deadline, SystemClock
@@ -29,8 +26,8 @@ from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
 from tests.integration.run_stories.scripted_servers import ScriptedServers, Step, says
 from tests.integration.run_stories.story import Act, Story
-from tests.support.http_app import make_app
-from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.http_app import served_api
+from tests.support.local_access import AS_ADMIN
 from tests.support.model_script import Answer, Body, no_rule
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, activate_team
@@ -195,13 +192,11 @@ async def open_stage(database_url: str, folder: Path) -> AsyncGenerator[Stage]:
             open_services(settings, Database(database_url, database_url)) as services,
             open_worker_runtime(settings, services) as runtime,
             running_worker(runtime.worker),
-            open_access_control(settings, services.storage.keys, TOKEN) as access,
-            serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-            aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
+            served_api(settings, services) as served,
         ):
             await activate_team(services, _HOUSE)
-            await _switch_off(client, runtime)
-            yield Stage(client, services, servers, models)
+            await _switch_off(served.client, runtime)
+            yield Stage(served.client, services, servers, models)
 
 
 async def _switch_off(client: aiohttp.ClientSession, runtime: WorkerRuntime) -> None:

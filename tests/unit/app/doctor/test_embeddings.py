@@ -21,28 +21,25 @@ def test_slow_embedder_is_a_warning_that_says_what_it_means(seconds: float, stat
     assert ("each search waits for one" in finding.message, bool(finding.remedy)) == ((state == "warning"),) * 2
 
 
-async def test_endpoint_that_does_not_answer_is_a_warning_that_says_what_still_works(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (EmbeddingServer(may_answer=asyncio.Event(), waiting_from=1), "local:small made no vector within 0.5 s"),
+        (EmbeddingServer(answer=lambda _: (404, {"error": {"message": "no such model"}})), "no such model"),
+    ],
+    ids=["no answer", "refusal"],
+)
+async def test_endpoint_without_a_vector_is_a_warning_that_says_what_still_works(
+    monkeypatch: pytest.MonkeyPatch, server: EmbeddingServer, said: str
 ) -> None:
-    monkeypatch.setattr(embeddings, "_LIMIT_SECONDS", 0.05)
-    async with EmbeddingServer(may_answer=asyncio.Event(), waiting_from=1).running() as url:
-        [finding] = await embeddings.check(
-            Settings(embeddings="local:small", providers={"local": ProviderSettings(base_url=url)})
-        )
-
-    assert finding.state == "warning"
-    assert "local:small made no vector within 0.05 s" in finding.message
-    assert "agents are found by words only" in finding.message
-
-
-async def test_endpoint_that_refuses_is_a_warning_that_says_what_still_works() -> None:
-    async with EmbeddingServer(answer=lambda _: (404, {"error": {"message": "no such model"}})).running() as url:
+    monkeypatch.setattr(embeddings, "_LIMIT_SECONDS", 0.5)
+    async with server.running() as url:
         [finding] = await embeddings.check(
             Settings(embeddings="local:small", providers={"local": ProviderSettings(base_url=url)})
         )
 
     assert (finding.subject, finding.state) == ("embeddings", "warning")
-    assert "no such model" in finding.message
+    assert said in finding.message
     assert "agents are found by words only" in finding.message
 
 

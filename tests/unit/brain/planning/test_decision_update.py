@@ -26,20 +26,17 @@ def planned() -> GraphState:
     return after(initial_state("Hi."), {"plan": ["look"], "results": [outcome("failed")]})
 
 
-def test_breaker_opens_for_a_cycle_of_agents(planned: GraphState) -> None:
+@pytest.mark.parametrize(
+    ("agents", "opens"), [(("first", "second") * 2, True), (("first", "second", "third", "fourth"), False)]
+)
+def test_breaker_opens_for_a_cycle_of_agents_and_not_for_new_ones(
+    planned: GraphState, agents: tuple[str, ...], opens: bool
+) -> None:
     state = planned
-    for agent in ("first", "second", "first", "second"):
+    for agent in agents:
         state = select(state, agent)
 
-    assert is_open(state)
-
-
-def test_new_agents_do_not_count_as_repeated(planned: GraphState) -> None:
-    state = planned
-    for agent in ("first", "second", "third", "fourth"):
-        state = select(state, agent)
-
-    assert not is_open(state)
+    assert is_open(state) == opens
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,15 @@ async def test_fallback_follows_after_two_retries(setting: Setting) -> None:
     assert reply.warnings == ("Model local:first: the endpoint answered 503: busy",)
 
 
-async def test_refusal_is_not_retried(setting: Setting) -> None:
-    setting.answers("first", Answer(status=401, body="{}"))
+@pytest.mark.parametrize(
+    "refusal",
+    [Answer(status=401, body="{}"), Answer(status=429, headers={"Retry-After": "9"}, body="{}")],
+    ids=["refused", "long wait"],
+)
+async def test_model_that_refuses_or_names_a_long_wait_is_not_asked_again_if_another_is_available(
+    setting: Setting, refusal: Answer
+) -> None:
+    setting.answers("first", refusal)
     setting.answers("second", Answer("Hello."))
 
     await setting.models(setting.second).respond(ASKED)
@@ -158,15 +165,6 @@ async def test_last_failed_attempt_is_reported_before_its_error_is_raised(settin
         await setting.models().respond(replace(ASKED, on_failed_attempt=reported.append))
 
     assert len(reported) == 3
-
-
-async def test_long_retry_wait_is_skipped_if_another_model_is_available(setting: Setting) -> None:
-    setting.answers("first", Answer(status=429, headers={"Retry-After": "9"}, body="{}"))
-    setting.answers("second", Answer("Hello."))
-
-    await setting.models(setting.second).respond(ASKED)
-
-    assert setting.asked() == ["first", "second"]
 
 
 async def test_hanging_model_leaves_time_for_the_fallback(setting: Setting) -> None:

@@ -113,10 +113,13 @@ async def test_package_without_tools_gets_them_in_the_prompt(
     assert [len(reply.tool_calls) for reply in replies] == [1, 1]
 
 
-async def test_missing_structured_answer_is_an_invalid_response(model: LangChainModel, rules: list[Rule]) -> None:
-    rules += [Rule(Answer(""))]
+@pytest.mark.parametrize(("answer", "reason"), [(Answer(""), "empty"), (Answer(body="garbage"), "can't be read")])
+async def test_answer_that_is_empty_or_not_json_is_an_invalid_response(
+    model: LangChainModel, rules: list[Rule], answer: Answer, reason: str
+) -> None:
+    rules += [Rule(answer)]
 
-    with pytest.raises(LLMInvalidResponse, match="empty"):
+    with pytest.raises(LLMInvalidResponse, match=reason):
         await model.respond(ASKED)
 
 
@@ -137,13 +140,6 @@ async def test_retry_after_header_is_parsed(model: LangChainModel, rules: list[R
         await model.respond(ASKED)
 
     assert (caught.value.status, caught.value.retry_after) == (429, 7.0)
-
-
-async def test_body_that_is_not_json_is_an_invalid_response(model: LangChainModel, rules: list[Rule]) -> None:
-    rules += [Rule(Answer(body="garbage"))]
-
-    with pytest.raises(LLMInvalidResponse):
-        await model.respond(ASKED)
 
 
 class KeyedModel(HttpChatModel):

@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -122,26 +122,24 @@ def test_broken_stream_continues_after_its_last_event() -> None:
     assert len(_Handler.keys) == 1
 
 
+def asked(api: Api) -> list[int]:
+    return [event.seq for event in api.ask({"input": "x", "thread_id": "t"})]
+
+
+def started(api: Api) -> object:
+    return api.start("/v1/teams", {"goal": "x"})
+
+
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable", "503 draining"])
-def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(fault: str) -> None:
+@pytest.mark.parametrize(("request_of", "answer"), [(asked, [1, 2, 3]), (started, {"run_id": "r1"})])
+def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(
+    request_of: Callable[[Api], object], answer: object, fault: str
+) -> None:
     with _serving(POST=[fault] * 3) as url:
         api = Api(url, times=_QUICK)
-        asked = [[event.seq for event in api.ask({"input": "x", "thread_id": "t"})] for _ in range(2)]
+        answers = [request_of(api) for _ in range(2)]
 
-    assert asked == [[1, 2, 3]] * 2
-    *repeated, next_request = _Handler.keys
-    assert len(repeated) == 4
-    assert len({*repeated}) == 1
-    assert next_request not in repeated
-
-
-@pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
-def test_start_of_a_run_is_repeated_under_the_same_key(fault: str) -> None:
-    with _serving(POST=[fault] * 3) as url:
-        api = Api(url, times=_QUICK)
-        accepted = [api.start("/v1/teams", {"goal": "x"}) for _ in range(2)]
-
-    assert accepted == [{"run_id": "r1"}] * 2
+    assert answers == [answer] * 2
     *repeated, next_request = _Handler.keys
     assert len(repeated) == 4
     assert len({*repeated}) == 1
