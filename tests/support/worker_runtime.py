@@ -13,7 +13,7 @@ from starling.app.container.servers import open_servers
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.services import Services
 from starling.app.worker.worker import Worker
-from starling.core.background_tasks import stopped_at_end
+from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
 from starling.core.tools import Halts, ServerListing
 
@@ -50,5 +50,5 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
 @asynccontextmanager
 async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
     """Run the worker in the background while the context lasts; its task ends earlier if drained, or with an error."""
-    async with stopped_at_end(worker.work(), "worker", 10.0) as task:
+    async with in_background(worker.work(), "worker", 10.0) as task:
         yield task

@@ -10,28 +10,20 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run `work` in a task until the context ends; yield the task. A failure before that is logged at once."""
+async def in_background(
+    work: Coroutine[Any, Any, None], name: str, stop_seconds: float | None = None
+) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run `work` in a task until the context ends; yield the task. A failure before that is logged at once.
+
+    At the end it has `stop_seconds` to stop, or as long as it takes.
+    """
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(_log_failure)
     try:
         yield task
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@asynccontextmanager
-async def stopped_at_end(
-    work: Coroutine[Any, Any, None], name: str, seconds: float
-) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run `work` in a task until the context ends; yield the task. At the end it has so many seconds to stop."""
-    task = asyncio.get_running_loop().create_task(work, name=name)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task], timeout=seconds)
+        await asyncio.wait([task], timeout=stop_seconds)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -1,7 +1,7 @@
 """Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
@@ -82,14 +82,7 @@ class PromptVersion:
 
     def to_json(self) -> JsonObject:
         """Return what steps and runs name of it."""
-        return {
-            "name": self.name,
-            "hash": self.hash,
-            "source": self.source,
-            "version": self.version,
-            "label": self.label,
-            **({"remote_name": self.remote_name} if self.remote_name else {}),
-        }
+        return {name: value for name, value in asdict(self).items() if value or name != "remote_name"}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:

@@ -39,7 +39,7 @@ async def test_record_of_a_large_run_is_made_in_few_statements_without_blocking_
         page = await exported.page(key.tenant, limit=10, which=RunFilter(id=key.id))
         stop.set()
 
-    assert len(page.records[0]["calls"]) == 500
+    assert len(page.records[0].calls) == 500
     assert len(statements) <= STATEMENTS + 2002 / EVENTS_PER_STATEMENT
     assert watcher.result() < LOOP_SECONDS
 
@@ -62,7 +62,7 @@ async def test_page_of_long_records_ends_early_and_the_next_one_goes_on(
 
     while before is not None or not found:
         page = await exported.page("default", limit=2, which=RunFilter(before=before))
-        found += [record["run_id"] for record in page.records]
+        found += [record.run_id for record in page.records]
         before = page.next
 
     assert found == asked[::-1]
@@ -78,4 +78,4 @@ async def test_only_a_run_whose_rows_were_deleted_is_marked_as_pruned(
     await Retention(engine).prune(PruneSelection(timedelta(0)))
     after = await exported.page(key.tenant, limit=1, which=which)
 
-    assert [(page.records[0]["pruned"], page.next) for page in (before, after)] == [(False, None), (True, None)]
+    assert [(page.records[0].pruned, page.next) for page in (before, after)] == [(False, None), (True, None)]

@@ -12,9 +12,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from starling.app.cli.platform.late_imports import run_document
 from starling.core.json import JsonObject
 from starling.core.run_document.builder import RunDocumentBuilder
-from starling.core.run_document.document import RunDocument, load
+from starling.core.run_document.document import RunDocument
 from starling.core.run_document.rows import EventRow
 from tests.integration.run_stories.answered_runs import ANSWERED
 from tests.integration.run_stories.further_runs import FURTHER
@@ -96,7 +97,7 @@ async def test_streamed_events_tell_what_the_stored_run_tells(played: Mapping[st
     for event in run.events:
         builder.take(EventRow(event.id, event.type, event.data), datetime.now(UTC))
 
-    assert told(builder.document()) == told(load(run.record))
+    assert told(builder.document()) == told(run_document(run.record))
 
 
 async def test_stories_use_known_categories_only() -> None:

@@ -32,8 +32,9 @@ from starling.core.errors import (
     RuntimeFailedError,
     RuntimeUnavailableError,
 )
-from starling.core.events.run_events import SkillUsed, TaskResult, TaskStart
+from starling.core.events.run_events import TaskResult, TaskStart
 from starling.core.llm import Message
+from starling.core.run_document.document import RecalledSkill
 from starling.core.tools import DoneCall
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
@@ -330,7 +331,7 @@ def result_event(outcome: TaskOutcome, path: str, *, inherited: bool = False) ->
         status=outcome["status"],
         summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
         artifacts=[record["id"] for record in outcome.get("artifacts", ())],
-        skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
+        skills=[RecalledSkill(skill["id"], skill["task"], skill["followed"]) for skill in outcome.get("skills", ())],
         code=outcome.get("code"),
         inherited=inherited,
     )

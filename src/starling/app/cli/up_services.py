@@ -21,7 +21,7 @@ from starling.app.http.app import make_app
 from starling.app.http.app_state import drain
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import published_address, serving
-from starling.core.background_tasks import in_background, stopped_at_end
+from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
 from starling.infra.llm.model_selection import names_by_role
 from starling.infra.postgres.embedded.server import restarting
@@ -57,7 +57,7 @@ async def _run(
             times.end("servers")
             loader = await stack.enter_async_context(open_loader(settings, storage))
             endless.add(
-                await stack.enter_async_context(stopped_at_end(loader.work(servers, draining), "worker", _STOP_SECONDS))
+                await stack.enter_async_context(in_background(loader.work(servers, draining), "worker", _STOP_SECONDS))
             )
             input_chars = settings.limits.input_chars
             api = make_app(storage, version("starling-swarm"), access, input_chars, loader.routes)

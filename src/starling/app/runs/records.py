@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, cast
 
-from starling.core.json import strings_in
-from starling.core.run_document.document import RunDocument
-from starling.core.runs import RunResult, Step
+from pydantic import BaseModel, Field
+
+from starling.core.json import JsonObject, strings_in
+from starling.core.run_document.document import Feedback, RunDocument
+from starling.core.runs import RunResult, RunStatus, Step
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.core.tracing import USER_FEEDBACK, VERDICT_SCORE, VERDICT_VALUES, outcome_scores
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -15,17 +18,47 @@ from starling.infra.postgres.runs.documents import WHOLE_CHARS, RunDocumentRepos
 from starling.infra.postgres.runs.listing import RunFilter, RunListing
 from starling.infra.postgres.runs.reader import RunReader
 
-SCHEMA: Final = "starling.run/1"
 _PAGE_CHARS: Final = 8 * 1024**2  # of texts, after which a page ends: a run may have thousands of events
 
+type Documents = list[dict[str, Any]]
 type Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsPage:
-    """Records, and the id of the run that the next page begins after; None where there are no more."""
+class RunRecord(BaseModel):
+    """A run as it is judged. `pruned`: its plans, tasks, calls, verdicts and steps were deleted by retention."""
 
-    records: Sequence[Record]
+    schema_: Annotated[Literal["starling.run/1"], Field(alias="schema")]
+    run_id: str
+    thread_id: str
+    trace_id: str
+    correlation_id: str
+    epoch: int
+    status: RunStatus
+    code: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    request: str
+    plans: Annotated[Documents, Field(description="As in the events `plan`, every version, also those of teams.")]
+    tasks: Annotated[Documents, Field(description="As in the events `task_result`, with the text of the `task`.")]
+    calls: Annotated[Documents, Field(description="As in `tool_start` and `tool_result`, with the step's metadata.")]
+    verdicts: Annotated[Documents, Field(description="As in the events `reflection`.")]
+    reply: str
+    citations: Documents
+    assumptions: list[str]
+    degraded: Documents
+    scores: Annotated[Documents, Field(description="As in Langfuse: `name`, `value`, `comment` and what each is of.")]
+    feedback: list[Feedback]
+    prompts: Annotated[Documents, Field(description="The prompts that models were asked with.")]
+    usage: dict[str, Any] | None
+    steps: Documents
+    pruned: bool
+
+
+class RecordPage(BaseModel):
+    """Records, newest first. `next` is the value of `before` for the next page, null on the last page."""
+
+    records: list[RunRecord]
     next: str | None
 
 
@@ -37,10 +70,10 @@ class RunRecords:
     reader: RunReader
     documents: RunDocumentRepository
 
-    async def page(self, tenant: str, *, limit: int, which: RunFilter) -> RecordsPage:
+    async def page(self, tenant: str, *, limit: int, which: RunFilter) -> RecordPage:
         """Return the records of the latest runs, newest first; fewer than `limit` where they are long."""
         found = await self.listing.latest(tenant, limit=limit, which=which)
-        records: list[Record] = []
+        records: list[RunRecord] = []
         size = 0
         for run in found:
             key = RunKey(tenant, run.run_id)
@@ -51,21 +84,19 @@ class RunRecords:
             if size >= _PAGE_CHARS:
                 break
         more = len(found) == limit or len(records) < len(found)
-        return RecordsPage(records, found[len(records) - 1].run_id if more and which.id is None else None)
+        after = found[len(records) - 1].run_id if more and which.id is None else None
+        return RecordPage(records=records, next=after)
 
 
-def _record(run: RunDocument, steps: Sequence[Step]) -> tuple[Record, int]:
+def _record(run: RunDocument, steps: Sequence[Step]) -> tuple[RunRecord, int]:
     """Return the record of a run, with `***` where something looks like a key, and the length of its texts."""
     stored = run.result or {"status": "failed", "reply": ""}
     result = RunResult.model_validate(stored, extra="ignore")
     verdicts = list(_verdicts(run))
     document = {
-        "schema": SCHEMA,
-        **_fields(run, "run_id", "thread_id", "trace_id", "correlation_id", "epoch"),
-        "status": run.status.value,
-        "created_at": run.created_at.isoformat(),
-        "started_at": run.started_at and run.started_at.isoformat(),
-        "ended_at": run.ended_at and run.ended_at.isoformat(),
+        "schema": "starling.run/1",
+        **_fields(run, "run_id", "thread_id", "trace_id", "correlation_id", "epoch", "status"),
+        **_fields(run, "created_at", "started_at", "ended_at"),
         "request": run.input,
         "plans": [
             {**_fields(plan, "version", "plan", "tasks", "thought_process"), "path": plan.star} for plan in run.plans
@@ -75,17 +106,14 @@ def _record(run: RunDocument, steps: Sequence[Step]) -> tuple[Record, int]:
         "verdicts": verdicts,
         **result.model_dump(include={"code", "reply", "citations", "assumptions", "degraded"}),
         "scores": [*_scores(run, result, verdicts)],
-        "feedback": [
-            {**asdict(one), "created_at": one.created_at.isoformat(), "updated_at": one.updated_at.isoformat()}
-            for one in run.feedback
-        ],
+        "feedback": [asdict(one) for one in run.feedback],
         "prompts": _prompts(steps),
         "usage": result.usage.model_dump() if run.result else None,
         "steps": [step.model_dump(mode="json") for step in steps],
         "pruned": any(one.what == "events" for one in run.pruned),
     }
-    record: Any = mask_keys_in(document)
-    return record, sum(map(len, strings_in(record)))
+    masked: Any = mask_keys_in(cast("JsonObject", document))
+    return RunRecord.model_validate(masked), sum(map(len, strings_in(masked)))
 
 
 def _fields(of: object, *names: str) -> dict[str, Any]:

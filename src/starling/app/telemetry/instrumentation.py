@@ -103,8 +103,8 @@ class MeasuredRuns:
 
     async def __call__(self, claim: Claim) -> RunResult | None:
         """Execute the run. Returns and raises what `inner` does."""
-        self.metrics.begin(claim.run.id)
-        try:
-            return await self.inner(claim)
-        finally:
-            self.metrics.leave(claim.run.id)
+        begun = perf_counter()
+        result = await self.inner(claim)
+        if result is not None:
+            self.metrics.measure("run_seconds", result.status, value=perf_counter() - begun)
+        return result

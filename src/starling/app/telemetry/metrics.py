@@ -81,7 +81,6 @@ class Metrics:
         self.build = gauge("build_info", "1; the labels say what runs here.", "version", "commit")
         ProcessCollector(registry=registry)
         self.measured: list[Measurement] | None = None
-        self._begun: dict[str, float] = {}
 
     def measure(self, instrument: str, *labels: str, value: float = 1) -> None:
         """Add to a counter, or observe by a histogram."""
@@ -96,22 +95,11 @@ class Metrics:
         for instrument, labels, value in measured:
             self.measure(instrument, *labels, value=value)
 
-    def begin(self, run_id: str) -> None:
-        """Start the timer of a run."""
-        self._begun[run_id] = monotonic()
-
-    def leave(self, run_id: str) -> None:
-        """Drop the timer of a run."""
-        self._begun.pop(run_id, None)
-
-    def written(self, run_id: str, events: Sequence[StoredEvent], seconds: float) -> None:
+    def written(self, _: str, events: Sequence[StoredEvent], seconds: float) -> None:
         """Count a flush, and the run that ended with it."""
         self.measure("flush_seconds", value=seconds)
         if events and events[-1].type == "done":
-            status = str(events[-1].data["status"])
-            self.measure("runs_ended", status)
-            if (begun := self._begun.get(run_id)) is not None:
-                self.measure("run_seconds", status, value=monotonic() - begun)
+            self.measure("runs_ended", str(events[-1].data["status"]))
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -4,9 +4,10 @@ from datetime import datetime
 from operator import not_
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from starling.core.closed_document import ClosedDocument
+from starling.core.run_document.document import RecalledSkill
 from starling.core.tool_calls import CallState, Effect
 
 
@@ -76,14 +77,6 @@ class TaskStart(Event):
     attempt: int
 
 
-class SkillUsed(BaseModel):
-    """A skill that was in the prompt of a task; `followed` if its calls were made in order."""
-
-    id: str
-    task: str
-    followed: bool
-
-
 class TaskResult(Event):
     """A task ended. `skills` are those that were in its prompt; `code` says why it failed.
 
@@ -98,7 +91,7 @@ class TaskResult(Event):
     status: Literal["approved", "failed"]
     summary: str
     artifacts: list[str]
-    skills: list[SkillUsed] = Field(default=[])
+    skills: list[RecalledSkill] = Field(default=[])
     code: str | None = Field(default=None, exclude_if=lambda code: code is None)
     inherited: bool = Field(default=False, exclude_if=not_)
 

@@ -17,7 +17,7 @@ def test_exported_spec_is_read_as_the_same_spec(tmp_path: Path, instructions: st
     file = tmp_path / "news.yaml"
 
     file.write_text(late_imports.shortest_team(team.model_dump(mode="json")), "utf-8")
-    read, findings = late_imports.read_team(file)
+    (read,), findings = late_imports.read_team_file(file)
 
     assert not findings
     assert TeamSpec.model_validate(read).hash == team.hash
@@ -39,7 +39,7 @@ def test_printed_schema_is_the_published_one() -> None:
 def test_file_has_one_case_or_a_list_of_them(tmp_path: Path, text: str, inputs: list[str]) -> None:
     (tmp_path / "cases").write_text(text)
 
-    cases, findings = late_imports.read_cases(tmp_path / "cases")
+    cases, findings = late_imports.read_team_file(tmp_path / "cases", cases=True)
 
     assert (findings, [case["input"] for case in cases]) == ((), inputs)
 
@@ -59,7 +59,7 @@ def test_file_has_one_case_or_a_list_of_them(tmp_path: Path, text: str, inputs: 
 def test_fault_of_a_case_is_named_with_its_place(tmp_path: Path, text: str, path: str, said: str) -> None:
     (tmp_path / "cases.yaml").write_text(text)
 
-    cases, findings = late_imports.read_cases(tmp_path / "cases.yaml")
+    cases, findings = late_imports.read_team_file(tmp_path / "cases.yaml", cases=True)
 
     assert cases == ()
     assert (path, said) in [(one["path"], one["remedy"][: len(said)]) for one in findings]

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+type Finding = Mapping[str, str]
+
 
 def checked_settings(context: typer.Context):
     """Return all settings, checked. Imports pydantic-settings."""
@@ -25,6 +27,15 @@ def database_api(context: typer.Context, tenant: str):
     return DatabaseApi(checked_settings(context), tenant)
 
 
+def run_document(found: Mapping[str, Any]):
+    """Return the document of a run from its JSON. Parts that it lacks are empty. Imports pydantic."""
+    from pydantic import TypeAdapter
+
+    from starling.core.run_document.document import RunDocument
+
+    return TypeAdapter(RunDocument).validate_python(found)
+
+
 def read_servers(file: Path) -> Mapping[str, Any]:
     """Return the content of an `mcpServers` file, checked. Imports pydantic."""
     from mcp_gateway.configuration.servers import read_config
@@ -32,26 +43,20 @@ def read_servers(file: Path) -> Mapping[str, Any]:
     return {"mcpServers": {name: server.document for name, server in read_config(file).items()}}
 
 
-def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
-    """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
-    from architect.spec_format import read_team
+def read_team_file(file: Path, *, cases: bool = False) -> tuple[Sequence[Mapping[str, Any]], Sequence[Finding]]:
+    """Return the team spec in a YAML or JSON file, or its `cases`, and what is wrong with their form.
+
+    Imports pydantic and PyYAML.
+    """
+    from architect.spec_format import read_cases, read_team
     from starling.core.teams.spec import TeamInvalidError
 
+    text = file.read_text("utf-8")
     try:
-        return read_team(file.read_text("utf-8")).model_dump(mode="json", exclude_unset=True), ()
-    except TeamInvalidError as error:
-        return {}, [asdict(finding) for finding in error.findings]
-
-
-def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
-    """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
-    from architect.spec_format import read_cases
-    from starling.core.teams.spec import TeamInvalidError
-
-    try:
-        return [case.model_dump(mode="json", exclude_unset=True) for case in read_cases(file.read_text("utf-8"))], ()
+        found = read_cases(text) if cases else [read_team(text)]
     except TeamInvalidError as error:
         return (), [asdict(finding) for finding in error.findings]
+    return [one.model_dump(mode="json", exclude_unset=True) for one in found], ()
 
 
 def shortest_team(spec: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from starling.app.cli.id_name import RUN_HELP, Run, RunArgument, find_run
 from starling.app.cli.options import Json, Tenant
+from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.build_text import print_lines
@@ -15,7 +16,6 @@ from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.run_document.document import load
 
 app = typer.Typer(add_completion=False)
 _PIPE_WIDTH = 200  # of lines in a pipe or file
@@ -35,7 +35,7 @@ def show(
     if as_json:
         print_json(found)
         return
-    document = load(found)
+    document = late_imports.run_document(found)
     width = results().width if results().is_terminal else _PIPE_WIDTH
     form = TreeForm(width=width, now=SystemClock().now(), details=as_tree)
     print_lines(stored_lines(document, form, run_reference(document.run_id, tenant)))

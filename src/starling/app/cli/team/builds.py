@@ -124,7 +124,7 @@ def _read(files: Sequence[Path] | None) -> Sequence[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for file in files or ():
         with unreadable(file):
-            cases, findings = late_imports.read_cases(file)
+            cases, findings = late_imports.read_team_file(file, cases=True)
         if findings:
             raise InvalidRequestError(f"{file} has no cases that can be tried.", "\n".join(map(finding_line, findings)))
         found += cases

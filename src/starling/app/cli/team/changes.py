@@ -157,7 +157,8 @@ def _ask(question: str) -> None:
 def _read(file: Path) -> tuple[Document, Sequence[Document]]:
     """Return a spec as written, or what is wrong with its form. Raises InvalidRequestError for an unreadable file."""
     with unreadable(file):
-        return late_imports.read_team(file)
+        specs, findings = late_imports.read_team_file(file)
+    return specs[0] if specs else {}, findings
 
 
 def _print_activated(done: Document, tenant: str) -> None:

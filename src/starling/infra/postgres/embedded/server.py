@@ -18,7 +18,7 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
-from starling.core.background_tasks import stopped_at_end
+from starling.core.background_tasks import in_background
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.postgres.embedded import postmaster
 from starling.infra.postgres.embedded.binaries import binaries_for
@@ -247,7 +247,7 @@ def restarting(server: EmbeddedPostgres) -> AbstractAsyncContextManager[asyncio.
     Yields the task that does so. It ends only with an error: DatabaseUnavailableError if the server has to take
     another port. The loop must run in the main thread.
     """
-    return stopped_at_end(_restart_whenever_ended(server), "restart-postgres", _STOP_SECONDS)
+    return in_background(_restart_whenever_ended(server), "restart-postgres", _STOP_SECONDS)
 
 
 async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
