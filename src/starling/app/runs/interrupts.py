@@ -50,11 +50,8 @@ class InterruptService:
 
     async def answer_one(self, answer: InterruptAnswer, actor: Actor, caller: Principal) -> RunKey:
         """Answer one interrupt of the caller's tenant and return its run. Raises as `answer` does."""
-        found = await self.repository.one(caller.tenant, answer.id)
-        key = RunKey(caller.tenant, found.run_id)
-        await self._check_reach(key, [found], caller)
-        _refuse(self._faults(found, answer, "payload"))
-        await self.repository.answer(key, [_storable(answer)], actor.name, actor.origin)
+        key = RunKey(caller.tenant, (await self.repository.one(caller.tenant, answer.id)).run_id)
+        await self.answer(key, [answer], actor, caller)
         return key
 
     async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], caller: Principal) -> None:

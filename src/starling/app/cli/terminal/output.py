@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 _LEAST_WIDTH, _MOST_WIDTH = 30, 110  # of paragraphs
-_GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one has at least
+_GAP, _LAST_COLUMN = 2, 15  # characters between columns, and what the last one has at least
 # Separators of lines, changes of the direction of writing, and what is invisible: they hide or reorder what is shown.
 _DECEIVING = (*range(0x2028, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080))
 _REPLACED = dict.fromkeys([*range(32), *range(127, 160), *_DECEIVING], "\N{REPLACEMENT CHARACTER}")
@@ -142,8 +142,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, else tab-separated below the column names.
 
-    The last column of a table wraps; on a terminal that leaves it no room, the widest ones do, between words as far as
-    that suffices. Nothing is cut, and no line is longer than the terminal is wide.
+    The last column of a table wraps; on a terminal that leaves it no room, the widest ones do. Nothing is cut, and no
+    line is longer than the terminal is wide.
     """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not console.is_terminal:
@@ -151,30 +151,13 @@ def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
             write(console, "\t".join(row) + "\n")
         return
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=True, header_style="bold")
-    for name, width in zip(columns, _widths(console.width, columns, cells), strict=True):
-        table.add_column(name, width=width, overflow="fold")
+    widths = [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
+    is_wide = sum(widths[:-1]) + _GAP * len(widths) + _LAST_COLUMN <= console.width
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=is_wide and name != columns[-1])
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table, soft_wrap=False)
-
-
-def _widths(room: int, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Sequence[int]:
-    """Return the widths of the columns of a table; Rich's own cut characters of some."""
-    widths = [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
-    room -= _GAP * len(widths)
-    last = room - sum(widths[:-1])
-    if last >= min(_LAST_COLUMN, widths[-1]):
-        return [*widths[:-1], min(last, widths[-1])]
-    words = [
-        max(cell_len(word) for text in texts for word in text.split() or ("",))
-        for texts in zip(columns, *cells, strict=True)
-    ]
-    least = [*words[:-1], min(words[-1], _LAST_COLUMN // 2)] if sum(words) > room else words
-    for kept in (least, [1] * len(widths)):
-        while sum(widths) > room and any(width > end for width, end in zip(widths, kept, strict=True)):
-            widest = max((width, at) for at, (width, end) in enumerate(zip(widths, kept, strict=True)) if width > end)
-            widths[widest[1]] -= 1
-    return widths
 
 
 @contextlib.contextmanager
