@@ -142,7 +142,7 @@ class FencedSaver(BasePostgresSaver):
         """Store a checkpoint together with the events and records before it, and wait until they are durable.
 
         If nothing else is pending, the node had no effects and can run again: its checkpoint is written with the next
-        batch. The last checkpoint isn't waited for either: the end of the star follows and doesn't need it.
+        batch. Those before the first node and after the last one aren't waited for either: nothing needs them.
         """
         place = config.get("configurable", {})
         values = checkpoint["channel_values"]  # split as the stock saver does: simple ones are in the checkpoint's row
@@ -158,7 +158,7 @@ class FencedSaver(BasePostgresSaver):
         }
         self._checkpoints.add(self._namespace, row, {channel: values[channel] for channel in versions}, versions)
         has_next_node = bool(values.get(TASKS)) or any(name.startswith("branch:to:") for name in values)
-        if self._checkpoints.writer.has_pending_records and has_next_node:
+        if metadata.get("step", 0) > 0 and has_next_node and self._checkpoints.writer.has_pending_records:
             await self._checkpoints.writer.flush()
         stored = {"thread_id": place["thread_id"], "checkpoint_ns": "", "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}
