@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
@@ -115,17 +116,20 @@ class StarRunner:
             "callbacks": [],
         }
         given = None if await saver.aget_tuple(config) else initial
-        star: Star = self._built(spec).copy({"checkpointer": saver})
+        star = copy(self._built(spec))
+        star.checkpointer = saver
         outer = var_child_runnable_config.set(None)  # a star inside a node of another one is a graph of its own
         try:
-            reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
+            reached = await star.ainvoke(
+                given, config, context=context, durability="sync", control=self._control, version="v2"
+            )
         finally:
             var_child_runnable_config.reset(outer)
-        if waits := reached.get("__interrupt__"):
+        if waits := reached.interrupts:
             if not all(item.value for item in waits):  # a star inside a task was drained
                 raise GraphDrained
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
-        return cast("GraphState", reached)
+        return reached.value
 
     def _built(self, spec: StarSpec) -> Star:
         star = self._stars.get(spec.hash)

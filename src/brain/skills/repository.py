@@ -1,6 +1,5 @@
 """Queries over skills, and the parts of a flush that store them and count their uses."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
@@ -13,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from brain.skills.skill import LearnedSkill, PromptSkill, SkillExample, call_from_json
 from starling.core.embeddings import Vector
-from starling.core.json import storable
+from starling.infra.fast_json import storable_json
 from starling.infra.postgres.engine import (
     Engine,
     encoded,
@@ -396,4 +395,4 @@ def _any_of(words: Sequence[str]) -> str:
 
 
 def _json(value: object) -> str:
-    return json.dumps(storable(value), ensure_ascii=False)
+    return storable_json(value).decode()

@@ -22,7 +22,7 @@ from starling.core.run_document.builder import RunDocumentBuilder
 from starling.core.run_document.document import RunDocument
 from starling.core.run_document.rows import EventRow, RunRow
 from starling.core.runs import Run, RunResult, RunStatus, Step
-from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
+from starling.core.secrets.look_alikes import mask_keys, mask_keys_in, may_have_keys
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -342,7 +342,7 @@ class RunWriter:
             "flushes": self._flushes,
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
-            "steps": _json([_step_row(*step) for step in batch.steps]),
+            "steps": Jsonb(Fragment(_masked([_step_row(*step) for step in batch.steps])[1])),
             "journal": _json([entry.row() for entry in batch.journal]),
         }
         rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
@@ -376,16 +376,22 @@ def _document_of(run: Run) -> RunDocumentBuilder:
 
 
 def _stored(seq: int, event: AnyEvent) -> StoredEvent:
-    data, text = storable_with_json(mask_keys_in(event.model_dump(mode="json")))
+    data, text = _masked(event.model_dump(mode="json"))
     return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
 
 
-def _step_row(key: str, step: Step, span_id: str) -> Json:
-    """Return a step as it is stored: with the id of its span, if there is one, and without what looks like a key."""
+def _step_row(key: str, step: Step, span_id: str) -> dict[str, Any]:
+    """Return a step as it is stored: with the id of its span, if there is one."""
     row: dict[str, Any] = {"id": key, **step.model_dump()}
     if span_id:
         row["metadata"]["span_id"] = span_id
-    return mask_keys_in(row)
+    return row
+
+
+def _masked(value: Json) -> tuple[Json, bytes]:
+    """Return a storable value without what looks like a key, and its JSON."""
+    kept, text = storable_with_json(value)
+    return storable_with_json(mask_keys_in(kept)) if may_have_keys(text.decode()) else (kept, text)
 
 
 def _json(value: object) -> Jsonb:
@@ -398,6 +404,9 @@ def _is_written(row: tuple[Any, ...] | None) -> bool:
 
 @lru_cache(64)
 def _statement(assignments: str, clauses: Sequence[str]) -> str:
-    """Return a flush's statement: the same object for the same parts, so that the driver's caches find it."""
+    """Return a flush's statement: the same object for the same parts, so that the driver's caches find it.
+
+    Without line breaks, since the driver keeps only what it read of statements of up to 4,096 characters.
+    """
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
-    return ",\n".join((fenced, *clauses)) + _COUNTED
+    return " ".join(f"{', '.join((fenced, *clauses))} {_COUNTED}".split())
