@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -40,3 +40,5 @@ SERVERS: Final = _known("/v1/servers", "servers", "name", "state")
 AGENTS: Final = _known("/v1/agents", "agents", "name", "kind")
 TEAMS: Final = _known("/v1/teams", "teams", "name", "state")
 SKILLS: Final = _known("/v1/skills", "skills", "id", "state")
+
+Server = Annotated[str, typer.Argument(help="The server.", autocompletion=SERVERS)]

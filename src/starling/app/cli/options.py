@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.completion import SERVERS
-
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonEvents = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 Tenant = Annotated[str, typer.Option(help="The tenant whose runs, agents, teams and skills are meant.")]
@@ -24,5 +22,3 @@ Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a
 McpConfig = Annotated[
     Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
 ]
-
-Server = Annotated[str, typer.Argument(help="The server.", autocompletion=SERVERS)]

@@ -8,7 +8,8 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.discovery import try_servers
-from starling.app.cli.options import Json, Server, Yes
+from starling.app.cli.completion import Server
+from starling.app.cli.options import Json, Yes
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed_effects, documents_of
 from starling.app.cli.server.tools import split_pairs

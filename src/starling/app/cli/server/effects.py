@@ -23,7 +23,8 @@ from mcp_gateway.configuration.effect_suggestions import (
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config, server_of, without_comments
 from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.registration.server_rows import effective, known_row
-from starling.app.cli.options import Json, Server, Yes
+from starling.app.cli.completion import Server
+from starling.app.cli.options import Json, Yes
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.signals import run_with

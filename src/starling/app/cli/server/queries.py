@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 import typer
 
-from starling.app.cli.options import Json, Server
+from starling.app.cli.completion import Server
+from starling.app.cli.options import Json
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import typer
 
-from starling.app.cli.options import Json, Server, Yes
+from starling.app.cli.completion import Server
+from starling.app.cli.options import Json, Yes
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, print_table
