@@ -11,9 +11,8 @@ import orjson
 
 from brain.run_sink import RunSink
 from starling.core.errors import JournalDivergedError
-from starling.core.json import as_read
+from starling.core.json import as_read, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
-from starling.infra.fast_json import storable_with_json
 from starling.infra.postgres.runs.writer import JournalEntry
 
 type Kind = Literal["context", "answer", "tool", "result", "failed_call"]
@@ -103,7 +102,7 @@ def request_hash(request: ModelRequest) -> str:
 
 def storable_reply(reply: ModelReply) -> ModelReply:
     """Return the reply as reading it from the journal gives it: what Postgres can't hold is replaced."""
-    return load_reply(cast("Mapping[str, Any]", storable_with_json(dump_reply(reply))[0]))
+    return load_reply(cast("Mapping[str, Any]", storable(dump_reply(reply))))
 
 
 def dump_reply(reply: ModelReply) -> dict[str, Any]:

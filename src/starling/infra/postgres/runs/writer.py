@@ -130,7 +130,7 @@ class JournalEntry:
 @dataclass(slots=True)
 class _Batch:
     events: list[AnyEvent] = field(default_factory=list["AnyEvent"])
-    steps: list[tuple[str, Step, str]] = field(default_factory=list[tuple[str, Step, str]])
+    steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     sources: list[ClauseSource] = field(default_factory=list["ClauseSource"])
     dropped_at_end: list[ClauseSource] = field(default_factory=list["ClauseSource"])
@@ -192,7 +192,10 @@ class RunWriter:
 
     def step(self, step: Step) -> None:
         """Add a step to the next batch, with the span that it was made in."""
-        self._pending.steps.append((new_id(), step, self._span_id()))
+        row: dict[str, Any] = {"id": new_id(), **step.model_dump()}
+        if span_id := self._span_id():
+            row["metadata"]["span_id"] = span_id
+        self._pending.steps.append(row)
 
     def record(self, entry: JournalEntry) -> None:
         """Add a journal entry to the next batch, together with the events emitted before the flush."""
@@ -342,7 +345,7 @@ class RunWriter:
             "flushes": self._flushes,
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
-            "steps": Jsonb(Fragment(_masked([_step_row(*step) for step in batch.steps])[1])),
+            "steps": Jsonb(Fragment(_masked(batch.steps)[1])),
             "journal": _json([entry.row() for entry in batch.journal]),
         }
         rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
@@ -380,14 +383,6 @@ def _stored(seq: int, event: AnyEvent) -> StoredEvent:
     return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
 
 
-def _step_row(key: str, step: Step, span_id: str) -> dict[str, Any]:
-    """Return a step as it is stored: with the id of its span, if there is one."""
-    row: dict[str, Any] = {"id": key, **step.model_dump()}
-    if span_id:
-        row["metadata"]["span_id"] = span_id
-    return row
-
-
 def _masked(value: Json) -> tuple[Json, bytes]:
     """Return a storable value without what looks like a key, and its JSON."""
     kept, text = storable_with_json(value)
@@ -404,9 +399,6 @@ def _is_written(row: tuple[Any, ...] | None) -> bool:
 
 @lru_cache(64)
 def _statement(assignments: str, clauses: Sequence[str]) -> str:
-    """Return a flush's statement: the same object for the same parts, so that the driver's caches find it.
-
-    Without line breaks, since the driver keeps only what it read of statements of up to 4,096 characters.
-    """
+    """Return a flush's statement: the same object for the same parts, and short, so that the driver caches it."""
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
     return " ".join(f"{', '.join((fenced, *clauses))} {_COUNTED}".split())
