@@ -17,11 +17,10 @@ _DATA: Final = HERE / "data"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user wrote, and the names of the agents that it needs: all of `agents`, and one of each of `one_of`."""
+    """What a user wrote, and the names of the agents that it needs."""
 
     text: str
     agents: frozenset[str]
-    one_of: Sequence[frozenset[str]] = ()
     steps: Sequence[str] = ()  # of a person's plan
 
 
@@ -74,16 +73,15 @@ def metatool(servers: int) -> RequestSet:
 
 
 def livemcpbench() -> RequestSet:
-    """Return the 70 servers with their 40 conversational requests, each with the steps of a person's plan."""
-    rows = _rows("livemcpbench_requests")
+    """Return the 70 servers with the 39 conversational requests that need some, each with a person's plan."""
     requests = [
         Request(
             row["query"],
             frozenset(row["servers"]),
-            [frozenset(names) for names in row["one_of"]],
             [step for line in row["steps"].splitlines() if (step := line.lstrip("0123456789. ").rstrip())],
         )
-        for row in rows
+        for row in _rows("livemcpbench_requests")
+        if row["servers"]
     ]
     return RequestSet("livemcpbench_70", roster_of(_rows("livemcpbench_servers")), requests)
 

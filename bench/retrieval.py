@@ -168,9 +168,7 @@ async def _found(ranker: AgentFinder, search: AgentSearch, request: Request) -> 
 
 def share_found(request: Request, found: Sequence[str], depth: int) -> float:
     """Return the share of what a request needs that is among the first `depth` agents found."""
-    first = set(found[:depth])
-    needs = [*(frozenset({name}) for name in request.agents), *request.one_of]
-    return sum(not need.isdisjoint(first) for need in needs) / len(needs)
+    return len(request.agents.intersection(found[:depth])) / len(request.agents)
 
 
 async def _with_steps(requests: RequestSet, depth: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import islice
+from itertools import chain, islice
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard
@@ -48,7 +48,7 @@ class Shortlister:
     tracer: Tracer
 
     async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
-        """Return the agents with the largest sums of squared scores for the texts, with built-in ones and `kept`.
+        """Return the agents that fit the texts best, each text's best one in turn, with built-in ones and `kept`.
 
         Agents that the first text names, by their own name or by that of their server, are kept too. The last third
         of the places is for teams, as far as there are any; they get those that other agents leave, too. A roster of
@@ -65,13 +65,11 @@ class Shortlister:
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             most = len(cards) if any(card.kind == "team" for card in cards.values()) else self.size
             rankings = [await self.ranker.rank(search, text, most) for text in texts]
-            scores, tools = dict[str, float](), dict[str, set[str]]()
-            for agent in (agent for ranking in rankings for agent in ranking.agents):
-                scores[agent.name] = scores.get(agent.name, 0.0) + max(0.0, agent.score) ** 2
+            tools = dict[str, set[str]]()  # in the order of the agents
+            for agent in chain.from_iterable(zip(*(ranking.agents for ranking in rankings), strict=True)):
                 tools.setdefault(agent.name, set()).add(agent.tool)
-            ranked = sorted(scores, key=lambda name: -scores[name])  # equal ones stay in the order of their ranking
-            teams = [name for name in ranked if cards[name].kind == "team"]
-            others = [name for name in ranked if cards[name].kind not in ("team", "builtin")]
+            teams = [name for name in tools if cards[name].kind == "team"]
+            others = [name for name in tools if cards[name].kind not in ("team", "builtin")]
             found = others[: self.size - min(self.size // 3, len(teams))]
             found += teams[: self.size - len(found)]
             span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
