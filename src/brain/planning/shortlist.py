@@ -48,7 +48,7 @@ class Shortlister:
     tracer: Tracer
 
     async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
-        """Return the agents that fit the texts best, each text's best one in turn, with built-in ones and `kept`.
+        """Return the agents that fit any of the texts best, with built-in ones and `kept`.
 
         Agents that the first text names, by their own name or by that of their server, are kept too. The last third
         of the places is for teams, as far as there are any; they get those that other agents leave, too. A roster of
@@ -65,8 +65,8 @@ class Shortlister:
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             most = len(cards) if any(card.kind == "team" for card in cards.values()) else self.size
             rankings = [await self.ranker.rank(search, text, most) for text in texts]
-            tools = dict[str, set[str]]()  # in the order of the agents
-            for agent in chain.from_iterable(zip(*(ranking.agents for ranking in rankings), strict=True)):
+            tools = dict[str, set[str]]()  # the agents' best, in the order of their highest scores
+            for agent in sorted(chain(*(ranking.agents for ranking in rankings)), key=lambda agent: -agent.score):
                 tools.setdefault(agent.name, set()).add(agent.tool)
             teams = [name for name in tools if cards[name].kind == "team"]
             others = [name for name in tools if cards[name].kind not in ("team", "builtin")]

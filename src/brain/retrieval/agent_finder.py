@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import batched, groupby
 from typing import Final
 
 import numpy as np
@@ -19,7 +21,8 @@ from starling.core.errors import StarlingError
 
 _RETRY_SECONDS: Final = 60.0
 _QUERY_SECONDS: Final = 10.0
-_PART: Final = 512  # texts that are embedded and kept together, so that an interrupted embedding goes on where it was
+_PART: Final = 64  # cards that are embedded and kept together, so that an interrupted embedding goes on where it was
+PATIENCE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -41,74 +44,55 @@ class ModelVectors:
     def may_ask(self) -> bool:
         return self.clock.monotonic() >= self._retry_at
 
-    def has(self, cards: Sequence[CardTexts]) -> bool:
+    def has(self, cards: Iterable[CardTexts]) -> bool:
         """Return whether it has the vectors of all these cards."""
         return all(card in self.vectors for card in cards)
 
-    async def read(self, cards: Sequence[CardTexts]) -> None:
+    async def read(self, cards: Iterable[CardTexts]) -> None:
         """Read the kept vectors of cards that have none here."""
-        for part in self._missing(cards):
-            texts = [text for card in part for text in card.all()]
+        for part, texts in self._missing(cards):
             self._add(part, await self.embedder.kept(part[0].owner, texts))
 
-    async def make(self, cards: Sequence[CardTexts]) -> None:
+    async def make(self, cards: Iterable[CardTexts]) -> None:
         """Embed and keep the texts of cards that have no vectors here."""
-        for part in self._missing(cards):
-            texts = [text for card in part for text in card.all()]
-            try:
+        with self._noting_failure():
+            for part, texts in self._missing(cards):
                 vectors = await self.embedder.embed_and_keep(part[0].owner, texts)
-            except StarlingError as error:
-                self._fail(str(error))
-                return
-            self._add(part, dict(zip(texts, vectors, strict=True)))
-        self.failure = ""
+                self._add(part, dict(zip(texts, vectors, strict=True)))
 
     async def query(self, text: str) -> Sequence[Vector]:
         """Return the vectors of a text's sentences; none if the embedder fails or takes longer than 10 seconds."""
-        if not self.may_ask:
-            return ()
-        try:
-            async with asyncio.timeout(_QUERY_SECONDS):
-                vectors = await self.embedder.embed(sentences(text))
-        except TimeoutError:
-            self._fail(f"{self.name} made no vector within {_QUERY_SECONDS:g} seconds.")
-            return ()
-        except StarlingError as error:
-            self._fail(str(error))
-            return ()
-        self.failure = ""
+        vectors: Sequence[Vector] = ()
+        if self.may_ask:
+            with self._noting_failure():
+                async with asyncio.timeout(_QUERY_SECONDS):
+                    vectors = await self.embedder.embed(sentences(text))
         return vectors
 
-    def forget_others(self, cards: Collection[CardTexts]) -> None:
-        """Drop the vectors of all other cards."""
-        self.vectors = {card: vectors for card, vectors in self.vectors.items() if card in cards}
+    def _missing(self, cards: Iterable[CardTexts]) -> Iterator[tuple[Sequence[CardTexts], list[str]]]:
+        """Yield the cards without vectors in parts of one owner, with their texts."""
+        missing = sorted(card for card in cards if card not in self.vectors)
+        for _, of_owner in groupby(missing, key=lambda card: card.owner):
+            for part in batched(of_owner, _PART):
+                yield part, [text for card in part for text in card.all()]
 
-    def _missing(self, cards: Sequence[CardTexts]) -> Iterator[list[CardTexts]]:
-        """Yield the cards without vectors in parts: of one owner, and of about 512 texts."""
-        part, size = list[CardTexts](), 0
-        for card in sorted(card for card in cards if card not in self.vectors):
-            if part and (card.owner != part[0].owner or size + len(card.tools) >= _PART):
-                yield part
-                part, size = [], 0
-            part.append(card)
-            size += 1 + len(card.tools)
-        if part:
-            yield part
-
-    def _add(self, cards: Sequence[CardTexts], vectors: Mapping[str, Vector]) -> None:
+    def _add(self, cards: Iterable[CardTexts], vectors: Mapping[str, Vector]) -> None:
         for card in cards:
             if all(text in vectors for text in card.all()):
                 self.vectors[card] = CardVectors.of([vectors[text] for text in card.all()])
 
-    def _fail(self, failure: str) -> None:
-        if failure != self.failure:
-            _log.warning("No vectors: %s", failure)
-        self.failure = failure
-        self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
-
-
-_UNUSED_SECONDS: Final = 3_600.0  # after which a card's row may be dropped
-PATIENCE_SECONDS: Final = 5.0
+    @contextmanager
+    def _noting_failure(self) -> Generator[None]:
+        try:
+            yield
+        except (TimeoutError, StarlingError) as error:
+            failure = str(error) or f"{self.name} made no vector within {_QUERY_SECONDS:g} seconds."
+            if failure != self.failure:
+                _log.warning("No vectors: %s", failure)
+            self.failure = failure
+            self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
+        else:
+            self.failure = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +117,8 @@ class AgentFinder:
     def __init__(self, embedder: CachingEmbedder | None, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
         self._clock = clock
         self._patience = patience
-        self._current = ModelVectors(embedder, clock) if embedder else None
-        self._former: dict[str, ModelVectors] = {}
+        self._models = {embedder.name: ModelVectors(embedder, clock)} if embedder else {}  # former ones are added
+        self._current = next(iter(self._models.values()), None)
         self._index = AgentIndex.empty()
         self._building = asyncio.Lock()
         self._embedding: asyncio.Task[None] | None = None
@@ -161,7 +145,7 @@ class AgentFinder:
         if self._embedding:
             self._embedding.cancel()
             await asyncio.gather(self._embedding, return_exceptions=True)
-        for model in self._models():
+        for model in self._models.values():
             await model.embedder.close()
 
     async def _prepared(self, search: AgentSearch, text: str) -> _Prepared:
@@ -169,27 +153,16 @@ class AgentFinder:
         found, new = await asyncio.to_thread(_candidates, index, search)
         if new:
             async with self._building:
-                index = await self._extended(search)
-                found, _ = await asyncio.to_thread(_candidates, index, search)
+                index = await asyncio.to_thread(self._index.extended, [*found.texts, *new], self._clock.monotonic())
+                if len(index.rows) < len(self._index.rows):
+                    for one in self._models.values():
+                        one.vectors = {card: own for card, own in one.vectors.items() if card in index.rows}
+                self._index = index
+            found, _ = await asyncio.to_thread(_candidates, index, search)
         index.used_at[found.rows] = self._clock.monotonic()
         model = await self._model(found.texts)
         vectors = model.vectors if model else {}
         return _Prepared(index, found, model, vectors, Query.of(text, await model.query(text) if model else ()))
-
-    async def _extended(self, search: AgentSearch) -> AgentIndex:
-        """Return the index with all candidates; if half of its cards weren't used for an hour, without these."""
-        index, now = self._index, self._clock.monotonic()
-        found, new = await asyncio.to_thread(_candidates, index, search)  # another search may have replaced the index
-        if not new:
-            return index
-        index.used_at[found.rows] = now
-        unused = index.used_at < now - _UNUSED_SECONDS
-        if 2 * int(unused.sum()) > len(unused):
-            index = await asyncio.to_thread(index.kept, ~unused)
-            for model in self._models():
-                model.forget_others(index.rows)
-        self._index = await asyncio.to_thread(index.extended, list(dict.fromkeys(new)), now)
-        return self._index
 
     async def _model(self, cards: Sequence[CardTexts]) -> ModelVectors | None:
         """Return a model that has vectors of all cards: the configured one, else a former one, else None."""
@@ -199,12 +172,9 @@ class AgentFinder:
                 await current.read(cards)
                 if not current.has(cards) and self._may_embed(current):
                     await self._begin_embedding(current, cards)
-                if not any(model.has(cards) for model in self._models()):
+                if not any(model.has(cards) for model in self._models.values()):
                     await self._read_former(current, cards)
-        return next((model for model in self._models() if model.has(cards)), None)
-
-    def _models(self) -> list[ModelVectors]:
-        return [model for model in (self._current, *self._former.values()) if model]
+        return next((model for model in self._models.values() if model.has(cards)), None)
 
     def _may_embed(self, model: ModelVectors) -> bool:
         return model.may_ask and (self._embedding is None or self._embedding.done())
@@ -217,9 +187,9 @@ class AgentFinder:
         embedder = await current.embedder.former(texts)
         if embedder is None:
             return
-        if embedder.name in self._former:
+        if embedder.name in self._models:
             await embedder.close()
-        await self._former.setdefault(embedder.name, ModelVectors(embedder, self._clock)).read(cards)
+        await self._models.setdefault(embedder.name, ModelVectors(embedder, self._clock)).read(cards)
 
     async def _begin_embedding(self, model: ModelVectors, cards: Sequence[CardTexts]) -> None:
         """Make missing vectors in the background and wait a little for them.
@@ -249,10 +219,6 @@ def _candidates(index: AgentIndex, search: AgentSearch) -> tuple[Candidates, lis
             continue
         found[name] = texts
         rows.append(row)
-        if card.tools == whole.tools:
-            allowed += [True] * len(whole.tools)
-        else:
-            usable = {tool.name for tool in card.tools}
-            allowed += [tool.name in usable for tool in whole.tools]
-    texts = list(found.values())
-    return Candidates(list(found), np.array(rows, np.intp), texts, np.array(allowed, np.bool_)), new
+        usable = {tool.name for tool in card.tools}
+        allowed += [False, *(tool.name in usable for tool in whole.tools)]
+    return Candidates(list(found), np.array(rows, np.intp), list(found.values()), np.array(allowed, np.bool_)), new

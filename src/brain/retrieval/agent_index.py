@@ -22,17 +22,15 @@ from brain.retrieval.text_similarity import (
 from starling.core.embeddings import Vector
 from starling.core.principal import SHARED
 
-_WEIGHTS: Final[Mapping[str, tuple[float, int]]] = {  # and the power of the inverse document frequency
-    "words": (0.5, 2),
-    "characters": (0.5, 3),
-    "names": (0.25, 3),
-    "server": (0.5, 3),
-}
+_WEIGHTS: Final = {"words": 0.5, "characters": 0.5, "names": 0.25, "server": 0.5}
+_OF_TOOLS: Final = ("words", "characters", "meaning")  # what an agent's best tool counts for, beside its card
+_RARITY: Final = 3  # the power of the inverse document frequency
 _DENSE_WEIGHT: Final = 1.5
 _EVEN_WORDS: Final = 16  # of a request, with which vectors have just this weight: the fewer, the less words say
 _FLAT: Final = 1e-6  # a standard deviation below which all scores count as equal
 _OF_TENANT: Final = ("custom", "team", "member")  # kinds of agents
 _BATCH: Final = 256  # cards
+_UNUSED_SECONDS: Final = 3_600.0  # after which a card's row may be dropped
 
 
 class CardTexts(NamedTuple):
@@ -91,7 +89,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The agents that may be found, with their rows and texts; `allowed` says of each of their tools if it counts."""
+    """The agents that may be found, with their rows and texts.
+
+    `allowed` says of each of `CardTexts.all` if it is that of a tool that counts; no whole card is.
+    """
 
     names: list[str]
     rows: NDArray[np.intp]
@@ -101,46 +102,38 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class AgentIndex:
-    """A row for each card; the postings of cards (words, characters, names, server) and of tools (the first two)."""
+    """A row for each card, and the postings of `_WEIGHTS`, in which each card has its `CardTexts.all`."""
 
     rows: Mapping[CardTexts, int]
     used_at: NDArray[np.float64]  # when a search last had the row among its candidates, by its clock
-    tool_counts: NDArray[np.int32]
-    cards: Sequence[Postings]
-    tools: Sequence[Postings]
+    counts: NDArray[np.intp]  # of a row's texts
+    postings: Sequence[Postings]
 
     @classmethod
     def empty(cls) -> "AgentIndex":
-        return cls({}, np.zeros(0), np.zeros(0, np.int32), [Postings.of(())] * 4, [Postings.of(())] * 2)
+        return cls({}, np.zeros(0), np.zeros(0, np.intp), [Postings.of(())] * len(_WEIGHTS))
 
-    def extended(self, new: Sequence[CardTexts], now: float) -> "AgentIndex":
-        """Return the index with further cards; only their features are counted."""
-        cards, tools = [[one] for one in self.cards], [[one] for one in self.tools]
+    def extended(self, cards: Iterable[CardTexts], now: float) -> "AgentIndex":
+        """Return the index with these cards, used now; only the features of new ones are counted.
+
+        If most of all cards weren't used for an hour, they are left out, and the others are counted anew.
+        """
+        used = dict(zip(self.rows, self.used_at, strict=True)) | dict.fromkeys(cards, now)
+        recent = [card for card, at in used.items() if now - at <= _UNUSED_SECONDS]
+        if 2 * len(recent) < len(used):
+            return self.empty().extended(recent, now)
+        if not (new := [card for card in used if card not in self.rows]):
+            return self
+        parts = [[one] for one in self.postings]
         for batch in batched(new, _BATCH):
-            counted = [_features(card) for card in batch]
-            for number, parts in enumerate(cards):
-                parts.append(Postings.of([of_card[number] for of_card, _ in counted]))
-            for number, parts in enumerate(tools):
-                parts.append(Postings.of([one[number] for _, of_tools in counted for one in of_tools]))
-        counts = np.array([len(card.tools) for card in new], np.int32)
+            features = [_features(card) for card in batch]
+            for number, part in enumerate(parts):
+                part.append(Postings.of([counts for of_card in features for counts in of_card[number]]))
         return AgentIndex(
-            {**self.rows, **{card: number for number, card in enumerate(new, len(self.rows))}},
-            np.concatenate([self.used_at, np.full(len(new), now)]),
-            np.concatenate([self.tool_counts, counts]),
-            [Postings.joined(parts) for parts in cards],
-            [Postings.joined(parts) for parts in tools],
-        )
-
-    def kept(self, cards: NDArray[np.bool_]) -> "AgentIndex":
-        """Return the index of some of its cards."""
-        rows = [card for card, is_kept in zip(self.rows, cards, strict=True) if is_kept]
-        tools = np.repeat(cards, self.tool_counts)
-        return AgentIndex(
-            {card: number for number, card in enumerate(rows)},
-            self.used_at[cards],
-            self.tool_counts[cards],
-            [one.kept(cards) for one in self.cards],
-            [one.kept(tools) for one in self.tools],
+            {card: number for number, card in enumerate(used)},
+            np.array(list(used.values())),
+            np.concatenate([self.counts, np.array([1 + len(card.tools) for card in new], np.intp)]),
+            [Postings.joined(part) for part in parts],
         )
 
     def rank(
@@ -149,23 +142,27 @@ class AgentIndex:
         """Return the best candidates, best first. The query's vectors count where each candidate has its own."""
         if not found.names:
             return []
-        counts = self.tool_counts[found.rows]
-        owners = np.repeat(np.arange(len(counts)), counts)
+        counts = self.counts[found.rows]
+        cards, owners = np.cumsum(counts) - counts, np.repeat(np.arange(len(counts)), counts)
         parts: dict[str, Floats] = {}
-        best = np.full(len(counts), -1, dtype=np.intp)
-        for name, weight, card, tool in self._similarities(query, found, vectors):
-            parts[f"{name}_card"] = weight * _z_scores(card)
-            if tool is not None:
-                best_scores, best = _best_tools(tool, owners, found)
-                parts[f"{name}_tool"] = weight * _z_scores(np.where(best >= 0, best_scores, card))
+        best = cards  # the text of each agent's best tool, or its own
+        for name, weight, scores in self._similarities(query, found, vectors):
+            of_cards = scores[cards]
+            parts[f"{name}_card"] = weight * _z_scores(of_cards)
+            if name in _OF_TOOLS:
+                of_tools = np.where(found.allowed, scores, -np.inf)
+                of_best = np.maximum.reduceat(of_tools, cards)
+                parts[f"{name}_tool"] = weight * _z_scores(np.where(of_best > -np.inf, of_best, of_cards))
+                hits = np.flatnonzero(of_tools == of_best[owners])
+                best = hits[np.searchsorted(hits, cards)]  # the first of equal ones
         totals = np.sum(list(parts.values()), axis=0)
-        tools = [name for texts in found.texts for name, _ in texts.tools]
+        tools = _tool_names(found)
         return [
             RankedAgent(
                 found.names[at],
                 round(float(totals[at]), 4),
                 {name: round(float(scores[at]), 4) for name, scores in parts.items()},
-                tools[int(best[at])] if best[at] >= 0 else "",
+                tools[int(best[at])],
             )
             for at in map(int, np.argsort(-totals, kind="stable")[:limit])
         ]
@@ -174,58 +171,51 @@ class AgentIndex:
         self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors], limit: int
     ) -> list[str]:
         """Return the names of the candidates' tools that fit best, best first."""
-        names = [name for texts in found.texts for name, _ in texts.tools]
         allowed = np.flatnonzero(found.allowed)
         if not len(allowed):
             return []
         scores = [
-            weight * _z_scores(tool[allowed])
-            for _, weight, _, tool in self._similarities(query, found, vectors)
-            if tool is not None
+            weight * _z_scores(scores[allowed])
+            for name, weight, scores in self._similarities(query, found, vectors)
+            if name in _OF_TOOLS
         ]
         best = allowed[np.argsort(-np.sum(scores, axis=0), kind="stable")]
-        return list(dict.fromkeys(names[at] for at in map(int, best)))[:limit]
+        return list(dict.fromkeys(_tool_names(found)[at] for at in map(int, best)))[:limit]
 
     def _similarities(
         self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors]
-    ) -> Iterable[tuple[str, float, Floats, Floats | None]]:
-        """Yield name, weight, and the similarities of cards and of their tools, for each kind of features."""
-        firsts = np.cumsum(self.tool_counts) - self.tool_counts
-        places = ranges(firsts[found.rows], self.tool_counts[found.rows])
-        cards, tools = np.zeros(len(self.rows), np.bool_), np.zeros(int(self.tool_counts.sum()), np.bool_)
-        cards[found.rows], tools[places] = True, found.allowed
-        asked = (query.words, query.characters, query.words, query.characters)
-        for number, (name, (weight, power)) in enumerate(_WEIGHTS.items()):
-            of_cards = self.cards[number].similarities(asked[number], cards, power)[found.rows]
-            has_tools = number < len(self.tools)
-            of_tools = self.tools[number].similarities(asked[number], tools, power)[places] if has_tools else None
-            yield name, weight, of_cards, of_tools
+    ) -> Iterable[tuple[str, float, Floats]]:
+        """Yield name, weight, and the similarities of all texts of the candidates, for each kind of features."""
+        counts = self.counts[found.rows]
+        places = ranges((np.cumsum(self.counts) - self.counts)[found.rows], counts)
+        cards, texts = np.zeros((2, int(self.counts.sum())), np.bool_)
+        texts[places] = found.allowed
+        cards[places[np.cumsum(counts) - counts]] = True
+        asked = (query.words, query.characters) * 2
+        for (name, weight), features, postings in zip(_WEIGHTS.items(), asked, self.postings, strict=True):
+            among = cards | texts if name in _OF_TOOLS else cards
+            yield name, weight, postings.similarities(features, among, _RARITY)[places]
         if query.vectors and vectors:
             weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(query.length, 1)) ** 0.5))
-            products = _best_products([vectors[texts] for texts in found.texts], query.vectors)
-            counts = self.tool_counts[found.rows] + 1
-            is_card = np.zeros(len(products), np.bool_)
-            is_card[np.cumsum(counts) - counts] = True
-            yield "meaning", weight, products[is_card], products[~is_card]
+            yield "meaning", weight, _best_products([vectors[texts] for texts in found.texts], query.vectors)
 
 
-def _features(card: CardTexts) -> tuple[Sequence[FeatureCounts], Sequence[Sequence[FeatureCounts]]]:
-    """Return the features of a card, for each of its postings, and the same for each of its tools."""
-    whole, *tools = [content_words(text) for text in card.all()]
-    names = content_words(" ".join([card.server, *(name for name, _ in card.tools)]))
-    server = content_words(card.server)
-    of_card = (word_counts(whole), character_counts(whole), word_counts(names), character_counts(server))
-    return of_card, [(word_counts(words), character_counts(words)) for words in tools]
+def _features(card: CardTexts) -> Sequence[Sequence[FeatureCounts]]:
+    """Return the features of each text of a card, for each of its postings. Only the whole card has names."""
+    texts = [content_words(text) for text in card.all()]
+    server, tools = content_words(card.server), content_words(" ".join(name for name, _ in card.tools))
+    none = [FeatureCounts.of(())] * len(card.tools)
+    return (
+        [word_counts(words) for words in texts],
+        [character_counts(words) for words in texts],
+        [word_counts([*server, *tools]), *none],
+        [character_counts(server), *none],
+    )
 
 
-def _best_tools(scores: Floats, owners: NDArray[np.intp], found: Candidates) -> tuple[Floats, NDArray[np.intp]]:
-    """Return for each agent the score and the place of its best allowed tool; the place is -1 without one."""
-    best_scores = np.full(len(found.names), -np.inf, dtype=np.float32)
-    np.maximum.at(best_scores, owners[found.allowed], scores[found.allowed])
-    best = np.full(len(found.names), -1, dtype=np.intp)
-    hits = np.flatnonzero(found.allowed & (scores == best_scores[owners]))
-    best[owners[hits][::-1]] = hits[::-1]  # the first of equal ones
-    return best_scores, best
+def _tool_names(found: Candidates) -> list[str]:
+    """Return the name of the tool of each text, empty for a whole card."""
+    return [name for texts in found.texts for name in ("", *(name for name, _ in texts.tools))]
 
 
 def _best_products(cards: Sequence[CardVectors], vectors: Sequence[Vector]) -> Floats:

@@ -28,7 +28,6 @@ _STOP_TEXT: Final = """
     where which while who whom why will with would you your yours"""
 _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 _BUCKETS: Final = 1 << 20
-_SHIFT: Final = np.uint64(64 - 20)
 _TEXT_SHIFT, _BUCKET_SHIFT = np.uint64(16), np.uint64(16 + 27)
 _TEXT_MASK: Final = np.uint64((1 << 16 + 27) - (1 << 16))
 _THIS_AND_NEXT: Final = np.arange(2, dtype=np.uint64)
@@ -69,15 +68,9 @@ class FeatureCounts:
 
     @classmethod
     def of(cls, features: Iterable[str]) -> "FeatureCounts":
-        counted = Counter(crc32(feature.encode()) % _BUCKETS for feature in features)
+        counted = Counter(crc32(feature.encode("utf-8", "surrogatepass")) % _BUCKETS for feature in features)
         buckets = np.fromiter(counted.keys(), np.uint32, len(counted))
         return cls(buckets, 1 + np.log(np.fromiter(counted.values(), np.float32, len(counted))))
-
-    @classmethod
-    def of_hashes(cls, hashes: NDArray[np.uint64]) -> "FeatureCounts":
-        """Return the counts of features that are given as hashes of 64 bits, whose highest bits select the bucket."""
-        buckets, counts = np.unique((hashes >> _SHIFT).astype(np.uint32), return_counts=True)
-        return cls(buckets, 1 + np.log(counts.astype(np.float32)))
 
 
 def word_counts(words: Sequence[str]) -> FeatureCounts:
@@ -86,50 +79,19 @@ def word_counts(words: Sequence[str]) -> FeatureCounts:
     return FeatureCounts.of([*stems, *(f"{first} {second}" for first, second in pairwise(stems))])
 
 
-def character_counts(words: Sequence[str]) -> FeatureCounts:
-    """Count each sequence of four characters of each word."""
-    edged = [f"#{word}#" for word in words]
-    starts = ((word, start) for word in edged for start in range(max(1, len(word) - _GRAM + 1)))
-    return FeatureCounts.of(word[start : start + _GRAM] for word, start in starts)
-
-
-class SparseIndex:
-    """Cosine similarities of a query with each of `texts`, by TF-IDF with smoothed frequencies.
-
-    The set of texts may change: there is no vocabulary, and features are counted in hashed buckets.
-    """
-
-    def __init__(self, texts: Sequence[FeatureCounts]) -> None:
-        self._size = len(texts)
-        buckets = np.concatenate([text.buckets for text in texts])
-        owners = np.repeat(np.arange(self._size, dtype=np.int32), [len(text.buckets) for text in texts])
-        _, at, frequencies = np.unique(buckets, return_inverse=True, return_counts=True)
-        weights = np.concatenate([text.weights for text in texts]) * self._idf(frequencies)[at]
-        lengths = np.sqrt(np.bincount(owners, weights**2, minlength=self._size))
-        order = np.argsort(at, kind="stable")
-        self._buckets, self._owners = buckets[order], owners[order]
-        self._weights = (weights / np.maximum(lengths[owners], 1e-9))[order].astype(np.float32)
-
-    def similarities(self, query: FeatureCounts) -> Floats:
-        """Return the similarity of each text, in order, from 0 to 1."""
-        starts, ends = (np.searchsorted(self._buckets, query.buckets, side) for side in ("left", "right"))
-        counts = ends - starts
-        weights = np.where(counts, query.weights * self._idf(counts), 0)
-        weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
-        entries = ranges(starts, counts)
-        scores = self._weights[entries] * np.repeat(weights, counts)
-        return np.bincount(self._owners[entries], scores, minlength=self._size).astype(np.float32)
-
-    def _idf(self, frequencies: NDArray[np.integer]) -> Floats:
-        return (np.log((1 + self._size) / (1 + frequencies)) + 1).astype(np.float32)
+def character_counts(texts: Iterable[str]) -> FeatureCounts:
+    """Count each sequence of four characters of each word or text."""
+    edged = [f" {text} " for text in texts if text]
+    starts = ((text, start) for text in edged for start in range(max(1, len(text) - _GRAM + 1)))
+    return FeatureCounts.of(text[start : start + _GRAM] for text, start in starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
     """The features of texts: for each bucket the texts that have it, with its weight in each.
 
-    A text's weights have the length 1 and depend on no other text, so texts can be added and removed. How rare a
-    feature is, is counted by each query among the texts that it asks for: nothing is learned of others.
+    A text's weights have the length 1 and depend on no other text, so texts can be added. How rare a feature is, is
+    counted by each query among the texts that it asks for: nothing is learned of others. There is no vocabulary.
     """
 
     size: int
@@ -158,29 +120,22 @@ class Postings:
         entries.sort(kind="stable")  # which merges what is sorted: the former entries are most of them
         return cls(before, entries)
 
-    def kept(self, texts: NDArray[np.bool_]) -> "Postings":
-        """Return the postings of some of the texts, numbered anew in order."""
-        entries = self.entries[texts[self._texts_of(self.entries)]]
-        numbers = (np.cumsum(texts, dtype=np.uint64) - np.uint64(1))[self._texts_of(entries)]
-        return Postings(int(texts.sum()), entries & ~_TEXT_MASK | numbers << _TEXT_SHIFT)
-
     def similarities(self, query: FeatureCounts, among: NDArray[np.bool_], power: int) -> Floats:
-        """Return for each text a multiple of its cosine with the query, by TF-IDF among some texts; 0 for others.
+        """Return for each text its cosine with the query, by TF-IDF among some texts; 0 for others.
 
-        The query has the inverse document frequency to a power: with 2 that of the texts counts, too.
+        Only the query has the inverse document frequency, to a power: with 2 as if the texts had it, too.
         """
         buckets = query.buckets.astype(np.uint64)
         starts, ends = (np.searchsorted(self.entries, (buckets + more) << _BUCKET_SHIFT) for more in _THIS_AND_NEXT)
         entries, of = self.entries[ranges(starts, ends - starts)], np.repeat(np.arange(len(starts)), ends - starts)
-        inside = among[self._texts_of(entries)]
-        entries, of = entries[inside], of[inside]
-        idf = np.log((1 + among.sum()) / (1 + np.bincount(of, minlength=len(starts)))) + 1
-        scores = entries.astype(np.uint16).view(np.float16) * (query.weights * idf**power)[of]
-        return np.bincount(self._texts_of(entries), scores, minlength=self.size).astype(np.float32)
-
-    @staticmethod
-    def _texts_of(entries: NDArray[np.uint64]) -> NDArray[np.intp]:
-        return ((entries & _TEXT_MASK) >> _TEXT_SHIFT).astype(np.intp)
+        texts = ((entries & _TEXT_MASK) >> _TEXT_SHIFT).astype(np.intp)
+        inside = among[texts]
+        entries, of, texts = entries[inside], of[inside], texts[inside]
+        frequencies = np.bincount(of, minlength=len(starts))
+        weights = query.weights * (np.log((1 + among.sum()) / (1 + frequencies)) + 1) ** power
+        length = max(float(np.linalg.norm(weights[frequencies > 0])), 1e-9)  # what no text has, tells none apart
+        scores = entries.astype(np.uint16).view(np.float16) * (weights / length)[of]
+        return np.bincount(texts, scores, minlength=self.size).astype(np.float32)
 
 
 def ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.intp]:

@@ -7,14 +7,11 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from brain.retrieval.text_similarity import FeatureCounts, SparseIndex, plain_words
+from brain.retrieval.text_similarity import FeatureCounts, Postings, character_counts, plain_words
 from brain.skills.skill import SkillExample
 
 _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
-_GRAMS: Final = (3, 4, 5)  # characters
-_FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd, with well mixed bits: 2^64 divided by the golden ratio
 _MOST: Final = 3
 _NEARLY: Final = 0.05  # of similarity: less than what a word more or less changes
 _SPARSE_WEIGHT: Final = 0.75  # of characters beside vectors; with 1, false reuse is as rare only at a lower recall
@@ -45,7 +42,7 @@ class _Calibration:
 
 
 _WITH_VECTORS: Final = _Calibration(unrelated=0.35, same=0.7, few=0.65, many=0.18, base=-0.22, skills=0.11)
-_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, same=0.4, few=0.26, many=0.04, growth=0.58)
+_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, same=0.43, few=0.29, many=0.045, growth=0.58)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,8 @@ def ranked(tenant: str, text: str, examples: Sequence[SkillExample], stored: int
     if not examples:
         return Ranking()
     with_vectors = any(example.cosine is not None for example in examples)  # those of another model don't count
-    scores = _index(tenant, tuple(example.text for example in examples)).similarities(_counts(tenant, text))
+    stored_texts = Postings.of([_counts(tenant, example.text) for example in examples])
+    scores = stored_texts.similarities(_counts(tenant, text), np.ones(len(examples), np.bool_), power=1)
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
     by_skill: dict[str, list[tuple[float, float, str]]] = {}
     for example, score in zip(examples, scores, strict=True):
@@ -120,24 +118,8 @@ def _of_best(skill_id: str, tasks: list[tuple[float, float, str]]) -> RankedSkil
     return RankedSkill(skill_id, characters + meaning, characters, meaning, len(tasks), best[0][2])
 
 
-@lru_cache(maxsize=16)  # tasks of one kind are compared with the same examples, which take some 2 MB at most
-def _index(tenant: str, texts: tuple[str, ...]) -> SparseIndex:
-    return SparseIndex([_counts(tenant, text) for text in texts])
-
-
 @lru_cache(maxsize=4096)  # some 8 MB: examples of skills come again
 def _counts(tenant: str, text: str) -> FeatureCounts:
     """Count sequences of characters over the whole text, with its frequent words: these tell requests apart."""
     del tenant  # only the cache tells tenants apart
-    line = f" {' '.join(plain_words(text))} "
-    codes = np.frombuffer(line.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
-    return FeatureCounts.of_hashes(np.concatenate([_hashes(codes, length) for length in _GRAMS]))
-
-
-def _hashes(codes: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
-    """Return a hash of each sequence of `length` characters: their polynomial, modulo 2^64."""
-    count = max(0, len(codes) - length + 1)
-    hashes = np.full(count, length, np.uint64)
-    for start in range(length):
-        hashes = hashes * _FACTOR + codes[start : start + count]
-    return hashes * _FACTOR
+    return character_counts([" ".join(plain_words(text))])

@@ -176,7 +176,7 @@ async def test_query_whose_vector_takes_too_long_is_answered_by_words(monkeypatc
 
 
 async def test_embedding_that_failed_goes_on_with_the_texts_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_vectors, "_PART", 4)
+    monkeypatch.setattr(model_vectors, "_PART", 2)
     clock, embedder = SetClock(), CountingEmbedder(fails_after=1)
     finder = AgentFinder(embedder, clock)
 
@@ -185,7 +185,7 @@ async def test_embedding_that_failed_goes_on_with_the_texts_that_are_missing(mon
     later = await finder.rank(SEARCH, "rain", 1)
 
     assert ("it is away" in early.warning, later.warning) == (True, "")
-    assert [len(texts) for texts in embedder.asked] == [4, 3, 3, 3, 1]  # whole cards
+    assert [len(texts) for texts in embedder.asked] == [4, 6, 6, 1]  # whole cards
 
 
 async def test_cards_that_no_search_needed_for_an_hour_are_dropped_once_they_are_the_most() -> None:
