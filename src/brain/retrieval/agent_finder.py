@@ -37,10 +37,6 @@ class ModelVectors:
     _retry_at: float = 0.0
 
     @property
-    def name(self) -> str:
-        return self.embedder.name
-
-    @property
     def may_ask(self) -> bool:
         return self.clock.monotonic() >= self._retry_at
 
@@ -86,24 +82,13 @@ class ModelVectors:
         try:
             yield
         except (TimeoutError, StarlingError) as error:
-            failure = str(error) or f"{self.name} made no vector within {_QUERY_SECONDS:g} seconds."
+            failure = str(error) or f"{self.embedder.name} made no vector within {_QUERY_SECONDS:g} seconds."
             if failure != self.failure:
                 _log.warning("No vectors: %s", failure)
             self.failure = failure
             self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
         else:
             self.failure = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What a search ranks: its candidates as the index has them, with the vectors of a model that has all of theirs."""
-
-    index: AgentIndex
-    found: Candidates
-    model: ModelVectors | None
-    vectors: Mapping[CardTexts, CardVectors]
-    query: Query
 
 
 class AgentFinder:
@@ -125,20 +110,20 @@ class AgentFinder:
 
     async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
         """Return the candidates that fit `text` best."""
-        ready = await self._prepared(search, text)
-        ranked = await asyncio.to_thread(ready.index.rank, ready.query, ready.found, ready.vectors, limit)
-        if self._current is None or (ready.model is self._current and ready.query.vectors):
+        index, query, found, model = await self._prepared(search, text)
+        ranked = await asyncio.to_thread(index.rank, query, found, limit)
+        if self._current is None or (model is self._current and query.vectors):
             return Ranking(ranked)
-        used = f"with the vectors of {ready.model.name}" if ready.model and ready.query.vectors else "by words only"
-        why = self._current.failure or f"the vectors of {self._current.name} are being made."
+        used = f"with the vectors of {model.embedder.name}" if model and query.vectors else "by words only"
+        why = self._current.failure or f"the vectors of {self._current.embedder.name} are being made."
         return Ranking(ranked, f"Agents are found {used}: {why}")
 
     async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
         """Return the names of those tools of an agent that fit `text` best."""
         # those of a team's member are indexed as its specialist's
         name = specialist_name(card.server) if card.kind == "member" and card.server else card.name
-        ready = await self._prepared(replace(search, candidates=Roster({name: card})), text)
-        return await asyncio.to_thread(ready.index.rank_tools, ready.query, ready.found, ready.vectors, limit)
+        index, query, found, _ = await self._prepared(replace(search, candidates=Roster({name: card})), text)
+        return await asyncio.to_thread(index.rank_tools, query, found, limit)
 
     async def close(self) -> None:
         """Stop making vectors and close connections to embedders."""
@@ -148,7 +133,10 @@ class AgentFinder:
         for model in self._models.values():
             await model.embedder.close()
 
-    async def _prepared(self, search: AgentSearch, text: str) -> _Prepared:
+    async def _prepared(
+        self, search: AgentSearch, text: str
+    ) -> tuple[AgentIndex, Query, Candidates, ModelVectors | None]:
+        """Return an index of the candidates, the query, and a model that has the vectors of all of them."""
         index = self._index
         found, new = await asyncio.to_thread(_candidates, index, search)
         if new:
@@ -161,8 +149,9 @@ class AgentFinder:
             found, _ = await asyncio.to_thread(_candidates, index, search)
         index.used_at[found.rows] = self._clock.monotonic()
         model = await self._model(found.texts)
-        vectors = model.vectors if model else {}
-        return _Prepared(index, found, model, vectors, Query.of(text, await model.query(text) if model else ()))
+        if model is None:
+            return index, Query.of(text), found, None
+        return index, Query.of(text, await model.query(text)), replace(found, vectors=model.vectors), model
 
     async def _model(self, cards: Sequence[CardTexts]) -> ModelVectors | None:
         """Return a model that has vectors of all cards: the configured one, else a former one, else None."""
@@ -201,7 +190,9 @@ class AgentFinder:
         if self._embedding.done():
             self._embedding.result()
         else:
-            _log.warning("Vectors of %s are being made; until then, agents are found without them.", model.name)
+            _log.warning(
+                "Vectors of %s are being made; until then, agents are found without them.", model.embedder.name
+            )
 
 
 def _candidates(index: AgentIndex, search: AgentSearch) -> tuple[Candidates, list[CardTexts]]:

@@ -1,7 +1,7 @@
 """One index of the cards that searches have asked for, ranked by how well those of a roster fit a query."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import batched
 from typing import Final, NamedTuple
 
@@ -89,7 +89,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The agents that may be found, with their rows and texts.
+    """The agents that may be found, with their rows and texts, and vectors of all of them or of none.
 
     `allowed` says of each of `CardTexts.all` if it is that of a tool that counts; no whole card is.
     """
@@ -98,6 +98,7 @@ class Candidates:
     rows: NDArray[np.intp]
     texts: Sequence[CardTexts]
     allowed: NDArray[np.bool_]
+    vectors: Mapping[CardTexts, CardVectors] = field(default_factory=dict[CardTexts, CardVectors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class AgentIndex:
 
     @classmethod
     def empty(cls) -> "AgentIndex":
-        return cls({}, np.zeros(0), np.zeros(0, np.intp), [Postings.of(())] * len(_WEIGHTS))
+        return cls({}, np.zeros(0), np.zeros(0, np.intp), [Postings(0, np.zeros(0, np.uint64))] * len(_WEIGHTS))
 
     def extended(self, cards: Iterable[CardTexts], now: float) -> "AgentIndex":
         """Return the index with these cards, used now; only the features of new ones are counted.
@@ -128,7 +129,8 @@ class AgentIndex:
         for batch in batched(new, _BATCH):
             features = [_features(card) for card in batch]
             for number, part in enumerate(parts):
-                part.append(Postings.of([counts for of_card in features for counts in of_card[number]]))
+                texts = [counts for of_card in features for counts in of_card[number]]
+                part.append(Postings.of(texts, sum(one.size for one in part)))
         return AgentIndex(
             {card: number for number, card in enumerate(used)},
             np.array(list(used.values())),
@@ -136,17 +138,15 @@ class AgentIndex:
             [Postings.joined(part) for part in parts],
         )
 
-    def rank(
-        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors], limit: int
-    ) -> list[RankedAgent]:
-        """Return the best candidates, best first. The query's vectors count where each candidate has its own."""
+    def rank(self, query: Query, found: Candidates, limit: int) -> list[RankedAgent]:
+        """Return the best candidates, best first."""
         if not found.names:
             return []
         counts = self.counts[found.rows]
         cards, owners = np.cumsum(counts) - counts, np.repeat(np.arange(len(counts)), counts)
         parts: dict[str, Floats] = {}
         best = cards  # the text of each agent's best tool, or its own
-        for name, weight, scores in self._similarities(query, found, vectors):
+        for name, weight, scores in self._similarities(query, found):
             of_cards = scores[cards]
             parts[f"{name}_card"] = weight * _z_scores(of_cards)
             if name in _OF_TOOLS:
@@ -167,24 +167,20 @@ class AgentIndex:
             for at in map(int, np.argsort(-totals, kind="stable")[:limit])
         ]
 
-    def rank_tools(
-        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors], limit: int
-    ) -> list[str]:
+    def rank_tools(self, query: Query, found: Candidates, limit: int) -> list[str]:
         """Return the names of the candidates' tools that fit best, best first."""
         allowed = np.flatnonzero(found.allowed)
         if not len(allowed):
             return []
         scores = [
             weight * _z_scores(scores[allowed])
-            for name, weight, scores in self._similarities(query, found, vectors)
+            for name, weight, scores in self._similarities(query, found)
             if name in _OF_TOOLS
         ]
         best = allowed[np.argsort(-np.sum(scores, axis=0), kind="stable")]
         return list(dict.fromkeys(_tool_names(found)[at] for at in map(int, best)))[:limit]
 
-    def _similarities(
-        self, query: Query, found: Candidates, vectors: Mapping[CardTexts, CardVectors]
-    ) -> Iterable[tuple[str, float, Floats]]:
+    def _similarities(self, query: Query, found: Candidates) -> Iterable[tuple[str, float, Floats]]:
         """Yield name, weight, and the similarities of all texts of the candidates, for each kind of features."""
         counts = self.counts[found.rows]
         places = ranges((np.cumsum(self.counts) - self.counts)[found.rows], counts)
@@ -195,9 +191,9 @@ class AgentIndex:
         for (name, weight), features, postings in zip(_WEIGHTS.items(), asked, self.postings, strict=True):
             among = cards | texts if name in _OF_TOOLS else cards
             yield name, weight, postings.similarities(features, among, _RARITY)[places]
-        if query.vectors and vectors:
+        if query.vectors and found.vectors:
             weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(query.length, 1)) ** 0.5))
-            yield "meaning", weight, _best_products([vectors[texts] for texts in found.texts], query.vectors)
+            yield "meaning", weight, _best_products([found.vectors[one] for one in found.texts], query.vectors)
 
 
 def _features(card: CardTexts) -> Sequence[Sequence[FeatureCounts]]:

@@ -98,27 +98,22 @@ class Postings:
     entries: NDArray[np.uint64]  # ascending; from the highest bit: bucket (21 bits), text (27), weight as a half float
 
     @classmethod
-    def of(cls, counts: Sequence[FeatureCounts]) -> "Postings":
-        """Return the postings of texts, numbered in order."""
-        if not counts:
-            return cls(0, np.zeros(0, np.uint64))
+    def of(cls, counts: Sequence[FeatureCounts], first: int = 0) -> "Postings":
+        """Return the postings of texts, numbered in order from the first one on."""
         weights = np.concatenate([one.weights / max(float(np.linalg.norm(one.weights)), 1e-9) for one in counts])
-        texts = np.repeat(np.arange(len(counts), dtype=np.uint64), [len(one.buckets) for one in counts])
+        numbers = np.arange(first, first + len(counts), dtype=np.uint64) << _TEXT_SHIFT
         entries = np.concatenate([one.buckets for one in counts]).astype(np.uint64) << _BUCKET_SHIFT
-        entries |= texts << _TEXT_SHIFT | weights.astype(np.float16).view(np.uint16)
+        entries |= np.repeat(numbers, [len(one.buckets) for one in counts])
+        entries |= weights.astype(np.float16).view(np.uint16)
         entries.sort()
         return cls(len(counts), entries)
 
     @classmethod
     def joined(cls, parts: Sequence["Postings"]) -> "Postings":
-        """Return the postings of the texts of all parts, numbered on from part to part."""
+        """Return the postings of the texts of all parts, each numbered on from the one before."""
         entries = np.concatenate([part.entries for part in parts])
-        before, ends = 0, np.cumsum([len(part.entries) for part in parts])
-        for part, own in zip(parts, np.split(entries, ends[:-1]), strict=True):
-            np.add(own, np.uint64(before) << _TEXT_SHIFT, out=own)
-            before += part.size
         entries.sort(kind="stable")  # which merges what is sorted: the former entries are most of them
-        return cls(before, entries)
+        return cls(sum(part.size for part in parts), entries)
 
     def similarities(self, query: FeatureCounts, among: NDArray[np.bool_], power: int) -> Floats:
         """Return for each text its cosine with the query, by TF-IDF among some texts; 0 for others.

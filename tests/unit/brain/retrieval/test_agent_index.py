@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def candidates(allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX)
 
 
 def found(text: str, allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX) -> list[RankedAgent]:
-    return index.rank(Query.of(text), candidates(allowed, index), {}, 3)
+    return index.rank(Query.of(text), candidates(allowed, index), 3)
 
 
 def vector(*values: float) -> Vector:
@@ -86,7 +87,7 @@ def with_vectors(query: list[Vector], near: Mapping[tuple[str, str], Vector], ot
         )
         for agent in AGENTS
     }
-    return INDEX.rank(Query.of("umbrella?", query), candidates(), known, 1)[0]
+    return INDEX.rank(Query.of("umbrella?", query), replace(candidates(), vectors=known), 1)[0]
 
 
 def test_card_of_a_team_says_what_its_members_are_for_in_place_of_their_tools() -> None:
