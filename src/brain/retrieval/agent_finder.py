@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import batched, groupby
@@ -12,7 +12,7 @@ import numpy as np
 
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.manifest import specialist_name
-from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors, Query
+from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors
 from brain.retrieval.search import AgentSearch, Ranking
 from brain.retrieval.text_similarity import sentences
 from starling.core.clock import Clock
@@ -104,17 +104,17 @@ class AgentFinder:
         self._patience = patience
         self._models = {embedder.name: ModelVectors(embedder, clock)} if embedder else {}  # former ones are added
         self._current = next(iter(self._models.values()), None)
-        self._index = AgentIndex.empty()
+        self._index = AgentIndex()
         self._building = asyncio.Lock()
         self._embedding: asyncio.Task[None] | None = None
 
     async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
         """Return the candidates that fit `text` best."""
-        index, query, found, model = await self._prepared(search, text)
-        ranked = await asyncio.to_thread(index.rank, query, found, limit)
-        if self._current is None or (model is self._current and query.vectors):
+        index, found, model, vectors = await self._prepared(search, text)
+        ranked = await asyncio.to_thread(index.rank, text, vectors, found, limit)
+        if self._current is None or (model is self._current and vectors):
             return Ranking(ranked)
-        used = f"with the vectors of {model.embedder.name}" if model and query.vectors else "by words only"
+        used = f"with the vectors of {model.embedder.name}" if model and vectors else "by words only"
         why = self._current.failure or f"the vectors of {self._current.embedder.name} are being made."
         return Ranking(ranked, f"Agents are found {used}: {why}")
 
@@ -122,8 +122,8 @@ class AgentFinder:
         """Return the names of those tools of an agent that fit `text` best."""
         # those of a team's member are indexed as its specialist's
         name = specialist_name(card.server) if card.kind == "member" and card.server else card.name
-        index, query, found, _ = await self._prepared(replace(search, candidates=Roster({name: card})), text)
-        return await asyncio.to_thread(index.rank_tools, query, found, limit)
+        index, found, _, vectors = await self._prepared(replace(search, candidates=Roster({name: card})), text)
+        return await asyncio.to_thread(index.rank_tools, text, vectors, found, limit)
 
     async def close(self) -> None:
         """Stop making vectors and close connections to embedders."""
@@ -135,25 +135,27 @@ class AgentFinder:
 
     async def _prepared(
         self, search: AgentSearch, text: str
-    ) -> tuple[AgentIndex, Query, Candidates, ModelVectors | None]:
-        """Return an index of the candidates, the query, and a model that has the vectors of all of them."""
+    ) -> tuple[AgentIndex, Candidates, ModelVectors | None, Sequence[Vector]]:
+        """Return an index of the candidates, a model that has the vectors of all of them, and those of the text."""
         index = self._index
         found, new = await asyncio.to_thread(_candidates, index, search)
         if new:
             async with self._building:
-                index = await asyncio.to_thread(self._index.extended, [*found.texts, *new], self._clock.monotonic())
+                index = await asyncio.to_thread(
+                    self._index.extended, [*found.cards.values(), *new], self._clock.monotonic()
+                )
                 if len(index.rows) < len(self._index.rows):
                     for one in self._models.values():
                         one.vectors = {card: own for card, own in one.vectors.items() if card in index.rows}
                 self._index = index
             found, _ = await asyncio.to_thread(_candidates, index, search)
         index.used_at[found.rows] = self._clock.monotonic()
-        model = await self._model(found.texts)
+        model = await self._model(found.cards.values())
         if model is None:
-            return index, Query.of(text), found, None
-        return index, Query.of(text, await model.query(text)), replace(found, vectors=model.vectors), model
+            return index, found, None, ()
+        return index, replace(found, vectors=model.vectors), model, await model.query(text)
 
-    async def _model(self, cards: Sequence[CardTexts]) -> ModelVectors | None:
+    async def _model(self, cards: Collection[CardTexts]) -> ModelVectors | None:
         """Return a model that has vectors of all cards: the configured one, else a former one, else None."""
         current = self._current
         if current and not current.has(cards) and self._may_embed(current):
@@ -168,31 +170,25 @@ class AgentFinder:
     def _may_embed(self, model: ModelVectors) -> bool:
         return model.may_ask and (self._embedding is None or self._embedding.done())
 
-    async def _read_former(self, current: ModelVectors, cards: Sequence[CardTexts]) -> None:
+    async def _read_former(self, current: ModelVectors, cards: Collection[CardTexts]) -> None:
         """Read the kept vectors of a model that was configured before and has those of all cards, if there is one."""
         texts = dict[str, list[str]]()
         for card in cards:
             texts.setdefault(card.owner, []).extend(card.all())
-        embedder = await current.embedder.former(texts)
-        if embedder is None:
+        if (embedder := await current.embedder.former(texts)) is None:
             return
         if embedder.name in self._models:
             await embedder.close()
         await self._models.setdefault(embedder.name, ModelVectors(embedder, self._clock)).read(cards)
 
-    async def _begin_embedding(self, model: ModelVectors, cards: Sequence[CardTexts]) -> None:
-        """Make missing vectors in the background and wait a little for them.
-
-        The task belongs to no search: the one that began it may end before it. `close` awaits it.
-        """
+    async def _begin_embedding(self, model: ModelVectors, cards: Collection[CardTexts]) -> None:
+        """Make missing vectors in a task that belongs to no search, and wait a little for it."""
         self._embedding = asyncio.get_running_loop().create_task(model.make(cards), name="embed-cards")
         await asyncio.wait({self._embedding}, timeout=self._patience)
         if self._embedding.done():
             self._embedding.result()
         else:
-            _log.warning(
-                "Vectors of %s are being made; until then, agents are found without them.", model.embedder.name
-            )
+            _log.warning("Vectors of %s are being made.", model.embedder.name)
 
 
 def _candidates(index: AgentIndex, search: AgentSearch) -> tuple[Candidates, list[CardTexts]]:
@@ -212,4 +208,4 @@ def _candidates(index: AgentIndex, search: AgentSearch) -> tuple[Candidates, lis
         rows.append(row)
         usable = {tool.name for tool in card.tools}
         allowed += [False, *(tool.name in usable for tool in whole.tools)]
-    return Candidates(list(found), np.array(rows, np.intp), list(found.values()), np.array(allowed, np.bool_)), new
+    return Candidates(found, np.array(rows, np.intp), np.array(allowed, np.bool_)), new

@@ -73,30 +73,14 @@ class CardVectors(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A text that agents are ranked by. `vectors` are those of its sentences; without any, only words count."""
-
-    words: FeatureCounts
-    characters: FeatureCounts
-    length: int  # in words
-    vectors: Sequence[Vector] = ()
-
-    @classmethod
-    def of(cls, text: str, vectors: Sequence[Vector] = ()) -> "Query":
-        words = content_words(text)
-        return cls(word_counts(words), character_counts(words), len(words), vectors)
-
-
-@dataclass(frozen=True, slots=True)
 class Candidates:
-    """The agents that may be found, with their rows and texts, and vectors of all of them or of none.
+    """The agents that may be found, by name, with their rows, and vectors of all of them or of none.
 
     `allowed` says of each of `CardTexts.all` if it is that of a tool that counts; no whole card is.
     """
 
-    names: list[str]
+    cards: Mapping[str, CardTexts]
     rows: NDArray[np.intp]
-    texts: Sequence[CardTexts]
     allowed: NDArray[np.bool_]
     vectors: Mapping[CardTexts, CardVectors] = field(default_factory=dict[CardTexts, CardVectors])
 
@@ -105,14 +89,10 @@ class Candidates:
 class AgentIndex:
     """A row for each card, and the postings of `_WEIGHTS`, in which each card has its `CardTexts.all`."""
 
-    rows: Mapping[CardTexts, int]
-    used_at: NDArray[np.float64]  # when a search last had the row among its candidates, by its clock
-    counts: NDArray[np.intp]  # of a row's texts
-    postings: Sequence[Postings]
-
-    @classmethod
-    def empty(cls) -> "AgentIndex":
-        return cls({}, np.zeros(0), np.zeros(0, np.intp), [Postings(0, np.zeros(0, np.uint64))] * len(_WEIGHTS))
+    rows: Mapping[CardTexts, int] = field(default_factory=dict[CardTexts, int])
+    used_at: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # by a search, by its clock
+    counts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))  # of a row's texts
+    postings: Sequence[Postings] = (Postings(0, np.zeros(0, np.uint64)),) * len(_WEIGHTS)
 
     def extended(self, cards: Iterable[CardTexts], now: float) -> "AgentIndex":
         """Return the index with these cards, used now; only the features of new ones are counted.
@@ -122,7 +102,7 @@ class AgentIndex:
         used = dict(zip(self.rows, self.used_at, strict=True)) | dict.fromkeys(cards, now)
         recent = [card for card, at in used.items() if now - at <= _UNUSED_SECONDS]
         if 2 * len(recent) < len(used):
-            return self.empty().extended(recent, now)
+            return AgentIndex().extended(recent, now)
         if not (new := [card for card in used if card not in self.rows]):
             return self
         parts = [[one] for one in self.postings]
@@ -138,15 +118,15 @@ class AgentIndex:
             [Postings.joined(part) for part in parts],
         )
 
-    def rank(self, query: Query, found: Candidates, limit: int) -> list[RankedAgent]:
-        """Return the best candidates, best first."""
-        if not found.names:
+    def rank(self, text: str, vectors: Sequence[Vector], found: Candidates, limit: int) -> list[RankedAgent]:
+        """Return the candidates that fit a text best, best first; `vectors` are those of its sentences, if any."""
+        if not found.cards:
             return []
         counts = self.counts[found.rows]
         cards, owners = np.cumsum(counts) - counts, np.repeat(np.arange(len(counts)), counts)
         parts: dict[str, Floats] = {}
         best = cards  # the text of each agent's best tool, or its own
-        for name, weight, scores in self._similarities(query, found):
+        for name, weight, scores in self._similarities(text, vectors, found):
             of_cards = scores[cards]
             parts[f"{name}_card"] = weight * _z_scores(of_cards)
             if name in _OF_TOOLS:
@@ -156,10 +136,10 @@ class AgentIndex:
                 hits = np.flatnonzero(of_tools == of_best[owners])
                 best = hits[np.searchsorted(hits, cards)]  # the first of equal ones
         totals = np.sum(list(parts.values()), axis=0)
-        tools = _tool_names(found)
+        names, tools = list(found.cards), _tool_names(found)
         return [
             RankedAgent(
-                found.names[at],
+                names[at],
                 round(float(totals[at]), 4),
                 {name: round(float(scores[at]), 4) for name, scores in parts.items()},
                 tools[int(best[at])],
@@ -167,33 +147,36 @@ class AgentIndex:
             for at in map(int, np.argsort(-totals, kind="stable")[:limit])
         ]
 
-    def rank_tools(self, query: Query, found: Candidates, limit: int) -> list[str]:
+    def rank_tools(self, text: str, vectors: Sequence[Vector], found: Candidates, limit: int) -> list[str]:
         """Return the names of the candidates' tools that fit best, best first."""
         allowed = np.flatnonzero(found.allowed)
         if not len(allowed):
             return []
         scores = [
             weight * _z_scores(scores[allowed])
-            for name, weight, scores in self._similarities(query, found)
+            for name, weight, scores in self._similarities(text, vectors, found)
             if name in _OF_TOOLS
         ]
         best = allowed[np.argsort(-np.sum(scores, axis=0), kind="stable")]
         return list(dict.fromkeys(_tool_names(found)[at] for at in map(int, best)))[:limit]
 
-    def _similarities(self, query: Query, found: Candidates) -> Iterable[tuple[str, float, Floats]]:
+    def _similarities(
+        self, text: str, vectors: Sequence[Vector], found: Candidates
+    ) -> Iterable[tuple[str, float, Floats]]:
         """Yield name, weight, and the similarities of all texts of the candidates, for each kind of features."""
         counts = self.counts[found.rows]
         places = ranges((np.cumsum(self.counts) - self.counts)[found.rows], counts)
         cards, texts = np.zeros((2, int(self.counts.sum())), np.bool_)
         texts[places] = found.allowed
         cards[places[np.cumsum(counts) - counts]] = True
-        asked = (query.words, query.characters) * 2
+        words = content_words(text)
+        asked = (word_counts(words), character_counts(words)) * 2
         for (name, weight), features, postings in zip(_WEIGHTS.items(), asked, self.postings, strict=True):
             among = cards | texts if name in _OF_TOOLS else cards
             yield name, weight, postings.similarities(features, among, _RARITY)[places]
-        if query.vectors and found.vectors:
-            weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(query.length, 1)) ** 0.5))
-            yield "meaning", weight, _best_products([found.vectors[one] for one in found.texts], query.vectors)
+        if vectors and found.vectors:
+            weight = _DENSE_WEIGHT * min(2.0, max(0.5, (_EVEN_WORDS / max(len(words), 1)) ** 0.5))
+            yield "meaning", weight, _best_products([found.vectors[one] for one in found.cards.values()], vectors)
 
 
 def _features(card: CardTexts) -> Sequence[Sequence[FeatureCounts]]:
@@ -211,7 +194,7 @@ def _features(card: CardTexts) -> Sequence[Sequence[FeatureCounts]]:
 
 def _tool_names(found: Candidates) -> list[str]:
     """Return the name of the tool of each text, empty for a whole card."""
-    return [name for texts in found.texts for name in ("", *(name for name, _ in texts.tools))]
+    return [name for card in found.cards.values() for name in ("", *(name for name, _ in card.tools))]
 
 
 def _best_products(cards: Sequence[CardVectors], vectors: Sequence[Vector]) -> Floats:

@@ -30,7 +30,6 @@ _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 _BUCKETS: Final = 1 << 20
 _TEXT_SHIFT, _BUCKET_SHIFT = np.uint64(16), np.uint64(16 + 27)
 _TEXT_MASK: Final = np.uint64((1 << 16 + 27) - (1 << 16))
-_THIS_AND_NEXT: Final = np.arange(2, dtype=np.uint64)
 
 type Floats = NDArray[np.float32]
 
@@ -120,8 +119,8 @@ class Postings:
 
         Only the query has the inverse document frequency, to a power: with 2 as if the texts had it, too.
         """
-        buckets = query.buckets.astype(np.uint64)
-        starts, ends = (np.searchsorted(self.entries, (buckets + more) << _BUCKET_SHIFT) for more in _THIS_AND_NEXT)
+        buckets = np.stack([query.buckets, query.buckets + 1]).astype(np.uint64)
+        starts, ends = np.searchsorted(self.entries, buckets << _BUCKET_SHIFT)
         entries, of = self.entries[ranges(starts, ends - starts)], np.repeat(np.arange(len(starts)), ends - starts)
         texts = ((entries & _TEXT_MASK) >> _TEXT_SHIFT).astype(np.intp)
         inside = among[texts]

@@ -86,9 +86,9 @@ def ranked(tenant: str, text: str, examples: Sequence[SkillExample], stored: int
     if not examples:
         return Ranking()
     with_vectors = any(example.cosine is not None for example in examples)  # those of another model don't count
+    weight, calibration = (_SPARSE_WEIGHT, _WITH_VECTORS) if with_vectors else (1.0, _WITHOUT_VECTORS)
     stored_texts = Postings.of([_counts(tenant, example.text) for example in examples])
     scores = stored_texts.similarities(_counts(tenant, text), np.ones(len(examples), np.bool_), power=1)
-    weight = _SPARSE_WEIGHT if with_vectors else 1.0
     by_skill: dict[str, list[tuple[float, float, str]]] = {}
     for example, score in zip(examples, scores, strict=True):
         by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0, example.text))
@@ -100,10 +100,7 @@ def ranked(tenant: str, text: str, examples: Sequence[SkillExample], stored: int
         trust = successes[skill.skill_id] if skill.similarity >= nearly else -1
         return -trust, -skill.similarity, skill.skill_id
 
-    return _judged(sorted(found, key=order), stored, _WITH_VECTORS if with_vectors else _WITHOUT_VECTORS)
-
-
-def _judged(skills: Sequence[RankedSkill], stored: int, calibration: _Calibration) -> Ranking:
+    skills = sorted(found, key=order)
     best, cut = skills[0], calibration.cut(stored, skills[0].tasks)
     certainty = 2 * best.similarity - max(calibration.unrelated, *(skill.similarity for skill in skills[1:2]), 0.0)
     like = [skill for skill in skills[:_MOST] if skill.similarity >= best.similarity / 2]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brain.registry.cards import AgentCard, with_members
-from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors, Query
+from brain.retrieval.agent_index import AgentIndex, Candidates, CardTexts, CardVectors
 from brain.retrieval.search import RankedAgent
 from brain.retrieval.text_similarity import sentences
 from starling.core.embeddings import Vector
@@ -24,18 +24,18 @@ AGENTS = (
     CardTexts("*", "writer", "Writes and translates texts.", ()),
 )
 ALL: Mapping[str, set[str]] = {agent.server: {name for name, _ in agent.tools} for agent in AGENTS}
-INDEX = AgentIndex.empty().extended(AGENTS, 0.0)
+INDEX = AgentIndex().extended(AGENTS, 0.0)
 
 
 def candidates(allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX) -> Candidates:
     texts = [agent for name in allowed for agent in index.rows if agent.server == name]
     tools = [tool in allowed[agent.server] for agent in texts for tool in ("", *(name for name, _ in agent.tools))]
     rows = np.array([index.rows[agent] for agent in texts], np.intp)
-    return Candidates([agent.server for agent in texts], rows, texts, np.array(tools, np.bool_))
+    return Candidates({agent.server: agent for agent in texts}, rows, np.array(tools, np.bool_))
 
 
 def found(text: str, allowed: Mapping[str, set[str]] = ALL, index: AgentIndex = INDEX) -> list[RankedAgent]:
-    return index.rank(Query.of(text), candidates(allowed, index), 3)
+    return index.rank(text, (), candidates(allowed, index), 3)
 
 
 def vector(*values: float) -> Vector:
@@ -87,7 +87,7 @@ def with_vectors(query: list[Vector], near: Mapping[tuple[str, str], Vector], ot
         )
         for agent in AGENTS
     }
-    return INDEX.rank(Query.of("umbrella?", query), replace(candidates(), vectors=known), 1)[0]
+    return INDEX.rank("umbrella?", query, replace(candidates(), vectors=known), 1)[0]
 
 
 def test_card_of_a_team_says_what_its_members_are_for_in_place_of_their_tools() -> None:
