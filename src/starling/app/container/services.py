@@ -37,6 +37,7 @@ from starling.app.teams.activation import TeamActivation
 from starling.app.teams.builds import BuildService
 from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
+from starling.app.threads import ThreadService
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
 from starling.core.secrets.look_alikes import Redaction
@@ -58,6 +59,8 @@ from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.listing import RunListing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import TerminationRepository
+from starling.infra.postgres.runs.thread_changes import ThreadChanges
+from starling.infra.postgres.runs.threads import ThreadReader
 from starling.infra.queue.run_queue import RunQueue, open_queue
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
@@ -125,6 +128,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             switch_targets=SwitchTargets(storage.epochs, KeyRepository(engine), runs.listing),
             team_store=TeamPublication(activation, KeyRepository(engine)),
             teams=teams,
+            threads=ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock()),
         )
 
 
