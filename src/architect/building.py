@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
+
+from pydantic import TypeAdapter
 
 from architect.checks import COMPOSITION, checked
 from architect.compiler import compile_team
@@ -20,6 +22,7 @@ from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 _COMPILED: Final = "compiled"  # the step after which a star is tried
+_PUBLISHED: Final = TypeAdapter(PublishedVersion)
 _REFUSED: Final = (TeamInvalidError, ConflictError, ForbiddenError, NotFoundError, QuotaExceededError)
 
 
@@ -52,7 +55,7 @@ class Builder:
                 run.record("base", {"version": found.version})
             base, before = found.spec, list(found.proof.parts if found.proof else ())
         designed = await design_team(request, world, base, run)
-        if designed.spec is None or not designed.is_sound:
+        if designed.spec is None or designed.findings:
             return _not_designed(designed, request.constraints.members)
         members = {member.name for member in designed.spec.members}
         told = {part.part for part in designed.parts}
@@ -64,9 +67,7 @@ class Builder:
             published = await self.store.publish(run.origin, built)
             _report(run, "published", published)
         else:
-            fields = cast("dict[str, Any]", {**recorded})
-            fields["tools"] = tuple(fields["tools"])
-            published = PublishedVersion(**fields)
+            published = _PUBLISHED.validate_python(recorded)
         note = ""
         if published.approval and request.activate:
             published, note = await self._ask_for_activation(published, proof, run)

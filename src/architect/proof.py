@@ -272,7 +272,7 @@ def _tools_of(star: StarSpec) -> dict[str, frozenset[str]]:
 def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseReport]) -> tuple[PartReport, ...]:
     """Return the parts with the cases that count and in which all members that do the part have worked.
 
-    A member has worked where a tool of its own was called with success, a writer where its task was approved: what a
+    A member has worked where a call of a tool of its own succeeded live, a writer where its task was approved: what a
     case demands, and what a member is called, shows nothing. One that does several parts tries none of them with fewer
     calls than parts, those of one tool in one case counted once: nobody knows which of the parts they were about.
     """
@@ -292,10 +292,10 @@ def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseRepo
 
 
 def _work(member: str, tools: Collection[str], case: CaseReport) -> set[str]:
-    """Return the tools that a member called with success in a case; the name of a writer whose task was approved."""
+    """Return the tools of a member that a call in a case reached live; the name of a writer whose task was approved."""
     if tools:
         own = (call for call in case.trial.calls if call.member in (member, "") and call.tool in tools)
-        return {call.tool for call in own if call.status == "succeeded"}
+        return {call.tool for call in own if call.status == "succeeded" and call.source == "live"}
     return {one.member for one in case.trial.verdicts if one.member == member and one.status == "approved"}
 
 

@@ -1,8 +1,9 @@
 """The outcome of a build as a short text for a person: its result, what the proof showed, what to do next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, get_args
+from typing import Final
 
 from architect.checks.few_cases import FEWEST
 from architect.proof import CASES
@@ -11,10 +12,8 @@ from starling.core.events.build_events import MissingPart
 from starling.core.teams.proofs import CaseReport, ProofReport
 from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.text import one_line
-from starling.core.tool_calls import AnswerSource
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
-_SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}
 _TOOLS_SHOWN: Final = 5
 _UNMET_SHOWN: Final = 5  # of a case
 _NOT_COUNTED: Final = (
@@ -150,8 +149,8 @@ def _calls(case: CaseReport) -> str:
     count = len(case.trial.calls)
     if not count:
         return "No tool was called."
-    shares = [(source, case.share(source)) for source in get_args(AnswerSource.__value__)]
-    told = ", ".join(f"{share:.0%} {_SOURCES[source]}" for source, share in shares if share)
+    sources = Counter(call.source for call in case.trial.calls)
+    told = ", ".join(f"{number} {source}" for source, number in sources.items())
     return f"{count} call{'' if count == 1 else 's'} answered: {told}."
 
 

@@ -55,21 +55,13 @@ def _fault(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
 class _Loader(yaml.SafeLoader):
     """Reads the part of YAML that JSON has too."""
 
-    _depth = 0
-
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = cast("yaml.Event", self.peek_event())
         if isinstance(event, yaml.AliasEvent):
             raise _fault("aliases are not allowed", event)
         if getattr(event, "tag", None) is not None:
             raise _fault("tags are not allowed", event)
-        if self._depth == DEEPEST:
-            raise _fault("it is nested too deeply", event)
-        self._depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
@@ -191,7 +183,10 @@ def _document(text: str) -> object:
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARS:
         raise _too_long(f"The document has {len(text):,} characters")
-    return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+    try:
+        return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+    except RecursionError:
+        raise _unreadable("This can't be read: it is nested too deeply.", "Shorten the fixtures.") from None
 
 
 def _checked_size(document: object) -> object:
@@ -220,8 +215,6 @@ def _json(text: str) -> object:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise _unreadable(f"This is not JSON at {place}: {error.msg}.") from None
-    except RecursionError:
-        raise _unreadable("This JSON can't be read: it is nested too deeply.") from None
     except ValueError as error:
         raise _unreadable(f"This JSON can't be read: {error}.") from None
 

@@ -22,7 +22,7 @@ from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, 
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
-from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialCall, TrialRecord
+from starling.core.teams.proofs import CaseReport, PartReport, ProofReport, ProofState, TrialCall, TrialRecord
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
@@ -340,10 +340,8 @@ async def test_version_is_published_as_the_next_one_of_its_team(office: Office) 
 @pytest.mark.parametrize(
     ("caller", "made", "rule"),
     [
-        (OWNER, built(spec("other")), "other_name"),
         (LIMITED, built(spec("crew", ADD)), "caller_grant"),
         (OWNER, built(spec("crew", "nothing.at_all")), "unknown_server"),
-        (OWNER, BuiltTeam(spec("crew"), "Find.", proof(spec("crew", LOG)), activate=True), "other_proof"),
     ],
 )
 async def test_team_that_fails_a_check_is_not_published(
@@ -540,10 +538,11 @@ async def test_approved_version_that_changed_meanwhile_is_not_activated(office: 
         await office.store.activate(origin, published, Approval(approved=True, by="local"))
 
 
-async def test_admin_activates_what_is_unproven_and_not_what_failed_and_hears_of_outdated_tools(
+async def test_admin_activates_what_is_unproven_and_not_what_failed_and_hears_what_is_in_doubt(
     office: Office,
 ) -> None:
-    await office.store.publish(await office.build("crew"), built(spec(), "unproven", web_search="1" * 64))
+    shown = proof(spec(), "unproven", web_search="1" * 64).model_copy(update={"parts": (PartReport(part="Sing."),)})
+    await office.store.publish(await office.build("crew"), BuiltTeam(spec(), "Find things.", shown, activate=True))
     await office.store.publish(await office.build("crew_2"), built(spec("crew_2"), "failed"))
 
     listed = (await office.services.teams.list(OWNER)).teams
@@ -553,6 +552,7 @@ async def test_admin_activates_what_is_unproven_and_not_what_failed_and_hears_of
     shown = await office.services.teams.show(OWNER, "crew")
     (version,) = await office.services.teams.versions(OWNER.tenant, "crew")
 
+    assert done.not_judged == ["No case tried the part 'Sing.' by live results."]
     assert [one.outdated_tools for one in (*listed, done, shown, version)] == [(SEARCH,), (), *3 * [(SEARCH,)]]
     assert "starling team prove crew_2@1" in refused.value.remedy
 

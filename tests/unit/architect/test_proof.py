@@ -370,6 +370,9 @@ BOTH = trial("On Monday.", call(), call(TIME), verdicts=(WROTE,))
             id="each-in-another-case",
         ),
         pytest.param([part("time", "clock")], trial("On Monday.", call(TIME, failed=True)), ["time"], id="failed-call"),
+        pytest.param(
+            [part("time", "clock")], trial("On Monday.", call(TIME, "fixture"), call()), ["time"], id="by-fixture"
+        ),
         pytest.param([part("pizza"), part("time", "clock")], BOTH, ["pizza"], id="part-of-nobody"),
         pytest.param([part("time", "clock"), part("pizza", "clock")], BOTH, ["time", "pizza"], id="one-call-for-two"),
         pytest.param([part("log", "historian"), part("day", "historian")], BOTH, [], id="a-call-for-each"),
@@ -386,7 +389,7 @@ async def test_part_is_tried_where_the_members_that_do_it_worked_in_a_case_that_
 
     assert [one.part for one in report.parts if not one.cases] == untried
     assert report.state == ("unproven" if untried else "proven")
-    assert report.not_judged == [f"No case tried the part {one!r}." for one in untried]
+    assert report.not_judged == [f"No case tried the part {one!r} by live results." for one in untried]
 
 
 @pytest.mark.parametrize(("caller", "state"), [("historian", "unproven"), ("", "proven")])
@@ -452,7 +455,6 @@ async def test_each_case_has_one_event_with_the_sources_of_its_results() -> None
     assert (first.passed, first.live, first.fixture, first.simulated) == (True, 1, 1, 2)
     assert [one.model_dump() for one in second.criteria] == [one.model_dump() for one in report.cases[1].criteria]
     assert (second.passed, len(second.criteria)) == (False, 2)
-    assert report.cases[0].share("simulated") == 0.5
 
 
 async def test_resumed_proof_repeats_neither_trials_nor_questions_nor_events() -> None:
