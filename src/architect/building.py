@@ -6,11 +6,10 @@ from typing import Final, cast
 
 from pydantic import TypeAdapter
 
-from architect.checks import COMPOSITION, checked
 from architect.compiler import compile_team
 from architect.design.designer import Designed, design_team
 from architect.proof import case_findings, prove
-from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
+from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
@@ -78,12 +77,9 @@ class Builder:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
         world = await self.store.world(caller)
-        if run.recorded(_COMPILED) is None:
-            shown = f"{team.spec.name}@{team.version}"
-            if faults := checked(team.spec, world, COMPOSITION):
-                return BuildOutcome(unusable_text(shown, faults), done=False, code=TeamInvalidError.code)
-            if faults := case_findings(team.spec, request.cases, world):
-                return BuildOutcome(untried_text(shown, faults), done=False, code=TeamInvalidError.code)
+        if run.recorded(_COMPILED) is None and (faults := case_findings(team.spec, request.cases, world)):
+            text = untried_text(f"{team.spec.name}@{team.version}", faults)
+            return BuildOutcome(text, done=False, code=TeamInvalidError.code)
         parts = team.proof.parts if team.proof else ()
         proof = await self._proof(team.spec, parts, request.cases, world, run)
         published, counts = await self.store.add_proof(run.origin, team, proof)

@@ -22,6 +22,7 @@ from starling.core.teams.building import BuildCase, BuildRun, Section
 from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialRecord
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
+from starling.core.text import one_line
 
 CASES: Final = "cases"
 """What paths of findings in the caller's cases begin with."""
@@ -140,7 +141,7 @@ async def judged(
 
 
 def _without_text(value: str, trial: TrialRecord) -> str:
-    return "" if contains(trial.reply, value) else f"The answer doesn't contain {_shown(value)}."
+    return "" if contains(trial.reply, value) else f"The answer doesn't contain {one_line(value, _VALUE_CHARS)!r}."
 
 
 def _without_call(tool: str, trial: TrialRecord) -> str:
@@ -153,7 +154,9 @@ def _without_call(tool: str, trial: TrialRecord) -> str:
 _FAULTS: Final[Mapping[str, Callable[[str, TrialRecord], str]]] = {
     "text_contains": _without_text,
     "tool_called": _without_call,
-    "artifact": lambda name, trial: "" if name in trial.artifacts else f"There is no artifact {_shown(name)}.",
+    "artifact": lambda name, trial: (
+        "" if name in trial.artifacts else f"There is no artifact {one_line(name, _VALUE_CHARS)!r}."
+    ),
     "judged": lambda _value, _trial: _NO_REASON,
 }
 
@@ -216,10 +219,6 @@ async def _sections(
         Section("answer", *cut[0]),
         Section("criteria", parts=[Section("criterion", one.text, {"id": one.id}) for one in criteria]),
     ]
-
-
-def _shown(value: str) -> str:
-    return repr(value if len(value) <= _VALUE_CHARS else f"{value[: _VALUE_CHARS - 1]}…")
 
 
 _REPLY_CHARS: Final = 12_000

@@ -17,8 +17,8 @@ _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
 _TOOLS_SHOWN: Final = 5
 _UNMET_SHOWN: Final = 5  # of a case
 _NOT_COUNTED: Final = (
-    "The version keeps its earlier proof and its state: its own examples are no reason for this result, and",
-    "only who made the version, or an admin, lowers its state by further cases. This report stays with the run.",
+    "The version keeps its earlier proof and its state: only who made it, or an admin, lowers its state by further",
+    "cases. This report stays with the run.",
 )
 _ANOTHER_CASE: Final = (
     "Add requests of your own that the team has to serve, so that there are two: `--case FILE` names a file with one,",
@@ -92,11 +92,6 @@ def refused_text(findings: Sequence[Finding]) -> str:
     else:
         lines.append("Correct them, or repeat the request with a goal that says what they are for.")
     return "\n".join(lines)
-
-
-def unusable_text(name: str, findings: Sequence[Finding]) -> str:
-    """Return why a team was not tried: what keeps its members from working."""
-    return "\n".join([f"{name} was not tried, because it can't be used as things are now:", *map(_fault, findings)])
 
 
 def untried_text(name: str, findings: Sequence[Finding]) -> str:

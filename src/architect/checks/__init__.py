@@ -40,7 +40,7 @@ _MOST_ALIKE: Final = 100  # names that are tried
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
 
-COMPOSITION: Final[Sequence[Rule]] = (
+STRUCTURE: Final[Sequence[Rule]] = (
     reserved_name.check,
     taken_name.check,
     duplicate_member.check,
@@ -53,10 +53,9 @@ COMPOSITION: Final[Sequence[Rule]] = (
     cycle.check,
     depth.check,
     spec_grants.check,
+    criteria.check,
+    examples.check,
 )
-"""What has to hold of names and members whoever asks."""
-
-STRUCTURE: Final[Sequence[Rule]] = (*COMPOSITION, criteria.check, examples.check)
 """What has to hold whoever asks."""
 
 RULES: Final[Sequence[Rule]] = (

@@ -21,7 +21,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
-from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
+from starling.core.teams.building import Approval, BuildCase, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import CaseReport, PartReport, ProofReport, ProofState, TrialCall, TrialRecord
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
@@ -429,7 +429,8 @@ async def test_proof_of_a_version_that_was_active_changes_its_proof_and_not_its_
 async def test_further_case_that_fails_lowers_a_version_of_the_maker_or_of_an_admin_only(
     office: Office, caller: Principal, after: ProofState, active: bool
 ) -> None:
-    origin = await office.build("crew")
+    case = BuildCase.model_validate({"input": "Find it.", "must_call": [SEARCH]})
+    origin = await office.build("crew", cases=(case,))
     done = await office.store.publish(origin, built(spec(), activate=active))
     version = await office.store.version(OWNER, "crew", None)
 

@@ -18,7 +18,7 @@ from starling.core.errors import ConflictError, ForbiddenError
 from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
-from starling.core.teams.proofs import ProofReport, lowered_by_added_cases
+from starling.core.teams.proofs import LOWEST_FIRST, ProofReport
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
@@ -67,9 +67,9 @@ class TeamPublication:
     ) -> tuple[PublishedVersion, bool]:
         """Store another proof, and the state that it gives unless the version was activated or archived."""
         key = TeamKey(origin.caller.tenant, team.spec.name)
-        async with self._locked(origin) as (registry, _):
+        async with self._locked(origin) as (registry, build):
             stored = await self.activation.teams.version(registry.connection, key, team.version)
-            counts = _counts(proof, stored, origin.caller)
+            counts = _counts(proof, stored, origin.caller, build)
             if counts and (
                 proved := await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
             ):
@@ -204,11 +204,12 @@ async def _approver_of(
     return Principal(tenant, key.id, key.scopes, key.grant)
 
 
-def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal) -> bool:
-    """Return whether a caller's proof may take the place of a version's last one."""
+def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal, build: BuildRequest | None) -> bool:
+    """Return whether a proof replaces a version's last one: cases of another key than its creator's can't lower it."""
     if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == caller.maker:
         return True
-    return not lowered_by_added_cases(proof, stored.proof.state, {example.id for example in stored.spec.examples})
+    is_lower = LOWEST_FIRST.index(proof.state) < LOWEST_FIRST.index(stored.proof.state)
+    return not (is_lower and build and build.cases)
 
 
 def _approval_reason(stored: TeamVersion, star: StarSpec, manifest: Manifest) -> str:

@@ -1,6 +1,6 @@
 """Proofs of teams: what a version did on its cases, and whether that shows that it works."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from pydantic import computed_field
@@ -9,7 +9,7 @@ from starling.core.closed_document import ClosedDocument
 from starling.core.tool_calls import AnswerSource
 
 type ProofState = Literal["proven", "unproven", "failed"]
-_LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
+LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
 class TrialCall(ClosedDocument):
@@ -132,13 +132,3 @@ def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]
     Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
     """
     return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
-
-
-def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collection[str]) -> bool:
-    """Whether a proof is worse than the state `before` it, without a reason in the `own` cases of the team, by id."""
-    if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):
-        return False
-    cases = [case for case in proof.cases if case.id in own]
-    if not all(case.passed for case in cases):
-        return False
-    return proof.state == "failed" or all(case.counts and not case.simulation_only for case in cases)
