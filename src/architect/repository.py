@@ -1,7 +1,7 @@
 """Queries over the versions of teams: specs that are never changed, and their states."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -209,20 +209,12 @@ class TeamRepository:
         query = select(*columns).where(_of(team)).order_by(workflows.c.version)
         return [VersionState(*row) for row in await connection.execute(query)]
 
-    async def active_versions(
-        self, connection: AsyncConnection, tenant: str, names: Collection[str]
-    ) -> Mapping[str, int]:
-        """Return the numbers of the active versions of teams by name; inactive teams are left out."""
-        query = select(workflows.c.name, workflows.c.version).where(workflows.c.tenant == tenant)
-        query = query.where(workflows.c.name.in_(names), workflows.c.state == "active")
-        return {row.name: row.version for row in await connection.execute(query)}
-
-    async def newest_states(self, connection: AsyncConnection, tenant: str) -> Mapping[str, TeamState]:
-        """Return the state of the active, else the newest version of each team of a tenant, by name."""
-        columns = (workflows.c.name, workflows.c.state)
+    async def newest(self, connection: AsyncConnection, tenant: str) -> Mapping[str, VersionState]:
+        """Return the active, else the newest version of each team of a tenant, archived ones too, by name."""
+        columns = (workflows.c[name] for name in ("name", "version", "state", "hash"))
         query = select(*columns).where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
         query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
-        return {row.name: row.state for row in await connection.execute(query)}
+        return {name: VersionState(*row) for name, *row in await connection.execute(query)}
 
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""

@@ -26,6 +26,7 @@ from starling.core.teams.spec import (
     TeamMember,
     TeamSpec,
 )
+from starling.core.text import one_line
 from starling.core.validation_errors import fault_text
 
 DEEPEST: Final = 50
@@ -85,7 +86,7 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(_pattern), _first)
 
 
-_SHOWN: Final = 60  # characters of a wrong value or key
+_SHOWN: Final = 61  # characters of a wrong value or key
 _SCHEMA: Final = "`starling team schema` prints the format."
 _PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
     ("members",): TeamMember,
@@ -111,7 +112,7 @@ def format_findings(error: ValidationError, whole: type[BaseModel] = TeamSpec) -
             continue
         seen.add(location)
         names = tuple(part for part in location if isinstance(part, str))
-        parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
+        parts = (f"[{part}]" if isinstance(part, int) else f".{one_line(part, _SHOWN)}" for part in location)
         path = "".join(parts).removeprefix(".")
         yield Finding(path, "format", _reason(fault, names), _remedy(fault, names, whole))
 
@@ -125,11 +126,7 @@ def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
     if not text.startswith(("must ", "is ")):
         return f"{text[:1].upper()}{text[1:]}."
     is_shown = text.startswith("must ") and isinstance(fault["input"], (str, int, float))
-    return f"The value{f' {_shortened(repr(fault["input"]))}' if is_shown else ''} {text}."
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"The value{f' {one_line(repr(fault["input"]), _SHOWN)}' if is_shown else ''} {text}."
 
 
 def _remedy(fault: Mapping[str, Any], names: tuple[str, ...], whole: type[BaseModel]) -> str:

@@ -102,7 +102,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             retrieval.agents,
             partial(check_model, settings=settings),
             partial(halts_now, storage.switches),
-            TeamRepository(engine).newest_states,
+            TeamRepository(engine).newest,
         )
         prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
         teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)

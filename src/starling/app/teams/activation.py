@@ -129,7 +129,7 @@ class TeamActivation:
         pins = pinned_teams(manifest, caller.tenant)
         stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values()))
         agents = frozenset(pinned_agents(manifest, caller.tenant))
-        newest = await self.teams.newest_states(connection, caller.tenant)
+        newest = await self.teams.newest(connection, caller.tenant)
         return TeamWorld(
             servers={
                 name: {tool: pin.effect for tool, pin in entry.tools.items()}
@@ -137,7 +137,7 @@ class TeamActivation:
                 if entry.seen_by(caller.tenant)
             },
             teams={name: stars[pin] for name, pin in pins.items()},
-            inactive={name: state for name, state in newest.items() if state != "active"},
+            inactive={name: one.state for name, one in newest.items() if one.state != "active"},
             agents=agents,
             archived_agents=frozenset(await self.agents.names(connection, caller.tenant)) - agents,
             builtins=current(manifest).builtins,
@@ -156,9 +156,9 @@ class TeamActivation:
 
     async def users(self, connection: EngineConnection, team: TeamKey, world: TeamWorld) -> tuple[str, ...]:
         """Return the active teams that have a team inside, at any depth, as `name@version`."""
-        outer = [name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))]
-        active = await self.teams.active_versions(connection, team.tenant, outer)
-        return tuple(f"{name}@{version}" for name, version in sorted(active.items()))
+        outer = {name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))}
+        newest = await self.teams.newest(connection, team.tenant)
+        return tuple(f"{name}@{one.version}" for name, one in sorted(newest.items()) if name in outer)
 
     async def states(self, connection: EngineConnection, key: TeamKey) -> Sequence[VersionState]:
         """Return the state of every version of a team, oldest first. Raises NotFoundError."""
@@ -179,8 +179,8 @@ class TeamActivation:
 
     async def check_quota(self, connection: EngineConnection, team: TeamKey) -> None:
         """Check that the tenant may have a team of this name. Raises QuotaExceededError."""
-        newest, quota = await self.teams.newest_states(connection, team.tenant), self.limits.teams_per_tenant
-        kept = {name for name, state in newest.items() if state != "archived"}
+        newest, quota = await self.teams.newest(connection, team.tenant), self.limits.teams_per_tenant
+        kept = {name for name, one in newest.items() if one.state != "archived"}
         if team.name not in kept and len(kept) >= quota:
             remedy = "Archive one that isn't needed, or raise the setting `limits.teams_per_tenant`."
             raise QuotaExceededError("teams", quota, remedy)

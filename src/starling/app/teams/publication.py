@@ -136,7 +136,7 @@ class TeamPublication:
         spec, tenant = built.spec, origin.caller.tenant
         if build and build.name:  # reserved for this run
             return spec, built.proof
-        teams = await self.activation.teams.newest_states(registry.connection, tenant)
+        teams = await self.activation.teams.newest(registry.connection, tenant)
         reserved = await reserved_names(registry.connection, tenant, origin.run_id)
         others = replace(registry.world, agents={*registry.world.agents, *teams, *reserved})
         name = await asyncio.to_thread(free_name, spec.name, others) or spec.name
