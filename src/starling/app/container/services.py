@@ -61,7 +61,7 @@ from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
 from starling.infra.postgres.runs.threads import ThreadReader
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.queue.run_queue import RunQueue
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
 
@@ -84,7 +84,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
         limits = connection_limits(settings.limits, storage.url, storage.direct_url)
         streams = open_engine(storage.url, replace(limits, size=_STREAM_CONNECTIONS))
         stack.push_async_callback(streams.dispose)
-        queue = await stack.enter_async_context(open_queue(storage.direct_url, storage.hub))
+        queue = RunQueue(storage.direct_url, storage.hub)
         reader = RunReader(engine, storage.broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         retrieval = build_retrieval(settings, engine)
