@@ -54,16 +54,11 @@ class GatewayParts:
 
 
 class SessionCount(Protocol):
-    """How many sessions there are, and what their processes use."""
+    """The open sessions."""
 
     @property
     def count(self) -> int:
         """The number of sessions for calls that are open or being opened."""
-        ...
-
-    @property
-    def memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
         ...
 
     def keep_only(self, configs: Mapping[str, str]) -> None:
@@ -159,11 +154,6 @@ class Gateway(ToolGateway):
     def open_sessions(self) -> int:
         """How many sessions for calls are open or opening."""
         return self._connections.sessions.count if self._connections else 0
-
-    @property
-    def server_memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
-        return self._connections.sessions.memory if self._connections else 0
 
     async def refresh(self) -> tuple[ServerListing, ...]:
         """Know what the database knows now, return it, and close the sessions of what is gone or changed.

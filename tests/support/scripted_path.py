@@ -9,7 +9,6 @@ from typing import Any, cast
 from mcp.types import CallToolResult, TextContent
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
@@ -22,7 +21,7 @@ from starling.core.clock import Deadline, SystemClock
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
-from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+from starling.infra.postgres.runs.call_claims import CallClaims, CallPlace, EarlierCall
 from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 
 ANY_SCHEMA: dict[str, Any] = {"type": "object"}
@@ -77,7 +76,7 @@ class UnchangedTools:
 
 
 @dataclass
-class ScriptedClaims(Claims):
+class ScriptedClaims(CallClaims):
     """Says what came before a call, and keeps the keys that were asked for."""
 
     earlier: EarlierCall | None = None

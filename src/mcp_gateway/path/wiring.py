@@ -8,7 +8,7 @@ from mcp_gateway.path.approval import CallApproval
 from mcp_gateway.path.attempts import Retry, Timeout
 from mcp_gateway.path.authorization import Authorization, KillSwitch, PinCheck
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
-from mcp_gateway.path.deduplication import Claims, Deduplication
+from mcp_gateway.path.deduplication import Deduplication
 from mcp_gateway.path.dispatch import Dispatch, RequiredContext
 from mcp_gateway.path.error_when import ErrorWhen
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
@@ -30,6 +30,7 @@ from starling.core.artifacts import ArtifactStore
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy
 from starling.core.tools import Halts
+from starling.infra.postgres.runs.call_claims import CallClaims
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class PathPorts:
     halts: Halts
     artifacts: ArtifactStore
     cache: ResultCache
-    claims: Claims
+    claims: CallClaims
     invalidate: Invalidate
     relist: Relist
 

@@ -76,11 +76,6 @@ class SessionPool:
         """The number of sessions that are open or being opened, without those of `open_new`."""
         return sum(session.usable for sessions in self._open.values() for session in sessions)
 
-    @property
-    def memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
-        return self._memory.used
-
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
         """Yield a session for one call. One that was silent for long is pinged first, and replaced without an answer.

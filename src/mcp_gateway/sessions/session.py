@@ -198,10 +198,6 @@ class Session:
         self._stop.set()
         self._end_pending()
 
-    async def closed(self) -> None:
-        """Wait until the session is closed."""
-        await self._ended.wait()
-
     async def _answered(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):

@@ -55,8 +55,10 @@ async def test_no_server_is_started_while_those_in_use_use_too_much_memory(harne
     async with harness.gateway(server_memory_bytes=100 * MIB) as gateway:
         listings = await gateway.catalog.sync({"big": harness.misbehaving("growing"), "other": harness.recording()})
         calling = asyncio.ensure_future(call(gateway, named(listings, "big"), "act"))
-        await wait_for(lambda: "called" in harness.recorded() and gateway.server_memory > 100 * MIB)
+        await wait_for(lambda: "called" in harness.recorded())
         refused = await call(gateway, named(listings, "other"), "pid")
+        while refused.observation is not Observation.NOT_SENT:  # the first server is still to be measured
+            refused = await call(gateway, named(listings, "other"), "pid")
         calling.cancel()
         with suppress(asyncio.CancelledError):
             await calling

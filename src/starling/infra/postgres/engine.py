@@ -27,7 +27,6 @@ from starling.infra.postgres.connections import (
     BoundedConnection,
     DriverPool,
     is_alive,
-    release,
 )
 
 set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
@@ -125,17 +124,10 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
     For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement. Raises as `reading`.
     """
     with translated():
-        pooled = await engine.raw_connection()
-        connection = cast("AsyncConnection[Any]", pooled.driver_connection)
-        try:
+        async with _pool(engine).autocommit() as connection:
+            await connection.execute(b"BEGIN")
             yield connection
             await connection.commit()
-        except BaseException as error:
-            await release(pooled, broken=True)
-            if isinstance(error, errors.ReadOnlySqlTransaction):
-                await replace_idle_connections(engine)
-            raise
-        await release(pooled)
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.deduplication import Claims
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.trials import NOT_EXECUTED
 from mcp_gateway.path.wiring import PathPorts, build_path
@@ -21,6 +20,7 @@ from starling.core.principal import Grant
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome, Trial, TrialResult
+from starling.infra.postgres.runs.call_claims import CallClaims
 from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 
 NAMED = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 7}}, "required": ["id"]}
@@ -66,7 +66,7 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     config = server_of({"command": "shop", "x-starling": {"approval": approval}})
     directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready", (call.tool,))])
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
-    stored = DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed())
+    stored = DISABLED_ARTIFACT_STORE, ResultCache(), cast("CallClaims", NothingUsed())
     nothing, live = cast("Any", None), cast("LiveCheck", NothingUsed())
     ports = PathPorts(directory, sessions, ServerBreakers(), live, NO_HALTS, *stored, nothing, nothing)
     path = build_path(ports, Limits(tool_result_chars=chars), "never")
