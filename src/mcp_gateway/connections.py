@@ -2,7 +2,7 @@
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.gateway import GatewayParts
-from mcp_gateway.path.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate
 from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_once
@@ -15,11 +15,12 @@ from mcp_gateway.sessions.pool import SessionPool
 class ServerConnections:
     """The sessions of a gateway, the check of the tools on them, and the path of a call."""
 
-    def __init__(self, parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> None:
+    def __init__(self, parts: GatewayParts, invalidate: Invalidate) -> None:
         self.sessions = SessionPool(parts.limits, parts.environment, parts.private, parts.breakers)
         self._seconds = parts.limits.server_start_seconds
         self._live = LiveCheck(LiveReview(parts.observed), self._seconds)
         stored = parts.artifacts, parts.cache, parts.repository.claims
+        relist = self._live.relist
         ports = PathPorts(
             parts.directory, self.sessions, parts.breakers, self._live, parts.halts, *stored, invalidate, relist
         )
@@ -40,6 +41,6 @@ class ServerConnections:
         await self.sessions.close()
 
 
-async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> ServerConnections:
+async def connect(parts: GatewayParts, invalidate: Invalidate) -> ServerConnections:
     """Return the connections of a gateway. See `mcp_gateway.gateway.Connect`."""
-    return ServerConnections(parts, invalidate, relist)
+    return ServerConnections(parts, invalidate)

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mcp_gateway.configuration.servers import ServerConfig
-from mcp_gateway.path.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog
@@ -92,7 +92,7 @@ class Connections(Protocol):
         ...
 
 
-type Connect = Callable[[GatewayParts, Invalidate, Relist], Awaitable[Connections]]
+type Connect = Callable[[GatewayParts, Invalidate], Awaitable[Connections]]
 """Makes the connections of a gateway when a server is started or called for the first time."""
 
 
@@ -112,7 +112,7 @@ class Gateway(ToolGateway):
         if self._connections is None:
             async with self._connecting:
                 if self._connections is None:
-                    self._connections = await self._connect(self._parts, self._invalidate, self.catalog.relist_later)
+                    self._connections = await self._connect(self._parts, self._invalidate)
         return self._connections
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:

@@ -143,6 +143,10 @@ class LiveReview:
                 task.add_done_callback(self._tasks.discard)
         return {tool: pin for tool, pin in row.tools.items() if after.row.tools.get(tool, pin) != pin}
 
+    def expect_changes(self, name: str) -> None:
+        """Store the next difference of a server, however short ago the last one was."""
+        self._again.pop(name, None)
+
     async def stop(self) -> None:
         """Stop storing."""
         tasks = list(self._tasks)

@@ -82,6 +82,13 @@ class LiveCheck:
             listings.task = self._start(session, server, nullcontext())
         return await asyncio.shield(listings.task)
 
+    def relist(self, name: str) -> None:
+        """List the tools of a server's sessions again soon, and store whatever differs then."""
+        self._review.expect_changes(name)
+        for session in list(self._listings):
+            if session.server == name:
+                session.on_tools_changed()
+
     async def stop(self) -> None:
         """Stop listing."""
         for listings in self._listings.values():

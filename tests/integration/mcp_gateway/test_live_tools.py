@@ -174,6 +174,23 @@ async def test_announced_change_is_listed_once_and_refused_then(
     assert server.listings() == 3
 
 
+async def test_tools_are_listed_again_and_stored_after_each_call_that_says_so(
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_check, "DEBOUNCE_SECONDS", 0.1)
+    monkeypatch.setattr(live_check, "AGAIN_SECONDS", 0.0)
+    server, offered = Offering(harness, ACT), [ACT]
+    async with counting(harness) as (gateway, changes):
+        listing = await listed(gateway, server.config(pins="follow", tools={"act": {"post_effects": ["relist"]}}))
+        for number in (1, 2):
+            offered.append(ACT | {"name": f"more{number}"})
+            server.offer(*offered)
+            await call(gateway, listing, "act")
+            await until(lambda number=number: len(changes) == number)
+
+    assert [set(rows[0].tools) for rows in changes] == [{"act", "more1"}, {"act", "more1", "more2"}]
+
+
 async def test_real_name_is_what_the_server_gets_and_the_alias_what_agents_see(harness: GatewayHarness) -> None:
     server = Offering(harness, ACT | {"name": "Users Tool"}, ACT | {"name": "!mysql"})
     async with harness.gateway() as gateway:
