@@ -13,7 +13,6 @@ from brain.registry.repository import AgentRepository, EpochRepository, PromptRe
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
 from starling.core.llm import PromptVersion
-from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition, hinted_effect, own_name_of
 
@@ -36,14 +35,6 @@ class _EpochParts:
     prompts: PromptSet
 
 
-@dataclass(frozen=True, slots=True)
-class _TenantRoster:
-    """A tenant's roster with its own agents and teams, whose stars are by hash."""
-
-    roster: Roster
-    stars: Mapping[str, StarSpec]
-
-
 class Registry:
     """Hands out the rosters and prompts of epochs, built once each, and for each tenant that asks for them."""
 
@@ -55,14 +46,14 @@ class Registry:
         self._stars = stars
         self._prompts = prompts
         self._epochs: dict[int, _EpochParts] = {}
-        self._tenants: dict[tuple[int, str], _TenantRoster] = {}
+        self._tenants: dict[tuple[int, str], Roster] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
         if (epoch, tenant) not in self._tenants:
             built = self._epochs.get(epoch) or await self._built(epoch)
             self._tenants[epoch, tenant] = await self._of_tenant(built, tenant)
-        return self._tenants[epoch, tenant].roster
+        return self._tenants[epoch, tenant]
 
     async def prompts(self, epoch: int) -> PromptSet:
         """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
@@ -101,7 +92,7 @@ class Registry:
         self.keep_only(sorted(self._epochs)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
         return built
 
-    async def _of_tenant(self, built: _EpochParts, tenant: str) -> _TenantRoster:
+    async def _of_tenant(self, built: _EpochParts, tenant: str) -> Roster:
         """Return what a tenant sees of the servers and builtins, with its own agents and teams."""
         manifest, roster = built.manifest, built.roster
         if hidden := {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}:
@@ -112,21 +103,11 @@ class Registry:
             cards = {name: custom_card(config, roster.cards, configs) for name, config in configs.items()}
             roster = Roster({**cards, **roster.cards})
         if not (pins := pinned_teams(manifest, tenant)):
-            return _TenantRoster(roster, {})
-        stars = await self._stars_of(tenant, frozenset(pins.values()))
+            return roster
+        stars = await self._stars.stars(tenant, frozenset(pins.values()))
         tools = tools_of(roster.cards)
         teams = {name: team_card(stars[pin], tools) for name, pin in pins.items()}
-        return _TenantRoster(Roster({**roster.cards, **teams}), stars)
-
-    async def _stars_of(self, tenant: str, hashes: frozenset[str]) -> Mapping[str, StarSpec]:
-        """Return stars by hash; those of other epochs that are kept are not read again."""
-        known = dict[str, StarSpec]()
-        for (_, owner), built in self._tenants.items():
-            known |= built.stars if owner == tenant else {}
-        known = {pin: star for pin, star in known.items() if pin in hashes}
-        if missing := hashes - known.keys():
-            known |= await self._stars.stars(tenant, missing)
-        return known
+        return Roster({**roster.cards, **teams})
 
 
 def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -> ToolDefinition:

@@ -292,22 +292,19 @@ class Session:
     ) -> None:
         """Send a cancellation to the server unless it answers within `_CANCEL_DELAY_SECONDS`.
 
-        A cancellation that arrives while they answer makes some servers end the whole session.
+        A cancellation that arrives while they answer makes some servers end the whole session. The end of the session
+        ends the request.
         """
-        ended = asyncio.get_running_loop().create_task(self._ended.wait(), name=f"end-{self.server}")
-        for seconds in (_CANCEL_DELAY_SECONDS, _LATE_ANSWER_SECONDS):
-            await asyncio.wait({sending, ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() or ended.done():
-                break
-            if seconds == _CANCEL_DELAY_SECONDS:
-                params = wire.CancelledNotificationParams(requestId=number(), reason="no longer needed")
-                notification = wire.ClientNotification(wire.CancelledNotification(params=params))
-                with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    async with asyncio.timeout(_SEND_CANCEL_SECONDS):
-                        await session.send_notification(notification)
-        ended.cancel()
+        await asyncio.wait({sending}, timeout=_CANCEL_DELAY_SECONDS)
+        if not sending.done():
+            params = wire.CancelledNotificationParams(requestId=number(), reason="no longer needed")
+            notification = wire.ClientNotification(wire.CancelledNotification(params=params))
+            with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                async with asyncio.timeout(_SEND_CANCEL_SECONDS):
+                    await session.send_notification(notification)
+            await asyncio.wait({sending}, timeout=_LATE_ANSWER_SECONDS)
         sending.cancel()
-        await asyncio.gather(sending, ended, return_exceptions=True)
+        await asyncio.gather(sending, return_exceptions=True)
 
     async def _close_lost(self) -> ServerUnavailableError:
         self.stop()
