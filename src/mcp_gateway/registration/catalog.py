@@ -161,7 +161,7 @@ class Catalog:
         _check_name_free(name, await self._repository.servers())
         answer = listed or await self._list(name, config)
         occasion = Occasion(config.options.pins, "host", first=True)
-        offer = Offer(ready(name, config, answer, "host"), config, answer, occasion)
+        offer = Answer(ready(name, config, answer, "host"), config, answer), occasion
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
@@ -244,7 +244,7 @@ class Catalog:
         for answer in answers:
             before = known.get(answer.row.name)
             row = answer.row if before is None else replace(answer.row, tool_settings=before.tool_settings)
-            offers.append(Offer(row, answer.config, answer.listed, occasion_of(answer, before)))
+            offers.append((replace(answer, row=row), occasion_of(answer, before)))
         return await self._approved.of(offers)
 
     async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:

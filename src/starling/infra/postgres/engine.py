@@ -185,9 +185,14 @@ async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[st
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGenerator[AsyncConnection[Any]]:
-    """Yield one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
-    arguments = arguments_of(url, limits)
+async def connected(
+    url: str, limits: ConnectionLimits = _DEFAULT, name: str = "starling"
+) -> AsyncGenerator[AsyncConnection[Any]]:
+    """Yield one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block.
+
+    Postgres lists it by `name`.
+    """
+    arguments = arguments_of(url, limits, name)
     with translated():
         async with await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments) as connection:
             yield connection
@@ -307,11 +312,11 @@ def _keywords(parsed: URL) -> dict[str, Any]:
     return {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
 
 
-def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
+def arguments_of(url: str, limits: ConnectionLimits, name: str = "starling") -> dict[str, Any]:
     """Return psycopg's arguments beside the address; parameters in the address take precedence."""
     timeout = int(limits.network_seconds * 1000)
     arguments = beside_address(
-        url, application_name="starling", connect_timeout=limits.connect_seconds, tcp_user_timeout=timeout
+        url, application_name=name, connect_timeout=limits.connect_seconds, tcp_user_timeout=timeout
     )
     arguments["prepare_threshold"] = None if limits.behind_pooler else _PREPARE_AFTER
     if not limits.behind_pooler:  # poolers refuse start-up options
