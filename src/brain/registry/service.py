@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
@@ -12,14 +12,13 @@ from brain.registry.prompt_versions import kept_prompts, pinned_prompts, stored_
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
+from starling.core.json_schemas.subschemas import all_of, replaced
 from starling.core.llm import PromptVersion
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition, hinted_effect, own_name_of
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
-_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_VALUES = frozenset({"enum", "const", "default", "examples", "required"})
 
 
 def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Manifest:
@@ -131,21 +130,7 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
 def without_titles(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a tool's schema without titles: libraries make them of its members' names, and they lengthen prompts."""
     try:
-        return _untitled("", schema)
+        found = replaced(schema, {id(part): without_titles(part) for part in all_of(schema)})
     except RecursionError:  # no endpoint takes a schema that is nested so deeply
         return schema
-
-
-def _untitled(key: str, value: Any) -> Any:
-    if key in _VALUES:
-        return value
-    if isinstance(value, Mapping):
-        is_map = key in _SCHEMA_MAPS  # whose keys are names of members
-        return {
-            name: _untitled("" if is_map else name, item)
-            for name, item in cast("Mapping[str, Any]", value).items()
-            if is_map or name != "title" or not isinstance(item, str)
-        }
-    if isinstance(value, list):
-        return [_untitled("", item) for item in cast("list[Any]", value)]
-    return value
+    return {name: value for name, value in found.items() if name != "title" or not isinstance(value, str)}
