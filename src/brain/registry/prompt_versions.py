@@ -151,7 +151,7 @@ async def pinned_prompts(manifest: Manifest, stored: PromptRepository) -> Prompt
     return PromptSet(await stored_prompts(pins, stored))
 
 
-async def stored_prompts(pins: Mapping[str, PromptVersion], stored: PromptTexts) -> dict[str, Prompt]:
+async def stored_prompts(pins: Mapping[str, PromptVersion], stored: PromptRepository) -> dict[str, Prompt]:
     """Return the prompts of these versions by name; one that can't be used is left out."""
     foreign = {pin.hash for name, pin in pins.items() if pin.hash != prompt(name).used.hash}
     texts: Mapping[str, str] = await stored.texts(foreign) if foreign else {}
