@@ -16,7 +16,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, FileUrl, RootModel, V
 from mcp_gateway.sessions.inbox import LIST_CHANGED, Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.notices import CallNotices, SessionNotices
-from mcp_gateway.sessions.transport import ShimTransport, Transport
+from mcp_gateway.sessions.transport import HttpTransport, ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 from starling.core.tools import ToolCall
 
@@ -260,7 +260,8 @@ class Session:
                 self.answered += counts
                 raise
             lost = await self._close_lost()
-            if error.error.code == _NOT_FOUND and self._transport.issued_session_id:
+            transport = self._transport
+            if error.error.code == _NOT_FOUND and isinstance(transport, HttpTransport) and transport.session_id():
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
         self.answered += counts
