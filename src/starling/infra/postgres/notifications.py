@@ -15,9 +15,10 @@ from psycopg.sql import SQL, Identifier
 
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
-from starling.infra.postgres.engine import connected, first_line
+from starling.infra.postgres.engine import ConnectionLimits, connected, first_line
 
 _RECONNECT_SECONDS: Final = 1.0
+_LIMITS: Final = ConnectionLimits(connect_seconds=10)
 _PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
 _PEERS: Final = "starling_peers"  # each process notifies it when it begins to listen
 
@@ -86,7 +87,7 @@ class NotificationHub:
         """Listen until cancelled. A lost connection is opened again: at once the first time, then every second."""
         while True:
             try:
-                async with connected(self._url, name="starling-listen") as connection:
+                async with connected(self._url, _LIMITS, "starling-listen") as connection:
                     await self._listen(connection)
             except (DatabaseUnavailableError, psycopg.Error) as error:  # also a replica's, which refuses LISTEN
                 _log.warning("lost the connection that listens for notifications: %s", first_line(error))
