@@ -14,7 +14,7 @@ import pytest
 from mcp_gateway.sessions import server_memory
 from mcp_gateway.sessions.server_memory import memory_of
 from starling.core.tool_calls import Observation
-from tests.support.gateway_harness import GatewayHarness, call, listed, named, running_shims, wait_for
+from tests.support.gateway_harness import GatewayHarness, call, named, running_shims, wait_for
 
 MIB = 2**20
 
@@ -29,8 +29,10 @@ def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_server_over_its_memory_is_ended_and_its_call_neither_repeated_nor_the_server_started_at_once(
     harness: GatewayHarness, effect: str
 ) -> None:
-    async with harness.gateway(memory_bytes_per_server=100 * MIB) as gateway:
-        listing = await listed(gateway, harness.misbehaving("growing", effect=effect))
+    async with harness.listing(harness.misbehaving("growing", effect=effect), memory_bytes_per_server=100 * MIB) as (
+        gateway,
+        listing,
+    ):
         ended = await call(gateway, listing, "act")
         refused = await call(gateway, listing, "act")
         await wait_for(lambda: not running_shims())
