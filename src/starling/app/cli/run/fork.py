@@ -126,7 +126,7 @@ def _ended(api: Api, run_id: str) -> Document:
 
 
 def _tokens(run: Document) -> int:
-    return int(((run.get("result") or {}).get("usage") or {}).get("tokens", 0))
+    return int(run["result"]["usage"]["tokens"]) if run.get("result") else 0
 
 
 def _models(given: Sequence[str]) -> Mapping[str, str]:
