@@ -4,25 +4,20 @@ from collections.abc import Iterable
 
 from brain.prompts import Xml, element, lines
 from brain.state import ConversationMessage
-from starling.core.conversation.states import (
-    AssistantMessageState,
-    BaseState,
-    UserMessageState,
-    UserResponseState,
-)
+from starling.core.conversation.states import AssistantMessageState, BaseState, UserMessageState, UserResponseState
 
 _CHARS = 2_000
 
 
 def history_messages(states: Iterable[BaseState]) -> tuple[ConversationMessage, ...]:
     """Return what was said, each message cut at 2,000 characters; states of other kinds are left out."""
-    messages: list[ConversationMessage] = []
-    for state in states:
-        if isinstance(state, (UserMessageState, UserResponseState)):
-            messages.append({"role": "user", "content": state.text[:_CHARS]})
-        elif isinstance(state, AssistantMessageState):
-            messages.append({"role": "assistant", "content": state.content[:_CHARS]})
-    return tuple(messages)
+    return tuple(
+        ConversationMessage(role="assistant", content=state.content[:_CHARS])
+        if isinstance(state, AssistantMessageState)
+        else ConversationMessage(role="user", content=state.text[:_CHARS])
+        for state in states
+        if isinstance(state, (UserMessageState, UserResponseState, AssistantMessageState))
+    )
 
 
 def history_lines(messages: Iterable[ConversationMessage]) -> Xml:

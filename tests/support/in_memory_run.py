@@ -23,6 +23,7 @@ from brain.run.recorder import RunRecorder
 from brain.skills.memory import RunSkills
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
+from starling.core.conversation.turn import PlacedState
 from starling.core.events.stream import AnyEvent
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
@@ -40,6 +41,11 @@ def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> ModelReply:
     """An answer that asks for these tools."""
     asked = (ModelToolCall(f"call{n}", name, dict(arguments)) for n, (name, arguments) in enumerate(calls))
     return ModelReply("", tool_calls=tuple(asked))
+
+
+async def no_turns(count: int) -> Sequence[PlacedState]:
+    del count
+    return ()
 
 
 @dataclass(slots=True)
@@ -201,6 +207,7 @@ def make_execution(
         ledger=Ledger(sink, questions, clock, 60.0, rows or _rows(after)),
         skills=RunSkills(sink),
         checkpoints=after.context.checkpoints if after else MemoryCheckpoints(),
+        turns=no_turns,
     )
     return Execution(context, model, sink)
 

@@ -24,6 +24,7 @@ from architect.checks import (
     taken_name,
     too_many_members,
     trivial_criterion,
+    two_servers,
     unjudged_criterion,
     unknown_server,
     unknown_team,
@@ -40,12 +41,13 @@ _MOST_ALIKE: Final = 100  # names that are tried
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
 
-STRUCTURE: Final[Sequence[Rule]] = (
+COMPOSITION: Final[Sequence[Rule]] = (
     reserved_name.check,
     taken_name.check,
     duplicate_member.check,
     too_many_members.check,
     member_source.check,
+    two_servers.check,
     unknown_server.check,
     unknown_tool.check,
     unknown_team.check,
@@ -53,9 +55,10 @@ STRUCTURE: Final[Sequence[Rule]] = (
     cycle.check,
     depth.check,
     spec_grants.check,
-    criteria.check,
-    examples.check,
 )
+"""What has to hold of names and members whoever asks."""
+
+STRUCTURE: Final[Sequence[Rule]] = (*COMPOSITION, criteria.check, examples.check)
 """What has to hold whoever asks."""
 
 RULES: Final[Sequence[Rule]] = (

@@ -230,6 +230,7 @@ class Brain:
             history=history_messages(await parts.conversations.said(run, parts.limits.max_history))
             if shows_history
             else (),
+            turns=partial(parts.conversations.turns, run),
             recorder=recorder,
             journal=journal,
             model=JournaledModel(models, journal, recorder, budget, self._parts.limits.model_call_seconds),

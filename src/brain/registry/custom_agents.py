@@ -8,7 +8,7 @@ from brain.registry.cards import BUILTINS, AgentCard
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import AgentRepository
 from starling.core.agents import RESERVED, SPECIALIST_PREFIX, LLMAgentConfig, like_a_specialist
-from starling.core.conversation.rendering import POLICIES
+from starling.core.conversation.rendering import POLICIES, is_policy
 from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.look_alike_names import skeleton
 from starling.core.model_output.names import plain_name
@@ -74,7 +74,7 @@ def degradation(config: LLMAgentConfig, selection: ToolSelection, others: Contai
         reasons.append(f"It needs tools that aren't there: {', '.join(selection.missing)}.")
     if config.reflection_agent_id and config.reflection_agent_id not in others:
         reasons.append(f"There is no agent {config.reflection_agent_id!r} to review its results.")
-    if config.render_policy and config.render_policy not in POLICIES:
+    if config.render_policy and not is_policy(config.render_policy):
         reasons.append(f"There is no render policy {config.render_policy!r}.")
     return " ".join(reasons)
 
@@ -114,7 +114,7 @@ def checked(
         raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
     if config.id not in agents and (fault := _look_alike(config.id, manifest, tenant, grant, {*teams, *agents})):
         raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
-    if config.render_policy and config.render_policy not in POLICIES:
+    if config.render_policy and not is_policy(config.render_policy):
         raise _unknown("render_policy", config.render_policy, POLICIES)
     if config.reflection_agent_id and config.reflection_agent_id not in {config.id, *others}:
         raise _unknown("reflection_agent_id", config.reflection_agent_id, others)

@@ -18,6 +18,7 @@ from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
 from brain.skills.memory import RunSkills
 from brain.state import ConversationMessage
+from starling.core.conversation.turn import PlacedState
 from starling.core.runs import Run
 from starling.core.tools import Trial
 from starling.infra.postgres.runs.writer import JournalEntry
@@ -42,6 +43,7 @@ class RunContext:
     `after_failure`: the team works on a task that was planned after another one had failed.
     `fits`: results that are too long for a model are fitted (`starling.core.fit`), not cut as earlier versions did.
     `inherited` are the entries of a journal that a fork begins with.
+    `turns` reads the states of the thread's last turns, at most so many, oldest first.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
@@ -59,6 +61,7 @@ class RunContext:
     ledger: Ledger
     skills: RunSkills
     checkpoints: Checkpoints
+    turns: Callable[[int], Awaitable[Sequence[PlacedState]]]
     prompts: PromptSet = PROGRAM_PROMPTS
     path: str = ""
     teams: tuple[str, ...] = ()

@@ -81,7 +81,8 @@ class LLMAgentConfig(BaseModel):
     )
     render_policy: _Reference | None = Field(
         default=None,
-        description="How much of the conversation the agent gets: `last_messages` (default), `none` or `summary`.",
+        description="How much of the conversation the agent gets: `last_messages` (default), `none`, `summary`, "
+        "`full`, `last_n`, `tools_collapsed` or one of an installed package.",
     )
     # Part of the API contract; nothing reads it yet: it is for a review policy per agent.
     enable_self_reflection: bool = Field(

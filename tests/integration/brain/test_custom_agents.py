@@ -1,6 +1,7 @@
 """Agents that users make: over the API, in epochs, with no more rights than their maker."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,8 @@ from starling.infra.postgres.audit import Actor, latest
 from tests.integration.brain.conftest import Open
 from tests.support.http_app import make_app
 from tests.support.model_script import Answer
+from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench, calls, decision, task
 from tests.support.platform import CALLER as OWNER
-from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task
 
 POET = {"id": "poet", "behavior_template": "You write haiku about <ships>."}
 CALLER = {"id": "caller", "behavior_template": "You look things up.", "tools": ["bench.look", "bench.change"]}
@@ -227,6 +228,32 @@ async def test_render_policy_sets_how_many_messages_the_prompt_shows(
 
         (asked,) = [body for body in platform.requests_containing('<task id="t1">') if "response_format" not in body]
         assert asked["messages"][1]["content"].count('"role"') == shown
+
+
+@pytest.mark.parametrize(
+    ("policy", "roles"),
+    [
+        ("full", ["user", "assistant", "tool", "assistant", "tool", "assistant"]),
+        ("last_n", ["assistant", "tool", "assistant", "tool", "assistant"]),
+        ("tools_collapsed", ["user", "assistant", "assistant", "assistant"]),
+    ],
+)
+async def test_policies_over_turns_show_an_agent_calls_with_their_results(
+    opened: Open, script: ScriptedModel, policy: str, roles: list[str]
+) -> None:
+    look, poem = decision(task("t1", BENCH)), decision(task("t2", "poet"))
+    script.run(look, poem, t1=calls(("look", {"thing": "disk"})), t2=Answer("A poem."))
+    async with opened() as platform:
+        config = LLMAgentConfig.model_validate(POET | {"render_policy": policy})
+        await platform.services.agents.create(OWNER, config, Actor.local("test"))
+        await platform.ask("Look at the disk.")
+
+        await platform.ask("write")
+
+        (asked,) = [body for body in platform.requests_containing('<task id="t2">') if "response_format" not in body]
+        shown = asked["messages"][1]["content"]
+        assert re.findall(r'"role": "(\w+)"', shown) == roles
+        assert "the disk is fine" in shown
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from brain.agents.turn.agent_runtime import TaskExecution, done_lines
 from brain.prompts import Prompt, Xml, element, lines
@@ -12,11 +12,12 @@ from brain.skills.generalization import shown_template
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
 from starling.core.agents import LLMAgentConfig
-from starling.core.conversation.rendering import apply_policy
+from starling.core.conversation.rendering import apply_policy, render_for_llm
 from starling.core.fit import DEPENDENT_TASK, shown
 from starling.core.llm import Message, ModelRequest, ModelRole, ToolSpec
 from starling.core.tools import DoneCall
 
+_OF_MESSAGES: Final = frozenset({"last_messages", "none", "summary"})
 _SKILLS_NOTE = (
     "The calls in <skill> worked for its task then. Yours may ask for something else: use only what fits it, with "
     "values for slots from your own task."
@@ -40,7 +41,8 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     if execution.card.is_prompted:
         outputs = [result["output"] for result in execution.dispatch["needed"]]
         results = await shown(outputs, DEPENDENT_TASK, execution.wanted, fits=execution.context.fits)
-        execution.messages = list(_messages(execution, history_messages, results))
+        said = await _conversation(execution, history_messages)
+        execution.messages = list(_messages(execution, said, results))
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
@@ -94,12 +96,28 @@ def feedback(reasons: Sequence[str], done: Sequence[DoneCall]) -> str:
     return f"{text} What is in <done> was done and stays done: don't do it again, go on from it.\n{made}"
 
 
-def _messages(execution: TaskExecution, history_messages: int, results: Sequence[str]) -> tuple[Message, Message]:
+async def _conversation(execution: TaskExecution, count: int) -> list[Mapping[str, Any]]:
+    """Return the conversation as the agent's policy shows it, at most `count` messages or turns.
+
+    Policies of earlier versions are given what supervisors see, all others the calls with their results, too.
+    """
+    dispatch, context, config = execution.dispatch, execution.context, execution.card.config
+    policy, said = (config and config.render_policy) or "last_messages", dispatch["messages"]
+    if policy in _OF_MESSAGES or context.trial:  # a trial knows nothing of the thread
+        return [*apply_policy(policy, said, count)]
+    states = await context.turns(count)
+    in_this_run = said[len(context.history) :]
+    return [*apply_policy(policy, [*render_for_llm(states), *in_this_run], count)]
+
+
+def _messages(
+    execution: TaskExecution, said: Sequence[Mapping[str, Any]], results: Sequence[str]
+) -> tuple[Message, Message]:
     sections: dict[str, str | None] = {
         "user_request": execution.dispatch["input_request"],
         "task_id": execution.task_id,
         "task": execution.task,
-        "state_context": _state_context(execution, history_messages, results),
+        "state_context": _state_context(execution, said, results),
     }
     system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
     if not execution.skills:
@@ -129,13 +147,12 @@ def _agent_sections(execution: TaskExecution) -> dict[str, str]:
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
-def _state_context(execution: TaskExecution, history_messages: int, results: Sequence[str]) -> str | None:
-    """Return artifact keys, the last messages and the results that the task depends on as JSON, without empty parts.
+def _state_context(execution: TaskExecution, said: Sequence[Mapping[str, Any]], results: Sequence[str]) -> str | None:
+    """Return artifact keys, the conversation and the results that the task depends on as JSON, without empty parts.
 
     `results` are those as they are shown. None where all are empty.
     """
-    dispatch, config = execution.dispatch, execution.card.config
-    policy = (config and config.render_policy) or "last_messages"
+    dispatch = execution.dispatch
     readable = [
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
         for result in (dispatch["needed"] if execution.card.tools else ())
@@ -143,7 +160,7 @@ def _state_context(execution: TaskExecution, history_messages: int, results: Seq
     ]
     content: Mapping[str, Any] = {
         "artifacts": [*sorted(dispatch["global_state"]), *readable],
-        "messages": apply_policy(policy, dispatch["messages"], history_messages),
+        "messages": said,
         "results": {result["task_id"]: text for result, text in zip(dispatch["needed"], results, strict=True) if text},
     }
     given = {key: value for key, value in content.items() if value}

@@ -46,7 +46,10 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
         typer.Option(metavar="SERVER.TOOL", help="A tool that it may call, or SERVER.*; may be repeated."),
     ] = None,
     render_policy: Annotated[
-        str | None, typer.Option(help="How it sees the conversation: last_messages, none or summary.")
+        str | None,
+        typer.Option(
+            help="Its view of the conversation: last_messages, none, summary, full, last_n or tools_collapsed."
+        ),
     ] = None,
     reviewer: Annotated[str | None, typer.Option(help="The custom agent that reviews its results.")] = None,
     tenant: Tenant = DEFAULT_TENANT,

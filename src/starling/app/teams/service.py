@@ -20,6 +20,7 @@ from starling.app.teams.activation import (
     ActivatedTeam,
     TeamActivation,
     active_or_newest,
+    check_version,
     current,
     outdated_tools,
 )
@@ -169,8 +170,9 @@ class TeamService:
         """
         key = TeamKey(caller.tenant, name)
         async with self.activation.locked(caller) as registry:
-            newest = (await self.activation.states(registry.connection, key))[-1].version
-            chosen = await self.activation.version(registry.connection, key, version or newest)
+            states = await self.activation.states(registry.connection, key)
+            wanted = version or states[-1].version
+            chosen = await self.activation.version(registry.connection, key, states, wanted)
             return await self.activation.activate(registry, "team.activate", chosen, actor)
 
     async def rollback(self, caller: Principal, name: str, actor: Actor) -> ActivatedTeam:
@@ -261,7 +263,7 @@ class TeamService:
         """Return the report of the last proof of a version. Raises NotFoundError."""
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
-            await self.activation.version(connection, key, version)
+            check_version(name, await self.activation.states(connection, key), version)
             found = await self.teams.proof(connection, key, version)
         if found is None:
             shown = f"{name}@{version}"
@@ -287,11 +289,11 @@ class TeamService:
             states = await self.activation.states(connection, key)
             newer = after or states[-1].version
             older = before or newer - 1
-            new = await self.activation.version(connection, key, newer)
+            check_version(name, states, newer)
             if not older:
                 remedy = f"{name} has {len(states)} version{'s' if len(states) > 1 else ''}; a comparison needs two."
                 raise NotFoundError(f"version before {newer} of the team", name, remedy)
-            old = await self.activation.version(connection, key, older)
+            old, new = [await self.activation.version(connection, key, states, one) for one in (older, newer)]
         shown = f"{name}@{older}", f"{name}@{newer}"
         found = await asyncio.to_thread(lambda: spec_diff(old.spec, new.spec, names=shown))
         return TeamDiff(name, older, newer, found.text, found.paths)
@@ -304,7 +306,8 @@ class TeamService:
         """
         async with self.teams.reading() as connection:
             key = TeamKey(caller.tenant, name)
-            chosen = await self.activation.version(connection, key, version)
+            states = await self.activation.states(connection, key)
+            chosen = await self.activation.version(connection, key, states, version or active_or_newest(states))
             if chosen.star:
                 return (await self.stars.within(connection, caller.tenant, {chosen.star}))[chosen.star]
             manifest = (await self.epochs.current(connection)).manifest

@@ -31,7 +31,7 @@ _ARGUMENT_CHARS: Final = 80
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 POLICIES: Final[dict[str, RenderPolicy]] = {}
-"""The policies by name; those of installed packages are added when a name isn't there."""
+"""The policies by name; those of installed packages are added by `is_policy`."""
 
 
 def render_for_llm(
@@ -46,17 +46,22 @@ def render_for_llm(
     Raises InvalidRequestError for an unknown policy.
     """
     states = [item.state if isinstance(item, PlacedState) else item for item in stack]
-    messages = list(_messages([state for state in states if not isinstance(state, tuple(exclude_types))]))
+    messages = list(_messages(state for state in states if not isinstance(state, tuple(exclude_types))))
     return apply_policy(policy_name, messages if last_n is None else _last(messages, last_n), last_n)
 
 
 def apply_policy(name: str, messages: Sequence[Any], last_n: int | None = None) -> list[Message]:
     """Return messages as a policy shows them, without what it left of a call or a result alone. Raises as above."""
-    if name not in POLICIES:
-        load_extensions()
-    if name not in POLICIES:
+    if not is_policy(name):
         raise InvalidRequestError(f"There is no render policy {name!r}.", f"There are: {', '.join(sorted(POLICIES))}.")
     return [message for group in _groups(POLICIES[name](messages, last_n=last_n)) for message in group]
+
+
+def is_policy(name: str) -> bool:
+    """Return whether there is a policy of a name, also in an installed package."""
+    if name not in POLICIES:
+        load_extensions()
+    return name in POLICIES
 
 
 def register_policy[P: RenderPolicy](name: str) -> Callable[[P], P]:
@@ -107,71 +112,34 @@ def summary(messages: Sequence[Message], **_: object) -> Sequence[Message]:
     return [_cut(message, _SUMMARY_CHARS) for message in lines]
 
 
-def _messages(states: Sequence[BaseState]) -> Iterator[Message]:
-    """Yield the messages of states, each call with its result."""
-    results, calls = _pairs(states)
-    for index, state in enumerate(states):
+def _messages(states: Iterable[BaseState]) -> Iterator[Message]:
+    """Yield the messages of states, each call before its result."""
+    calls: dict[str, Message] = {}
+    for state in states:
         match state:
             case UserMessageState() | UserResponseState():
+                if isinstance(state, UserMessageState):  # a new turn, whose calls may have the names of earlier ones
+                    calls = {}
                 yield {"role": "user", "content": state.text}
             case AssistantMessageState():
-                answered = [call for call in state.tool_calls if (index, call.get("id")) in results]
-                if state.content or answered:
-                    yield _assistant(state.content, answered)
-                yield from (_tool(results[index, call["id"]]) for call in answered)
-            case ToolResultState() | AgentResultState() if index in calls:
-                yield _assistant("", [_call(calls[index])])
-                yield _tool(state)
-            case _:
-                pass
-
-
-def _pairs(states: Sequence[BaseState]) -> tuple[dict[tuple[int, str], BaseState], dict[int, BaseState]]:
-    """Return the results of the calls in assistants' messages by message and call, and the calls of other results."""
-    results: dict[tuple[int, str], BaseState] = {}
-    calls: dict[int, BaseState] = {}
-    announced: dict[str, int] = {}
-    begun: dict[str, BaseState] = {}
-    for index, state in enumerate(states):
-        match state:
-            case UserMessageState():  # a new turn, whose calls may have the names of earlier ones
-                announced, begun = {}, {}
-            case AssistantMessageState():
-                announced |= {str(call["id"]): index for call in state.tool_calls if "id" in call}
+                calls |= {str(call["id"]): call for call in state.tool_calls}
+                if state.content:
+                    yield {"role": "assistant", "content": state.content}
             case ToolCallState():
-                begun[state.id] = state
-            case AgentCallState():
-                begun[state.correlation_id or ""] = state
-            case ToolResultState() | AgentResultState():
-                name = answered_call(state) or ""
-                call = begun.pop(name, None)
-                if name in announced:
-                    results[announced.pop(name), name] = state
-                elif call:
-                    calls[index] = call
+                calls[state.id] = _call(state.id, state.function_name, state.arguments)
+            case AgentCallState(correlation_id=str(name)):
+                calls[name] = _call(name, state.agent_id, {"message": state.message})
+            case ToolResultState() | AgentResultState() if call := calls.pop(answered_call(state) or "", None):
+                yield {"role": "assistant", "content": "", "tool_calls": [call]}
+                result = json.dumps(state.result, ensure_ascii=False)
+                yield {"role": "tool", "tool_call_id": answered_call(state), "content": result}
             case _:
                 pass
-    return results, calls
 
 
-def _assistant(content: str, calls: Sequence[Message] = ()) -> Message:
-    return {"role": "assistant", "content": content} | ({"tool_calls": list(calls)} if calls else {})
-
-
-def _call(state: BaseState) -> Message:
-    if isinstance(state, ToolCallState):
-        name, called, arguments = state.id, state.function_name, state.arguments
-    else:
-        assert isinstance(state, AgentCallState)
-        name, called, arguments = state.correlation_id, state.agent_id, {"message": state.message}
-    function = {"name": _NOT_IN_A_NAME.sub("_", called), "arguments": json.dumps(arguments, ensure_ascii=False)}
-    return {"id": name, "type": "function", "function": function}
-
-
-def _tool(state: BaseState) -> Message:
-    assert isinstance(state, (ToolResultState, AgentResultState))
-    content = json.dumps(state.result, ensure_ascii=False)
-    return {"role": "tool", "tool_call_id": answered_call(state), "content": content}
+def _call(name: str, called: str, arguments: Message) -> Message:
+    text = json.dumps(arguments, ensure_ascii=False)
+    return {"id": name, "type": "function", "function": {"name": _NOT_IN_A_NAME.sub("_", called), "arguments": text}}
 
 
 def _groups(messages: Iterable[Message]) -> Iterator[list[Message]]:

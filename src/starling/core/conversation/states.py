@@ -103,15 +103,8 @@ class FinishedState(BaseState):
 KINDS: Final[dict[str, type[BaseState]]] = {
     kind.__name__: kind
     for kind in (
-        UserMessageState,
-        UserResponseState,
-        AssistantMessageState,
-        ToolCallState,
-        ToolResultState,
-        AgentCallState,
-        AgentResultState,
-        WaitingState,
-        FinishedState,
+        *(UserMessageState, UserResponseState, AssistantMessageState, ToolCallState, ToolResultState),
+        *(AgentCallState, AgentResultState, WaitingState, FinishedState),
     )
 }
 """The kinds by name; those of installed packages are added when a name isn't there."""

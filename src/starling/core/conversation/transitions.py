@@ -1,6 +1,6 @@
 """Which state may follow which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from starling.core.conversation.states import (
@@ -17,22 +17,21 @@ from starling.core.conversation.states import (
 )
 from starling.core.errors import InvalidRequestError
 
-_WORK: Final = frozenset(
-    {AssistantMessageState, ToolCallState, ToolResultState, AgentCallState, AgentResultState, WaitingState}
-)
-"""Within a turn agents work in parallel, so that what one does may follow what any other does."""
+# Within a turn agents work in parallel, so that what one does may follow what any other does.
+_CALLS: Final = {AssistantMessageState, ToolCallState, ToolResultState, AgentCallState, AgentResultState, WaitingState}
+_DONE: Final = _CALLS | {UserMessageState, FinishedState}
 
-NEXT: Final[Mapping[type[BaseState] | None, frozenset[type[BaseState]]]] = {
-    None: frozenset({UserMessageState, AssistantMessageState}),
-    UserMessageState: _WORK | {UserMessageState, FinishedState},
-    UserResponseState: _WORK | {FinishedState},
-    AssistantMessageState: _WORK | {UserMessageState, UserResponseState, FinishedState},
-    ToolCallState: _WORK,
-    AgentCallState: _WORK,
-    ToolResultState: _WORK | {UserMessageState, FinishedState},
-    AgentResultState: _WORK | {UserMessageState, FinishedState},
-    WaitingState: _WORK | {UserResponseState, FinishedState},
-    FinishedState: frozenset({UserMessageState}),
+NEXT: Final[Mapping[type[BaseState] | None, Set[type[BaseState]]]] = {
+    None: {UserMessageState, AssistantMessageState},
+    UserMessageState: _DONE,
+    UserResponseState: _CALLS | {FinishedState},
+    AssistantMessageState: _DONE | {UserResponseState},
+    ToolCallState: _CALLS,
+    AgentCallState: _CALLS,
+    ToolResultState: _DONE,
+    AgentResultState: _DONE,
+    WaitingState: _CALLS | {UserResponseState, FinishedState},
+    FinishedState: {UserMessageState},
 }
 """The kinds that may follow a kind, or begin a conversation. Kinds of other packages may follow, and be followed by,
 anything but an end."""
@@ -46,34 +45,28 @@ def check(before: Sequence[BaseState], state: BaseState) -> None:
         place = f"after {last.__name__}" if last else "at the beginning"
         names = ", ".join(sorted(one.__name__ for one in NEXT[last]))
         raise InvalidRequestError(f"{kind.__name__} can't be {place}.", f"There may be: {names}.")
-    if (called := answered_call(state)) and not _is_open(before, called):
-        raise InvalidRequestError(
-            f"{kind.__name__} has no call {called!r} that waits for a result.", "Add the call before its result."
-        )
+    if (called := answered_call(state)) is None:
+        return
+    same = next((one for one in reversed(before) if called in (answered_call(one), *calls_in(one))), None)
+    if same is None or answered_call(same) is not None:
+        why = f"{kind.__name__} has no call {called!r} that waits for a result."
+        raise InvalidRequestError(why, "Add the call before its result.")
 
 
 def answered_call(state: BaseState) -> str | None:
     """Return the id of the call that a state is the result of, None for other kinds."""
-    match state:
-        case ToolResultState():
-            return state.tool_call_id
-        case AgentResultState():
-            return state.correlation_id
-        case _:
-            return None
+    if isinstance(state, ToolResultState):
+        return state.tool_call_id
+    return state.correlation_id if isinstance(state, AgentResultState) else None
 
 
 def calls_in(state: BaseState) -> list[str]:
     """Return the ids of the calls, and waits, that a state begins."""
-    match state:
-        case ToolCallState():
-            return [state.id]
-        case AgentCallState() | WaitingState():
-            return [state.correlation_id or ""]
-        case AssistantMessageState():
-            return [str(call.get("id") or "") for call in state.tool_calls]
-        case _:
-            return []
+    if isinstance(state, ToolCallState):
+        return [state.id]
+    if isinstance(state, (AgentCallState, WaitingState)):
+        return [state.correlation_id or ""]
+    return [str(call["id"]) for call in state.tool_calls] if isinstance(state, AssistantMessageState) else []
 
 
 def timed_out(waiting: WaitingState, now: float) -> BaseState:
@@ -84,12 +77,3 @@ def timed_out(waiting: WaitingState, now: float) -> BaseState:
     if waiting.kind == "tool":
         return ToolResultState(tool_call_id=waiting.correlation_id, tool_name="", result=result)
     return AgentResultState(correlation_id=waiting.correlation_id, result=result)
-
-
-def _is_open(before: Sequence[BaseState], call: str) -> bool:
-    for state in reversed(before):
-        if answered_call(state) == call:
-            return False
-        if call in calls_in(state):
-            return True
-    return False

@@ -79,18 +79,14 @@ def test_messages_alone_are_shown_as_earlier_versions_showed_them() -> None:
     ]
 
 
-def test_a_message_with_calls_is_followed_by_their_results_and_loses_those_without_one() -> None:
+def test_calls_that_only_a_message_has_are_shown_with_their_results_and_left_out_without() -> None:
     states = [
         UserMessageState(text="Hi."),
         AssistantMessageState(content="Looking.", tool_calls=[call(name, "look", {}) for name in "ab"]),
-        ToolCallState(id="a", function_name="look", arguments={}),
         ToolResultState(tool_call_id="a", tool_name="look", result=RESULT),
     ]
 
-    _, asked, answered = render_for_llm(states)
-
-    assert asked == {"role": "assistant", "content": "Looking.", "tool_calls": [call("a", "look", {})]}
-    assert answered["tool_call_id"] == "a"
+    assert render_for_llm(states)[1:] == [{"role": "assistant", "content": "Looking."}, *pair("a", "look", {})]
 
 
 def test_own_policy_can_be_registered_and_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

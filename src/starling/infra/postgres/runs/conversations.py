@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.writer import Clause
 
 _PUSH: Final = """
 moved AS (
-    UPDATE branches SET tip = tip + %(pushed)s, last_agent = coalesce(%(last_agent)s, last_agent),
+    UPDATE branches SET tip = tip + %(turn_length)s, last_agent = coalesce(%(last_agent)s, last_agent),
         last_agents = coalesce(%(last_agents)s::text[], last_agents),
         clarifications = CASE WHEN %(unasked)s AND NOT EXISTS (
             SELECT FROM interrupts
@@ -28,11 +28,11 @@ moved AS (
             THEN 0 ELSE clarifications END
     FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
-    RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(pushed)s + 1 AS first),
+    RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(turn_length)s + 1 AS first),
 pushed AS (
     INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed, length)
     SELECT moved.tenant, moved.thread_id, moved.id, moved.first, %(id)s, %(turn_v)s, %(turn_t)s, %(turn_ts)s,
-        %(turn)s, %(turn_compressed)s, %(pushed)s
+        %(turn_data)s, %(turn_compressed)s, %(turn_length)s
     FROM moved)"""
 
 # The states of a branch's parent count up to where it was forked. Of each branch only as many rows are read as are
@@ -73,19 +73,9 @@ def push_turn(run: Run, states: Sequence[PlacedState], *, agents: Sequence[str] 
     `agents` are those of the run's tasks, in order; without any, the branch keeps those of its turn before.
     """
     turn = pack(states)
-    values = {
-        "thread_id": run.thread_id,
-        "branch_id": run.branch_id,
-        "pushed": turn.length,
-        "last_agent": agents[-1] if agents else None,
-        "last_agents": list(dict.fromkeys(agents)) or None,
-        "unasked": unasked,
-        "turn_v": turn.v,
-        "turn_t": turn.t,
-        "turn_ts": turn.ts,
-        "turn": turn.data,
-        "turn_compressed": turn.compressed,
-    }
+    values = {f"turn_{name}": getattr(turn, name) for name in turn.__match_args__}
+    values |= {"thread_id": run.thread_id, "branch_id": run.branch_id, "unasked": unasked}
+    values |= {"last_agent": agents[-1] if agents else None, "last_agents": list(dict.fromkeys(agents)) or None}
     return Clause(_PUSH, values)
 
 
@@ -134,6 +124,11 @@ class ConversationRepository:
             if len(found) >= count:
                 break
         return found[:count][::-1]
+
+    async def turns(self, run: Run, count: int) -> list[PlacedState]:
+        """Return the states of the last turns before a run, oldest first."""
+        rows = await self.line(run.tenant, run.thread_id, run.branch_id, limit=count) if run.has_history else []
+        return [state for row in reversed(rows) for state in row.states()]
 
     async def _rows(self, statement: str, values: Mapping[str, Any]) -> list[StoredStates]:
         rows = await fetch_autocommit(self._engine, statement, values)

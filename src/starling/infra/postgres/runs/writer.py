@@ -360,21 +360,9 @@ class RunWriter:
 
 
 def _document_of(run: Run) -> RunDocumentBuilder:
-    builder = RunDocumentBuilder(STATE_CHARS)
-    builder.take(
-        RunRow(
-            run_id=run.id,
-            thread_id=run.thread_id,
-            trace_id=run.trace_id,
-            correlation_id=run.correlation_id,
-            epoch=run.epoch,
-            status=RunStatus.RUNNING,
-            input=mask_keys(run.input),
-            config={},
-            created_at=run.claimed_at,
-        ),
-        run.claimed_at,
-    )
+    builder, ids = RunDocumentBuilder(STATE_CHARS), (run.id, run.thread_id, run.trace_id, run.correlation_id)
+    begun = RunRow(*ids, run.epoch, RunStatus.RUNNING, mask_keys(run.input), {}, created_at=run.claimed_at)
+    builder.take(begun, run.claimed_at)
     return builder
 
 

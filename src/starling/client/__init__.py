@@ -1,1 +1,0 @@
-"""Conversations from Python: what `import starling` offers, over the HTTP API of a running platform."""
