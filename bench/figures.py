@@ -78,6 +78,7 @@ MARKS: Mapping[str, Mark] = {
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
     "run.write_transactions": _at_most(7),
+    "run.fork_ms": _times_at_most(0.7),
     "run.prompt_chars": _at_most(9_500),
     "run.prompt_chars_300": _at_most_above(3_500),
     "run.prompt_chars_1600": _at_most_above(3_500),

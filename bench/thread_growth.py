@@ -61,7 +61,7 @@ async def measure_checkpoints(setup: BenchSetup) -> list[Figure]:
     """Measure the most that the checkpoints of a run take while it goes on, next to those that it ends with."""
     setup.say(f"A run with {TASKS} tasks")
     script = ScriptedModel()
-    async with _platform(script) as (platform, url):
+    async with open_scripted(script) as (platform, url):
         key = await platform.accept("How is everything?")
         _script(script)
         async with platform.executing(key) as life, await AsyncConnection.connect(url, autocommit=True) as connection:
@@ -85,7 +85,7 @@ def _script(script: ScriptedModel) -> None:
 
 
 @asynccontextmanager
-async def _platform(script: ScriptedModel) -> AsyncGenerator[tuple[Platform, str]]:
+async def open_scripted(script: ScriptedModel) -> AsyncGenerator[tuple[Platform, str]]:
     """Open a platform in this process, whose model says what is written down."""
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as name:
         folder = Path(name)

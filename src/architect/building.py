@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from architect.checks import COMPOSITION, checked
+from pydantic import TypeAdapter
+
 from architect.compiler import compile_team
 from architect.design.designer import Designed, design_team
 from architect.proof import case_findings, prove
-from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
+from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
@@ -20,6 +21,7 @@ from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 _COMPILED: Final = "compiled"  # the step after which a star is tried
+_PUBLISHED: Final = TypeAdapter(PublishedVersion)
 _REFUSED: Final = (TeamInvalidError, ConflictError, ForbiddenError, NotFoundError, QuotaExceededError)
 
 
@@ -52,7 +54,7 @@ class Builder:
                 run.record("base", {"version": found.version})
             base, before = found.spec, list(found.proof.parts if found.proof else ())
         designed = await design_team(request, world, base, run)
-        if designed.spec is None or not designed.is_sound:
+        if designed.spec is None or designed.findings:
             return _not_designed(designed, request.constraints.members)
         members = {member.name for member in designed.spec.members}
         told = {part.part for part in designed.parts}
@@ -64,9 +66,7 @@ class Builder:
             published = await self.store.publish(run.origin, built)
             _report(run, "published", published)
         else:
-            fields = cast("dict[str, Any]", {**recorded})
-            fields["tools"] = tuple(fields["tools"])
-            published = PublishedVersion(**fields)
+            published = _PUBLISHED.validate_python(recorded)
         note = ""
         if published.approval and request.activate:
             published, note = await self._ask_for_activation(published, proof, run)
@@ -77,12 +77,9 @@ class Builder:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
         world = await self.store.world(caller)
-        if run.recorded(_COMPILED) is None:
-            shown = f"{team.spec.name}@{team.version}"
-            if faults := checked(team.spec, world, COMPOSITION):
-                return BuildOutcome(unusable_text(shown, faults), done=False, code=TeamInvalidError.code)
-            if faults := case_findings(team.spec, request.cases, world):
-                return BuildOutcome(untried_text(shown, faults), done=False, code=TeamInvalidError.code)
+        if run.recorded(_COMPILED) is None and (faults := case_findings(team.spec, request.cases, world)):
+            text = untried_text(f"{team.spec.name}@{team.version}", faults)
+            return BuildOutcome(text, done=False, code=TeamInvalidError.code)
         parts = team.proof.parts if team.proof else ()
         proof = await self._proof(team.spec, parts, request.cases, world, run)
         published, counts = await self.store.add_proof(run.origin, team, proof)

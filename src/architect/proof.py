@@ -22,6 +22,7 @@ from starling.core.teams.building import BuildCase, BuildRun, Section
 from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialRecord
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
+from starling.core.text import one_line
 
 CASES: Final = "cases"
 """What paths of findings in the caller's cases begin with."""
@@ -140,7 +141,7 @@ async def judged(
 
 
 def _without_text(value: str, trial: TrialRecord) -> str:
-    return "" if contains(trial.reply, value) else f"The answer doesn't contain {_shown(value)}."
+    return "" if contains(trial.reply, value) else f"The answer doesn't contain {one_line(value, _VALUE_CHARS)!r}."
 
 
 def _without_call(tool: str, trial: TrialRecord) -> str:
@@ -153,7 +154,9 @@ def _without_call(tool: str, trial: TrialRecord) -> str:
 _FAULTS: Final[Mapping[str, Callable[[str, TrialRecord], str]]] = {
     "text_contains": _without_text,
     "tool_called": _without_call,
-    "artifact": lambda name, trial: "" if name in trial.artifacts else f"There is no artifact {_shown(name)}.",
+    "artifact": lambda name, trial: (
+        "" if name in trial.artifacts else f"There is no artifact {one_line(name, _VALUE_CHARS)!r}."
+    ),
     "judged": lambda _value, _trial: _NO_REASON,
 }
 
@@ -218,10 +221,6 @@ async def _sections(
     ]
 
 
-def _shown(value: str) -> str:
-    return repr(value if len(value) <= _VALUE_CHARS else f"{value[: _VALUE_CHARS - 1]}…")
-
-
 _REPLY_CHARS: Final = 12_000
 _REASON_CHARS: Final = 2_000
 
@@ -272,7 +271,7 @@ def _tools_of(star: StarSpec) -> dict[str, frozenset[str]]:
 def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseReport]) -> tuple[PartReport, ...]:
     """Return the parts with the cases that count and in which all members that do the part have worked.
 
-    A member has worked where a tool of its own was called with success, a writer where its task was approved: what a
+    A member has worked where a call of a tool of its own succeeded live, a writer where its task was approved: what a
     case demands, and what a member is called, shows nothing. One that does several parts tries none of them with fewer
     calls than parts, those of one tool in one case counted once: nobody knows which of the parts they were about.
     """
@@ -292,10 +291,10 @@ def _tried(star: StarSpec, parts: Sequence[PartReport], cases: Sequence[CaseRepo
 
 
 def _work(member: str, tools: Collection[str], case: CaseReport) -> set[str]:
-    """Return the tools that a member called with success in a case; the name of a writer whose task was approved."""
+    """Return the tools of a member that a call in a case reached live; the name of a writer whose task was approved."""
     if tools:
         own = (call for call in case.trial.calls if call.member in (member, "") and call.tool in tools)
-        return {call.tool for call in own if call.status == "succeeded"}
+        return {call.tool for call in own if call.status == "succeeded" and call.source == "live"}
     return {one.member for one in case.trial.verdicts if one.member == member and one.status == "approved"}
 
 

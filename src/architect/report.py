@@ -1,8 +1,9 @@
 """The outcome of a build as a short text for a person: its result, what the proof showed, what to do next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, get_args
+from typing import Final
 
 from architect.checks.few_cases import FEWEST
 from architect.proof import CASES
@@ -11,15 +12,13 @@ from starling.core.events.build_events import MissingPart
 from starling.core.teams.proofs import CaseReport, ProofReport
 from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 from starling.core.text import one_line
-from starling.core.tool_calls import AnswerSource
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
-_SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}
 _TOOLS_SHOWN: Final = 5
 _UNMET_SHOWN: Final = 5  # of a case
 _NOT_COUNTED: Final = (
-    "The version keeps its earlier proof and its state: its own examples are no reason for this result, and",
-    "only who made the version, or an admin, lowers its state by further cases. This report stays with the run.",
+    "The version keeps its earlier proof and its state: only who made it, or an admin, lowers its state by further",
+    "cases. This report stays with the run.",
 )
 _ANOTHER_CASE: Final = (
     "Add requests of your own that the team has to serve, so that there are two: `--case FILE` names a file with one,",
@@ -95,11 +94,6 @@ def refused_text(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def unusable_text(name: str, findings: Sequence[Finding]) -> str:
-    """Return why a team was not tried: what keeps its members from working."""
-    return "\n".join([f"{name} was not tried, because it can't be used as things are now:", *map(_fault, findings)])
-
-
 def untried_text(name: str, findings: Sequence[Finding]) -> str:
     """Return why a team was not tried: what is wrong with its cases."""
     why = f"{name} was not tried, because its cases can't show that it works:"
@@ -150,8 +144,8 @@ def _calls(case: CaseReport) -> str:
     count = len(case.trial.calls)
     if not count:
         return "No tool was called."
-    shares = [(source, case.share(source)) for source in get_args(AnswerSource.__value__)]
-    told = ", ".join(f"{share:.0%} {_SOURCES[source]}" for source, share in shares if share)
+    sources = Counter(call.source for call in case.trial.calls)
+    told = ", ".join(f"{number} {source}" for source, number in sources.items())
     return f"{count} call{'' if count == 1 else 's'} answered: {told}."
 
 

@@ -1,7 +1,7 @@
 """Queries over the versions of teams: specs that are never changed, and their states."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import as_read, storable
 from starling.core.principal import Grant, Principal
+from starling.core.teams.building import BuildOrigin
 from starling.core.teams.proofs import PartReport, ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, check_maker, latest_of_team
@@ -55,16 +56,6 @@ class ProofSummary:
     def version_state(self) -> Literal["draft", "proven", "unproven"]:
         """The state of a version with this proof that was not activated."""
         return "draft" if self.state == "failed" else self.state
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRecord:
-    """What a version was built for, by which run in the task of which path, and its proof."""
-
-    goal: str
-    run_id: str
-    path: str
-    proof: ProofReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +142,12 @@ class TeamRepository:
         tenant: str,
         spec: TeamSpec,
         creator: Creator,
-        build: BuildRecord | None = None,
+        build: tuple[str, BuildOrigin, ProofReport] | None = None,
     ) -> TeamVersion:
-        """Store a spec as the next version of its team: a draft, or in the state that the proof of its build gives."""
+        """Store a spec as the next version of its team: a draft, or in the state that the proof of its build gives.
+
+        A `build` has the goal, where it ran, and the proof.
+        """
         highest = select(func.max(workflows.c.version)).where(_of(TeamKey(tenant, spec.name)))
         values: dict[str, Any] = {
             "tenant": tenant,
@@ -166,7 +160,8 @@ class TeamRepository:
             "creator_grant": creator.grant and creator.grant.as_json(),
         }
         if build:
-            values |= {"goal": build.goal, "built_by": build.run_id, "built_at_path": build.path, **_proof(build.proof)}
+            goal, origin, proof = build
+            values |= {"goal": goal, "built_by": origin.run_id, "built_at_path": origin.path, **_proof(proof)}
             values["state"] = _summary(values["proof"]).version_state
         stored = await connection.execute(insert(workflows).values(**values).returning(*_COLUMNS))
         return await asyncio.to_thread(_version, stored.one())
@@ -202,15 +197,6 @@ class TeamRepository:
         if (maker := await connection.scalar(versions.order_by(workflows.c.version).limit(1))) is not None:
             check_maker(f"team {name!r}", maker, caller)
 
-    async def names(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
-        """Return the names of all teams of a tenant, of archived ones too."""
-        return list(await connection.scalars(select(workflows.c.name).where(workflows.c.tenant == tenant).distinct()))
-
-    async def kept(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
-        """Return the names of the teams of a tenant that aren't archived."""
-        query = select(workflows.c.name).where(workflows.c.tenant == tenant, workflows.c.state != "archived")
-        return list(await connection.scalars(query.distinct()))
-
     async def versions(self, connection: AsyncConnection, team: TeamKey) -> Sequence[TeamVersion]:
         """Return every version of a team, oldest first."""
         query = select(*_COLUMNS).where(_of(team)).order_by(workflows.c.version)
@@ -223,21 +209,12 @@ class TeamRepository:
         query = select(*columns).where(_of(team)).order_by(workflows.c.version)
         return [VersionState(*row) for row in await connection.execute(query)]
 
-    async def active_versions(
-        self, connection: AsyncConnection, tenant: str, names: Collection[str]
-    ) -> Mapping[str, int]:
-        """Return the numbers of the active versions of teams by name; inactive teams are left out."""
-        query = select(workflows.c.name, workflows.c.version).where(workflows.c.tenant == tenant)
-        query = query.where(workflows.c.name.in_(names), workflows.c.state == "active")
-        return {row.name: row.version for row in await connection.execute(query)}
-
-    async def inactive(self, connection: AsyncConnection, tenant: str) -> Mapping[str, TeamState]:
-        """Return the state of the newest version of each team of a tenant that has no active one, by name."""
-        columns = (workflows.c.name, workflows.c.state)
+    async def newest(self, connection: AsyncConnection, tenant: str) -> Mapping[str, VersionState]:
+        """Return the active, else the newest version of each team of a tenant, archived ones too, by name."""
+        columns = (workflows.c[name] for name in ("name", "version", "state", "hash"))
         query = select(*columns).where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
         query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
-        found = await connection.execute(query)
-        return {name: state for name, state in found if state != "active"}
+        return {name: VersionState(*row) for name, *row in await connection.execute(query)}
 
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""
@@ -290,7 +267,7 @@ def _version(row: Row[Any]) -> TeamVersion:
 
 
 def _proof(proof: ProofReport) -> dict[str, Any]:
-    return {"proof": storable(proof.model_dump(mode="json")), "proven_state": proof.state}
+    return {"proof": storable(proof.model_dump(mode="json", exclude={"not_judged"})), "proven_state": proof.state}
 
 
 def _summary(proof: Mapping[str, Any]) -> ProofSummary:

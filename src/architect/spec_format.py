@@ -26,6 +26,7 @@ from starling.core.teams.spec import (
     TeamMember,
     TeamSpec,
 )
+from starling.core.text import one_line
 from starling.core.validation_errors import fault_text
 
 DEEPEST: Final = 50
@@ -55,21 +56,13 @@ def _fault(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
 class _Loader(yaml.SafeLoader):
     """Reads the part of YAML that JSON has too."""
 
-    _depth = 0
-
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = cast("yaml.Event", self.peek_event())
         if isinstance(event, yaml.AliasEvent):
             raise _fault("aliases are not allowed", event)
         if getattr(event, "tag", None) is not None:
             raise _fault("tags are not allowed", event)
-        if self._depth == DEEPEST:
-            raise _fault("it is nested too deeply", event)
-        self._depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
@@ -93,7 +86,7 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(_pattern), _first)
 
 
-_SHOWN: Final = 60  # characters of a wrong value or key
+_SHOWN: Final = 61  # characters of a wrong value or key
 _SCHEMA: Final = "`starling team schema` prints the format."
 _PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
     ("members",): TeamMember,
@@ -119,7 +112,7 @@ def format_findings(error: ValidationError, whole: type[BaseModel] = TeamSpec) -
             continue
         seen.add(location)
         names = tuple(part for part in location if isinstance(part, str))
-        parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
+        parts = (f"[{part}]" if isinstance(part, int) else f".{one_line(part, _SHOWN)}" for part in location)
         path = "".join(parts).removeprefix(".")
         yield Finding(path, "format", _reason(fault, names), _remedy(fault, names, whole))
 
@@ -133,11 +126,7 @@ def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
     if not text.startswith(("must ", "is ")):
         return f"{text[:1].upper()}{text[1:]}."
     is_shown = text.startswith("must ") and isinstance(fault["input"], (str, int, float))
-    return f"The value{f' {_shortened(repr(fault["input"]))}' if is_shown else ''} {text}."
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"The value{f' {one_line(repr(fault["input"]), _SHOWN)}' if is_shown else ''} {text}."
 
 
 def _remedy(fault: Mapping[str, Any], names: tuple[str, ...], whole: type[BaseModel]) -> str:
@@ -191,7 +180,10 @@ def _document(text: str) -> object:
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARS:
         raise _too_long(f"The document has {len(text):,} characters")
-    return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+    try:
+        return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+    except RecursionError:
+        raise _unreadable("This can't be read: it is nested too deeply.", "Shorten the fixtures.") from None
 
 
 def _checked_size(document: object) -> object:
@@ -220,8 +212,6 @@ def _json(text: str) -> object:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise _unreadable(f"This is not JSON at {place}: {error.msg}.") from None
-    except RecursionError:
-        raise _unreadable("This JSON can't be read: it is nested too deeply.") from None
     except ValueError as error:
         raise _unreadable(f"This JSON can't be read: {error}.") from None
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.teams.stars import StarSpec
+from starling.core.text import one_line
 
 _PLAIN: Final = frozenset(" -_.,()/")  # that mean nothing inside a quoted label; all others but letters are escaped
 _ROLE_CHARS: Final = 60
@@ -70,9 +71,8 @@ def mermaid(graph: TeamGraph) -> str:
     ids = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart TD"]
     for node in graph.nodes:
-        role = node.role if len(node.role) <= _ROLE_CHARS else f"{node.role[: _ROLE_CHARS - 1]}…"
         name = f"{node.name} (team {node.team})" if node.team else node.name
-        label = "<br/>".join(_escaped(text) for text in (name, role) if text)
+        label = "<br/>".join(_escaped(text) for text in (name, one_line(node.role, _ROLE_CHARS)) if text)
         lines.append(f"    {ids[node.id]}{_SHAPES[node.kind].format(label)}")
     for edge in graph.edges:
         label = f'|"{len(edge.tools)} tool{"s" if len(edge.tools) > 1 else ""}"|' if edge.tools else ""

@@ -66,8 +66,8 @@ class TeamStore(Protocol):
     ) -> tuple[PublishedVersion, bool]:
         """Store another proof of a version if it counts; return the version, and whether it does.
 
-        It does not where the version's last proof was better, the spec's own examples are no reason for that, and
-        the caller is neither who made the version nor an admin.
+        It does not where the version's last proof was better, the caller added cases, and is neither who made the
+        version nor an admin.
         """
         ...
 

@@ -133,26 +133,12 @@ def members_without_tools(team: TeamSpec, world: TeamWorld, grants: Grants) -> I
         is_there = member.server and (member.server in world.servers or not world.reaches(member.server))
         exists = is_there and (not known or any(map(world.has, known)))
         if exists and not granted_tools(team, member, world, grants):
-            yield _without_tools(path, team, member, world, grants)
-
-
-def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Finding:
-    server = member.server or ""
-    own = [tool for tool in team.grants.tools if tool.startswith(f"{server}.")]  # of the grants
-    reason = f"{member.name!r} would have no tool: "
-    if any(grant is not None and not grant.reaches(server) for grant in grants):
-        reason += f"those who make and activate the team may not call {server!r}."
-        remedy = "Use keys that are granted it, or another server."
-    elif not world.tools(server):
-        reason += f"the server {server!r} has none now."
-        remedy = f"`starling server show {server}` says why."
-    elif not wanted_tools(team, member, world) and all(map(world.permits, member.tools or own)):
-        reason += f"`grants` includes none of {server!r} that it asks for."
-        remedy = f"Add {server!r} to `grants.servers`, or its tools to `grants.tools`."
-    else:
-        reason += f"those who make and activate the team may call none of {server!r} that it asks for."
-        remedy = "Name tools that they may call, or use keys that are granted more."
-    return Finding(f"{path}.server", "member_without_tools", reason, remedy)
+            reason = f"{member.name!r} would have no tool of {member.server!r}."
+            remedy = (
+                "Let `grants`, and the keys of those who make and activate the team, permit one that it asks for; "
+                f"`starling server show {member.server}` lists them."
+            )
+            yield Finding(f"{path}.server", "member_without_tools", reason, remedy)
 
 
 def _inner_without_tools(

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mcp_gateway.configuration.servers import ServerConfig
-from mcp_gateway.path.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.catalog import Catalog
@@ -54,16 +54,11 @@ class GatewayParts:
 
 
 class SessionCount(Protocol):
-    """How many sessions there are, and what their processes use."""
+    """The open sessions."""
 
     @property
     def count(self) -> int:
         """The number of sessions for calls that are open or being opened."""
-        ...
-
-    @property
-    def memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
         ...
 
     def keep_only(self, configs: Mapping[str, str]) -> None:
@@ -97,7 +92,7 @@ class Connections(Protocol):
         ...
 
 
-type Connect = Callable[[GatewayParts, Invalidate, Relist], Awaitable[Connections]]
+type Connect = Callable[[GatewayParts, Invalidate], Awaitable[Connections]]
 """Makes the connections of a gateway when a server is started or called for the first time."""
 
 
@@ -117,7 +112,7 @@ class Gateway(ToolGateway):
         if self._connections is None:
             async with self._connecting:
                 if self._connections is None:
-                    self._connections = await self._connect(self._parts, self._invalidate, self.catalog.relist_later)
+                    self._connections = await self._connect(self._parts, self._invalidate)
         return self._connections
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
@@ -159,11 +154,6 @@ class Gateway(ToolGateway):
     def open_sessions(self) -> int:
         """How many sessions for calls are open or opening."""
         return self._connections.sessions.count if self._connections else 0
-
-    @property
-    def server_memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
-        return self._connections.sessions.memory if self._connections else 0
 
     async def refresh(self) -> tuple[ServerListing, ...]:
         """Know what the database knows now, return it, and close the sessions of what is gone or changed.

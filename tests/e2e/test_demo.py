@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -73,7 +74,9 @@ def closed_folder(tmp_path: Path) -> Generator[Path]:
     """A folder that only its owner may enter; what the embedded Postgres keeps elsewhere under root is removed."""
     tmp_path.chmod(0o700)
     yield tmp_path
-    locate(tmp_path / "starling", service_account(), explicit=False).remove()
+    cluster = locate(tmp_path / "starling", service_account(), explicit=False)
+    for folder in (cluster.control, cluster.home):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_demo_in_a_private_folder_fails_if_only_one_specialist_was_used(closed_folder: Path) -> None:

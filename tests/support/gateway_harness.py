@@ -50,6 +50,19 @@ class GatewayHarness:
         async with open_gateway(repository, connect, Limits(**limits), self.environment, halts=halts) as gateway:
             yield gateway
 
+    @asynccontextmanager
+    async def listing(
+        self, config: ServerConfig, halts: Halts = NO_HALTS, **limits: Any
+    ) -> AsyncGenerator[tuple[Gateway, ServerListing]]:
+        """Open a gateway with one server, and give its listing too."""
+        async with self.gateway(halts, **limits) as gateway:
+            yield gateway, await listed(gateway, config)
+
+    async def listed(self, config: ServerConfig, **limits: Any) -> ServerListing:
+        """List a server; its process has ended then."""
+        async with self.listing(config, **limits) as (_, listing):
+            return listing
+
     def recording(self, **options: Any) -> ServerConfig:
         return python(SERVERS / "recording.py", str(self.record), **options)
 

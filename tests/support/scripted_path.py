@@ -4,14 +4,15 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from mcp.types import CallToolResult, TextContent
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.deduplication import Claims
+from mcp_gateway.connections import build_path
+from mcp_gateway.gateway import GatewayParts
 from mcp_gateway.path.result_cache import ResultCache
-from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.known_servers import Directory, KnownServer
 from mcp_gateway.registration.live_check import LiveCheck, LiveTools
 from mcp_gateway.sessions.breakers import ServerBreakers
@@ -22,7 +23,7 @@ from starling.core.clock import Deadline, SystemClock
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
-from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+from starling.infra.postgres.runs.call_claims import CallClaims, CallPlace, EarlierCall
 from tests.support.absent_services import DISABLED_ARTIFACT_STORE, NO_HALTS
 
 ANY_SCHEMA: dict[str, Any] = {"type": "object"}
@@ -69,15 +70,18 @@ class ScriptedServer:
         yield self
 
 
+@dataclass
 class UnchangedTools:
     """What is offered on a session is what was approved."""
+
+    relist: Callable[[str], None]
 
     async def tools(self, _: object, server: KnownServer) -> LiveTools:
         return LiveTools(server.tools)
 
 
 @dataclass
-class ScriptedClaims(Claims):
+class ScriptedClaims(CallClaims):
     """Says what came before a call, and keeps the keys that were asked for."""
 
     earlier: EarlierCall | None = None
@@ -106,12 +110,11 @@ class ScriptedPath:
         self.cache = ResultCache(lambda: self.now)
         self.directory = Directory()
         self.configure(self.options)
-        stored = self.artifacts, self.cache, self.claims
-        sessions, live = cast("SessionPool", self.server), cast("LiveCheck", UnchangedTools())
-        ports = PathPorts(
-            self.directory, sessions, self.breakers, live, NO_HALTS, *stored, self._invalidate, self.relisted.append
-        )
-        self.path = build_path(ports, Limits(), "never")
+        stored = cast("Any", SimpleNamespace(claims=self.claims))
+        given = stored, stored, Limits(), dict[str, str](), NO_HALTS, self.artifacts, self.directory
+        parts = GatewayParts(*given, breakers=self.breakers, cache=self.cache)
+        sessions, live = cast("SessionPool", self.server), cast("LiveCheck", UnchangedTools(self.relisted.append))
+        self.path = build_path(parts, sessions, live, self._invalidate)
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Make these the options of the server."""

@@ -132,4 +132,4 @@ def test_engines_and_repositories_are_built_in_the_container_only() -> None:
 def _is_built_once(name: str) -> bool:
     if name == "OutputReader":  # of a model, not of the database
         return False
-    return name.endswith(("Repository", "Reader")) or name in {"open_engine", "open_queue"}
+    return name.endswith(("Repository", "Reader")) or name in {"open_engine", "RunQueue"}

@@ -24,7 +24,6 @@ from architect.checks import (
     taken_name,
     too_many_members,
     trivial_criterion,
-    two_servers,
     unjudged_criterion,
     unknown_server,
     unknown_team,
@@ -41,13 +40,12 @@ _MOST_ALIKE: Final = 100  # names that are tried
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
 
-COMPOSITION: Final[Sequence[Rule]] = (
+STRUCTURE: Final[Sequence[Rule]] = (
     reserved_name.check,
     taken_name.check,
     duplicate_member.check,
     too_many_members.check,
     member_source.check,
-    two_servers.check,
     unknown_server.check,
     unknown_tool.check,
     unknown_team.check,
@@ -55,10 +53,9 @@ COMPOSITION: Final[Sequence[Rule]] = (
     cycle.check,
     depth.check,
     spec_grants.check,
+    criteria.check,
+    examples.check,
 )
-"""What has to hold of names and members whoever asks."""
-
-STRUCTURE: Final[Sequence[Rule]] = (*COMPOSITION, criteria.check, examples.check)
 """What has to hold whoever asks."""
 
 RULES: Final[Sequence[Rule]] = (

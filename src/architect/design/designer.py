@@ -175,9 +175,9 @@ class _Design:
             return None, list(error.findings)
         rules = WITHOUT_EXAMPLES if document.examples is None else DESIGN_RULES
         found = [*checked(spec, self.world, rules), *self._beyond_constraints(spec)]
-        designed = spec.examples[: len(spec.examples) - len(self.request.cases)]
-        criteria = {name for example in designed for name in example.criteria}
-        return spec, [of_cases(finding, len(designed), len(criteria)) for finding in found]
+        written = len(spec.examples) - len(self.request.cases)
+        criteria = {name for example in spec.examples[:written] for name in example.criteria}
+        return spec, [of_cases(finding, written, len(criteria)) for finding in found]
 
     def _beyond_constraints(self, spec: TeamSpec) -> list[Finding]:
         """Return the members that use a server which the caller has not permitted for this team."""

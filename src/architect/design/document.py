@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from architect.checks import NAME_CHARS, free_name
+from architect.proof import with_cases
 from architect.spec_format import team_of
 from architect.team_world import TeamWorld, granted_tools, is_reserved
 from starling.core.json import storable_text
@@ -104,10 +105,8 @@ class SpecWriter:
         """
         members = [self._member(member) for member in document.members]
         criteria = _Criteria()
-        examples = list(self._examples(document, criteria))
-        for number, case in enumerate(self.request.cases, 1):
-            ids = dict.fromkeys(criteria.add(one.kind, one.text, one.value) for one in case.criteria)
-            examples.append({**case.model_dump(mode="json"), "id": f"case_{number}", "criteria": list(ids)})
+        examples = list(self._examples(document.examples or (), criteria))
+        cases = self._kept_cases() if document.examples is None else {"examples": examples, "criteria": criteria.all}
         limits = self.base.limits.model_dump(mode="json") if self.base else {}
         most = {name: getattr(self.world.limits, name) for name in ("seconds", "iterations", "tokens")}
         limits |= {name: most[name] for name in most if limits.get(name) and most[name] and limits[name] > most[name]}
@@ -118,12 +117,12 @@ class SpecWriter:
             "purpose": _cut(document.purpose, _SHORT) or _cut(self.request.goal, _SHORT),
             "instructions": _cut(document.instructions, _LONG) or None,
             "members": members,
-            "criteria": criteria.all,
-            "examples": examples,
+            **cases,
             "limits": limits,
             "grants": self._grants(members),
         }
-        return self._approved(team_of(content))
+        whole = with_cases(team_of(content), self.request.cases)
+        return self._approved(team_of(whole.model_dump(mode="json")))
 
     def _grants(self, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the grants that are kept, if the team has some, with what the design names and new members need."""
@@ -180,11 +179,9 @@ class SpecWriter:
             self._tools.update(aliases({tool: () for name in servers for tool in self.world.visible_tools(name)}))
         return resolve(written.strip(), self._tools) or written.strip()
 
-    def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
+    def _examples(self, designed: Sequence[DesignedExample], criteria: "_Criteria") -> Iterator[dict[str, Any]]:
         known = {example.input: example for example in (self.base.examples if self.base else ())}
-        if document.examples is None:
-            yield from self._kept_examples(criteria)
-        for number, written in enumerate(document.examples or (), 1):
+        for number, written in enumerate(designed, 1):
             if not written.request.strip():
                 continue
             request = _cut(written.request, _LONG)
@@ -208,11 +205,11 @@ class SpecWriter:
                 "must_not_call": list(kept.must_not_call) if kept else [],
             }
 
-    def _kept_examples(self, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
-        known = {one.id: one for one in (self.base.criteria if self.base else ())}
-        for number, kept in enumerate(self.base.examples if self.base else (), 1):
-            ids = [criteria.add(one.kind, one.text, one.value) for one in map(known.__getitem__, kept.criteria)]
-            yield {**kept.model_dump(mode="json"), "id": f"example_{number}", "criteria": ids}
+    def _kept_cases(self) -> dict[str, Any]:
+        """Return the examples of the team that is changed, with the criteria that they name."""
+        kept = self.base.model_dump(mode="json", include={"examples", "criteria"}) if self.base else {}
+        named = {name for example in kept.get("examples", ()) for name in example["criteria"]}
+        return {**kept, "criteria": [one for one in kept.get("criteria", ()) if one["id"] in named]}
 
     def _approved(self, spec: TeamSpec) -> TeamSpec:
         """Return a spec in which a person approves the calls of every member that may call an unsafe tool."""

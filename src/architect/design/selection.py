@@ -32,8 +32,6 @@ _LEAST_SHARE: Final = 0.6
 _GOAL_FIT: Final = 0.75
 """What a candidate's score for the whole goal has to be of the best one, to be selected for it."""
 _MOST_FOR_GOAL: Final = 3
-_OF_TEAM: Final = 0.8
-"""What the value of a team counts: a server that fits about as well is chosen before a team that uses it."""
 _FEW: Final = 10
 """With fewer candidates, scores say little: the best of two always has the same one."""
 _NEAREST: Final = 3
@@ -154,8 +152,7 @@ def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> 
 
 
 def _value(candidate: Candidate, of_goal: Mapping[str, float]) -> float:
-    value = candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
-    return value * _OF_TEAM if candidate.team and value > 0 else value
+    return candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
 
 
 def _fit(ranking: Sequence[Candidate], population: int, best: float, of_goal: Mapping[str, float]) -> Fit:

@@ -1,4 +1,4 @@
-"""Two runs side by side: requests, epochs, prompts, plans, calls, verdicts and ends, the first difference first."""
+"""Two runs side by side: requests, prompts, plans, calls, verdicts, effects and ends, the first difference first."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _PLAN_CHARS: Final = 1_200
 _BEFORE_CHARS: Final = 60  # of what is the same before a difference
 
 type PartKind = Literal[
-    "request", "config", "epoch", "prompt", "plan", "task", "call", "verdict", "end", "cause", "cost"
+    "request", "config", "epoch", "prompt", "plan", "task", "call", "verdict", "effects", "end", "cause", "cost"
 ]
 type _Key = tuple[PartKind, str]
 type _Part = tuple[_Key, str, Sequence[Ref]]
@@ -128,6 +128,9 @@ def _parts(run: RunDocument) -> Iterator[_Part]:
     facts = RunFacts(run)
     for place, tries in facts.tries.items():
         yield from _task(place, tries)
+    changes = (run.result or {}).get("effects") or ()  # by the ledger; neither a rewind nor a fork undoes them
+    done = [f"{one['name']} {canonical(one['args'])}: {one['state']}" for one in changes]
+    yield ("effects", "effects"), "; ".join(done) or "none", [Ref("call", one["call_id"]) for one in changes]
     yield ("end", "status"), f"{run.status}{f' ({run.code})' if run.code else ''}", ()
     named = [f"{cause.code}{f' at {cause.task}' if cause.task else ''}" for cause in find_causes(facts)]
     yield ("cause", "cause"), ", ".join(named) or "none", ()

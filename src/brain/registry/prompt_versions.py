@@ -1,9 +1,9 @@
 """The wordings of prompts that epochs pin: chosen from Langfuse, a folder of files and the program itself."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from brain.prompts import NAMES, Prompt, PromptSet, program_text, prompt, versions
 from brain.prompts.checks import fault_of, warning_of, whole_text
@@ -132,14 +132,6 @@ def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
 _log = logging.getLogger(__name__)
 
 
-class PromptTexts(Protocol):
-    """Stored texts of prompts."""
-
-    async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
-        """Return texts by hash; one that isn't stored is left out."""
-        ...
-
-
 def kept_prompts(manifest: Manifest) -> Mapping[str, object]:
     """Return the members of a manifest that pin prompts, as they are; prompts without a pin get the program's text."""
     pins = {name: manifest.prompts.get(name, own) for name, own in versions().items()}
@@ -149,7 +141,7 @@ def kept_prompts(manifest: Manifest) -> Mapping[str, object]:
     }
 
 
-async def pinned_prompts(manifest: Manifest, stored: PromptTexts) -> PromptSet:
+async def pinned_prompts(manifest: Manifest, stored: PromptRepository) -> PromptSet:
     """Return what runs of the epoch work with.
 
     It is the program's own text where an epoch of an earlier version pinned one that wasn't stored, or one with
@@ -159,7 +151,7 @@ async def pinned_prompts(manifest: Manifest, stored: PromptTexts) -> PromptSet:
     return PromptSet(await stored_prompts(pins, stored))
 
 
-async def stored_prompts(pins: Mapping[str, PromptVersion], stored: PromptTexts) -> dict[str, Prompt]:
+async def stored_prompts(pins: Mapping[str, PromptVersion], stored: PromptRepository) -> dict[str, Prompt]:
     """Return the prompts of these versions by name; one that can't be used is left out."""
     foreign = {pin.hash for name, pin in pins.items() if pin.hash != prompt(name).used.hash}
     texts: Mapping[str, str] = await stored.texts(foreign) if foreign else {}

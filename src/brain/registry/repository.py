@@ -63,7 +63,7 @@ class EpochRepository:
     async def begin(self, connection: AsyncConnection) -> Epoch:
         """Lock the registry until the transaction ends; return the active epoch, with number 0 if there is none."""
         await connection.execute(_ONE_AT_A_TIME)
-        return await _active(connection)
+        return await self.current(connection)
 
     async def activate(
         self, connection: AsyncConnection, actor: Actor, change: Callable[[Manifest], Manifest]
@@ -98,11 +98,13 @@ class EpochRepository:
     async def active(self) -> Epoch:
         """Return the active epoch; number 0, with nothing in it, before the first."""
         async with reading(self._engine) as connection:
-            return await _active(connection)
+            return await self.current(connection)
 
     async def current(self, connection: AsyncConnection) -> Epoch:
         """Return what `active` returns, read in a transaction."""
-        return await _active(connection)
+        query = select(epochs.c.number, epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.active)
+        row = (await connection.execute(query)).one_or_none()
+        return Epoch(0, Manifest()) if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))
 
     async def before_other_servers(self) -> int | None:
         """Return the number of the latest epoch whose servers weren't those of now, None where there is none."""
@@ -133,7 +135,7 @@ class EpochRepository:
 
     async def first_with_team(self, connection: AsyncConnection, team: str) -> int:
         """Return the first epoch from which on a team, `tenant/name`, was pinned as it is in the active one."""
-        active = await _active(connection)
+        active = await self.current(connection)
         star = epochs.c.manifest["teams"][team].astext
         other = star.is_distinct_from(active.manifest.teams.get(team))
         before = select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED, other).scalar_subquery()
@@ -205,12 +207,6 @@ class EpochRepository:
         ]
         async with reading(self._engine) as connection:
             return await pinned_definitions(connection, pins)
-
-
-async def _active(connection: AsyncConnection) -> Epoch:
-    query = select(epochs.c.number, epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.active)
-    row = (await connection.execute(query)).one_or_none()
-    return Epoch(0, Manifest()) if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))
 
 
 @dataclass(frozen=True, slots=True)

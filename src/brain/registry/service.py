@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from brain.prompts import PromptSet
 from brain.registry.cards import BUILTINS, AgentCard, Roster
@@ -12,15 +12,13 @@ from brain.registry.prompt_versions import kept_prompts, pinned_prompts, stored_
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
 from starling.core.json import digest
+from starling.core.json_schemas.subschemas import all_of, replaced
 from starling.core.llm import PromptVersion
-from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition, hinted_effect, own_name_of
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
-_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_VALUES = frozenset({"enum", "const", "default", "examples", "required"})
 
 
 def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Manifest:
@@ -36,14 +34,6 @@ class _EpochParts:
     prompts: PromptSet
 
 
-@dataclass(frozen=True, slots=True)
-class _TenantRoster:
-    """A tenant's roster with its own agents and teams, whose stars are by hash."""
-
-    roster: Roster
-    stars: Mapping[str, StarSpec]
-
-
 class Registry:
     """Hands out the rosters and prompts of epochs, built once each, and for each tenant that asks for them."""
 
@@ -55,14 +45,14 @@ class Registry:
         self._stars = stars
         self._prompts = prompts
         self._epochs: dict[int, _EpochParts] = {}
-        self._tenants: dict[tuple[int, str], _TenantRoster] = {}
+        self._tenants: dict[tuple[int, str], Roster] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
         if (epoch, tenant) not in self._tenants:
             built = self._epochs.get(epoch) or await self._built(epoch)
             self._tenants[epoch, tenant] = await self._of_tenant(built, tenant)
-        return self._tenants[epoch, tenant].roster
+        return self._tenants[epoch, tenant]
 
     async def prompts(self, epoch: int) -> PromptSet:
         """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
@@ -101,7 +91,7 @@ class Registry:
         self.keep_only(sorted(self._epochs)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
         return built
 
-    async def _of_tenant(self, built: _EpochParts, tenant: str) -> _TenantRoster:
+    async def _of_tenant(self, built: _EpochParts, tenant: str) -> Roster:
         """Return what a tenant sees of the servers and builtins, with its own agents and teams."""
         manifest, roster = built.manifest, built.roster
         if hidden := {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}:
@@ -112,21 +102,11 @@ class Registry:
             cards = {name: custom_card(config, roster.cards, configs) for name, config in configs.items()}
             roster = Roster({**cards, **roster.cards})
         if not (pins := pinned_teams(manifest, tenant)):
-            return _TenantRoster(roster, {})
-        stars = await self._stars_of(tenant, frozenset(pins.values()))
+            return roster
+        stars = await self._stars.stars(tenant, frozenset(pins.values()))
         tools = tools_of(roster.cards)
         teams = {name: team_card(stars[pin], tools) for name, pin in pins.items()}
-        return _TenantRoster(Roster({**roster.cards, **teams}), stars)
-
-    async def _stars_of(self, tenant: str, hashes: frozenset[str]) -> Mapping[str, StarSpec]:
-        """Return stars by hash; those of other epochs that are kept are not read again."""
-        known = dict[str, StarSpec]()
-        for (_, owner), built in self._tenants.items():
-            known |= built.stars if owner == tenant else {}
-        known = {pin: star for pin, star in known.items() if pin in hashes}
-        if missing := hashes - known.keys():
-            known |= await self._stars.stars(tenant, missing)
-        return known
+        return Roster({**roster.cards, **teams})
 
 
 def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -> ToolDefinition:
@@ -150,21 +130,7 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
 def without_titles(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a tool's schema without titles: libraries make them of its members' names, and they lengthen prompts."""
     try:
-        return _untitled("", schema)
+        found = replaced(schema, {id(part): without_titles(part) for part in all_of(schema)})
     except RecursionError:  # no endpoint takes a schema that is nested so deeply
         return schema
-
-
-def _untitled(key: str, value: Any) -> Any:
-    if key in _VALUES:
-        return value
-    if isinstance(value, Mapping):
-        is_map = key in _SCHEMA_MAPS  # whose keys are names of members
-        return {
-            name: _untitled("" if is_map else name, item)
-            for name, item in cast("Mapping[str, Any]", value).items()
-            if is_map or name != "title" or not isinstance(item, str)
-        }
-    if isinstance(value, list):
-        return [_untitled("", item) for item in cast("list[Any]", value)]
-    return value
+    return {name: value for name, value in found.items() if name != "title" or not isinstance(value, str)}

@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from mcp_gateway.path.stage import Stage, not_sent
 from mcp_gateway.registration.known_servers import Directory
@@ -12,17 +11,9 @@ from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import digest
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
-from starling.infra.postgres.runs.call_claims import CallPlace, EarlierCall
+from starling.infra.postgres.runs.call_claims import CallClaims, CallPlace, EarlierCall
 
 _log = logging.getLogger(__name__)
-
-
-class Claims(Protocol):
-    """Lets one call at a time have a key."""
-
-    async def claim(self, call: CallPlace, key: str, seconds: float) -> EarlierCall | None:
-        """Claim a key for a call and return None, or return the earlier call that has it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,7 @@ class Deduplication:
     """
 
     directory: Directory
-    claims: Claims
+    claims: CallClaims
     artifacts: ArtifactStore
     inner: Stage
 

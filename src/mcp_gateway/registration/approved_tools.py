@@ -3,30 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Final
 
-from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Occasion, Pin, Pins, judged, without_approvals
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.server_rows import Answer
 from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFoundError
 
 _ROLLED_BACK: Final = "It isn't in the epoch that was rolled back to."
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a server listed: its row without tools, its configuration, its tools, and the occasion.
-
-    Without `listed` it couldn't be.
-    """
-
-    row: ServerRow
-    config: ServerConfig
-    listed: Listed | None
-    occasion: Occasion
+type Offer = tuple[Answer, Occasion]
+"""What a server listed, and how that came about."""
 
 
 class ApprovedTools:
@@ -40,24 +32,24 @@ class ApprovedTools:
         given = list(offers)
         if not given:
             return []
-        pins = await self._repository.pins([offer.row.name for offer in given])
-        return [await self._decided(offer, pins.get(offer.row.name, {})) for offer in given]
+        pins = await self._repository.pins([answer.row.name for answer, _ in given])
+        return [await self._decided(*offer, pins.get(offer[0].row.name, {})) for offer in given]
 
-    async def _decided(self, offer: Offer, pins: Pins) -> ListedServer:
-        if offer.listed is None:
-            if offer.occasion.keeps_approvals or not pins:
-                return ListedServer(offer.row, {})
+    async def _decided(self, answer: Answer, occasion: Occasion, pins: Pins) -> ListedServer:
+        if answer.listed is None:
+            if occasion.keeps_approvals or not pins:
+                return ListedServer(answer.row, {})
             waiting = without_approvals(pins)
-            return ListedServer(stored_row(offer.row, waiting), {}, waiting)
-        name, offered = offer.row.name, offer.listed.tools
+            return ListedServer(stored_row(answer.row, waiting), {}, waiting)
+        name, offered = answer.row.name, answer.listed.tools
         approved = {tool: pin.approved_hash for tool, pin in pins.items() if pin.approved_hash}
         definitions = await self._repository.definitions((name, tool, pin) for tool, pin in approved.items())
-        occasion = replace(offer.occasion, first=False) if pins else replace(offer.occasion, moved=False)
+        occasion = replace(occasion, first=False) if pins else replace(occasion, moved=False)
         known = {tool: definitions[name, tool] for tool in approved if (name, tool) in definitions}
         found = await asyncio.to_thread(judged, pins, offered, known, occasion)  # long texts take a while
-        row = stored_row(offer.row, found)
-        if not row.description or not offer.listed.description:  # else it stays as a person had it listed
-            row = replace(row, description=offer.config.options.description or offer.listed.described(row.tools))
+        row = stored_row(answer.row, found)
+        if not row.description or not answer.listed.description:  # else it stays as a person had it listed
+            row = replace(row, description=answer.config.options.description or answer.listed.described(row.tools))
         return ListedServer(row, offered, found)
 
 
@@ -143,6 +135,10 @@ class LiveReview:
                 task.add_done_callback(self._tasks.discard)
         return {tool: pin for tool, pin in row.tools.items() if after.row.tools.get(tool, pin) != pin}
 
+    def expect_changes(self, name: str) -> None:
+        """Store the next difference of a server, however short ago the last one was."""
+        self._again.pop(name, None)
+
     async def stop(self) -> None:
         """Stop storing."""
         tasks = list(self._tasks)
@@ -159,7 +155,7 @@ class LiveReview:
         if row is None or row.state != "ready":
             return None
         config = server_of(row.config)
-        offer = Offer(row, config, listed, Occasion(config.options.pins, row.source, live=True))
+        offer = Answer(row, config, listed), Occasion(config.options.pins, row.source, live=True)
         [after] = await self._approved.of([offer])
         return row, after, known
 

@@ -27,7 +27,6 @@ from mcp_gateway.registration.server_rows import (
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
-    NotFoundError,
     ServerUnavailableError,
 )
 from starling.core.look_alike_names import skeleton
@@ -96,7 +95,6 @@ class Catalog:
         self._seconds = limits.server_start_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
-        self._relisting: dict[str, bool] = {}  # by server: whether it was asked for again meanwhile
 
     async def sync(
         self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
@@ -163,7 +161,7 @@ class Catalog:
         _check_name_free(name, await self._repository.servers())
         answer = listed or await self._list(name, config)
         occasion = Occasion(config.options.pins, "host", first=True)
-        offer = Offer(ready(name, config, answer, "host"), config, answer, occasion)
+        offer = Answer(ready(name, config, answer, "host"), config, answer), occasion
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
@@ -219,53 +217,10 @@ class Catalog:
             left_out=listed.left_out,
         )
 
-    def relist_later(self, name: str) -> None:
-        """List a server again in the background. Calls get to know its tools if they have changed.
-
-        Once at a time: what is asked for meanwhile follows as one listing.
-        """
-        if name in self._relisting:
-            self._relisting[name] = True
-            return
-        self._relisting[name] = False
-        self._spawn(self._relist(name))
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-
-    async def _relist(self, name: str) -> None:
-        try:
-            while True:
-                self._relisting[name] = False
-                if await self._listed_anew(name):
-                    await self._refresh()
-                if not self._relisting[name]:
-                    return
-        except (DatabaseUnavailableError, NotFoundError, ServerUnavailableError) as error:
-            _log.warning("the tools of MCP server %s stay as they were listed before: %s", name, error)
-        finally:
-            del self._relisting[name]
-
-    async def _listed_anew(self, name: str) -> bool:
-        """List a known server and store its tools; return whether those in use have changed. No quarantine ends."""
-        row = await self._row(name)
-        config = server_of(row.config)
-        async with self._slots:
-            listed = await self._list(name, config)
-        occasion = Occasion(config.options.pins, row.source, live=True)
-        while True:
-            known = await self._repository.servers()
-            now = next((one for one in known if one.name == name), None)
-            if now is None or now.config_hash != row.config_hash:
-                return False  # removed or changed meanwhile
-            now_ready = replace(ready(name, config, listed, row.source), tool_settings=now.tool_settings)
-            [server] = await self._approved.of([Offer(now_ready, config, listed, occasion)])
-            if (server.row.tools, server.row.pins) == (now.tools, now.pins):
-                return False
-            if await self._repository.change((), [server], known):
-                return server.row.tools != now.tools
 
     async def stop(self) -> None:
         """Stop waiting for servers that have not been listed yet."""
@@ -289,7 +244,7 @@ class Catalog:
         for answer in answers:
             before = known.get(answer.row.name)
             row = answer.row if before is None else replace(answer.row, tool_settings=before.tool_settings)
-            offers.append(Offer(row, answer.config, answer.listed, occasion_of(answer, before)))
+            offers.append((replace(answer, row=row), occasion_of(answer, before)))
         return await self._approved.of(offers)
 
     async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:

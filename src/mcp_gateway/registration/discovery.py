@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_schedule import AT_ONCE
-from mcp_gateway.registration.pins import texts_of
 from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
 from mcp_gateway.sessions.isolation import PrivateFiles
@@ -18,7 +17,7 @@ from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, canonical, storable
+from starling.core.json import JsonObject, canonical, storable, strings_in
 from starling.core.json_schemas.subschemas import reference_fault
 from starling.core.settings.schema import Limits
 from starling.core.text_screening import has_hidden
@@ -101,7 +100,9 @@ def _fault(document: Mapping[str, Any]) -> str | None:
             continue
         if fault := schema_fault(schema) or reference_fault(cast("JsonObject", schema)):
             return f"its {name} {fault}"
-    if "\0" in "".join(texts_of(document)):  # which can't be stored, and so not be shown to who approves it
+    if "\0" in "".join(
+        strings_in(cast("JsonObject", document))
+    ):  # which can't be stored, and so not be shown to who approves it
         return "a text of it has the character NUL"
     return None
 

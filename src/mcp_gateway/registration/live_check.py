@@ -3,15 +3,16 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import definition_hashes
-from mcp_gateway.registration.listing_schedule import AT_ONCE, ListingSlots, Turn
+from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 
@@ -44,7 +45,6 @@ class _Listings:
     """The present or last listing of a session, and the timer of the next."""
 
     task: asyncio.Task[LiveTools]
-    turn: Turn
     begun: float
     timer: asyncio.TimerHandle | None = None
 
@@ -58,7 +58,8 @@ class LiveCheck:
     def __init__(self, review: LiveReview, seconds: float) -> None:
         self._review = review
         self._seconds = seconds
-        self._slots = ListingSlots(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._waiting: WeakSet[Session] = WeakSet()  # for a slot
         self._listings: WeakKeyDictionary[Session, _Listings] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[LiveTools]] = set()
 
@@ -75,8 +76,18 @@ class LiveCheck:
         listings = self.begin(session, server)
         if listings.task.done():
             return listings.task.result()
-        self._slots.hurry(listings.turn)
+        if session in self._waiting:
+            self._waiting.discard(session)
+            listings.task.cancel()
+            listings.task = self._start(session, server, nullcontext())
         return await asyncio.shield(listings.task)
+
+    def relist(self, name: str) -> None:
+        """List the tools of a server's sessions again soon, and store whatever differs then."""
+        self._review.expect_changes(name)
+        for session in list(self._listings):
+            if session.server == name:
+                session.on_tools_changed()
 
     async def stop(self) -> None:
         """Stop listing."""
@@ -97,21 +108,33 @@ class LiveCheck:
             listings.timer = loop.call_later(delay, lambda: session.usable and self._list(session, server))
 
     def _list(self, session: Session, server: KnownServer) -> _Listings:
-        loop, turn = asyncio.get_running_loop(), self._slots.request()
-        task = loop.create_task(self._listed(session, server, turn), name=f"list {session.server}")
+        self._waiting.add(session)
+        task, begun = self._start(session, server, self._slots), asyncio.get_running_loop().time()
+        listings = self._listings[session] = _Listings(task, begun)
+        return listings
+
+    def _start(
+        self, session: Session, server: KnownServer, slot: AbstractAsyncContextManager[None]
+    ) -> asyncio.Task[LiveTools]:
+        work = self._listed(session, server, slot)
+        task = asyncio.get_running_loop().create_task(work, name=f"list {session.server}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        task.add_done_callback(lambda _: self._slots.release(turn))
-        listings = self._listings[session] = _Listings(task, turn, loop.time())
-        return listings
+        return task
 
     def _ended(self, task: asyncio.Task[LiveTools]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # read here, for a session on which nothing is called
 
-    async def _listed(self, session: Session, server: KnownServer, turn: Turn) -> LiveTools:
-        await turn
+    async def _listed(
+        self, session: Session, server: KnownServer, slot: AbstractAsyncContextManager[None]
+    ) -> LiveTools:
+        async with slot:
+            self._waiting.discard(session)
+            return await self._compared(session, server)
+
+    async def _compared(self, session: Session, server: KnownServer) -> LiveTools:
         try:
             async with asyncio.timeout(self._seconds):
                 listed = await list_server(session, server.tools)

@@ -1,7 +1,7 @@
 """What a server offers against what was approved: one decision for each tool, and the difference as text. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import unified_diff
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 
 from mcp_gateway.configuration.options import PinPolicy
 from mcp_gateway.registration.listed_tools import definition_hash
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, strings_in
 from starling.core.text_screening import hidden, visible
 
 BY_POLICY: Final = "policy"
@@ -76,7 +76,7 @@ def judged(
 ) -> dict[str, Pin]:
     """Return the pins after a server has offered these definitions; `approved` are those that pins approve."""
     if not occasion.keeps_approvals:
-        return {name: _moved(definition_hash(offer), hidden(texts_of(offer))) for name, offer in offered.items()}
+        return {name: _moved(definition_hash(offer), hidden(strings_in(offer))) for name, offer in offered.items()}
     found = {
         name: _judged(pins.get(name), definition, approved.get(name), occasion) for name, definition in offered.items()
     }
@@ -96,7 +96,7 @@ def _judged(pin: Pin | None, offered: JsonObject, approved: JsonObject | None, o
         return pin if stays else Pin(offered_hash, offered_hash, "approved", by=pin.by)
     if pin.state == "quarantined" and pin.offered_hash == offered_hash:
         return pin
-    if reason := hidden(texts_of(offered)):
+    if reason := hidden(strings_in(offered)):
         return Pin(pin.approved_hash, offered_hash, "quarantined", reason)
     if occasion.policy == "text" and approved is not None and shape_of(approved) == shape_of(offered):
         return Pin(offered_hash, offered_hash, "approved", by=pin.by)
@@ -119,7 +119,7 @@ def _moved(offered_hash: str | None, reason: str = "") -> Pin:
 
 
 def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) -> Pin:
-    if reason := hidden(texts_of(offered)):
+    if reason := hidden(strings_in(offered)):
         return Pin(None, offered_hash, "quarantined", reason)
     if occasion.first and occasion.source == "api":
         return Pin(None, offered_hash, "quarantined", _WAITS)
@@ -128,19 +128,6 @@ def _at_first_sight(offered: JsonObject, offered_hash: str, occasion: Occasion) 
     if occasion.policy == "follow":
         return Pin(offered_hash, offered_hash, "approved", by=BY_POLICY)
     return Pin(None, offered_hash, "quarantined", _NEW)
-
-
-def texts_of(value: object) -> Iterator[str]:
-    """Yield every text of a definition, names of members included. Raises RecursionError."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, member in cast("Mapping[str, Any]", value).items():
-            yield key
-            yield from texts_of(member)
-    elif isinstance(value, Iterable):
-        for member in cast("Iterable[Any]", value):
-            yield from texts_of(member)
 
 
 def shape_of(definition: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The program of the helper process that reads one large message. It imports only the standard library.
+"""The program of the helper process that reads one large message. It imports little, to start fast.
 
 It reads the message from stdin and writes to stdout a line of JSON and two texts, whose sizes in bytes are in the line:
 `{"id", "isError", "text", "data"}`, the parts of a tool's result as one text, and its structured content as JSON. Where
@@ -7,13 +7,14 @@ read as an answer, the line is `{"unreadable": reason}`.
 """
 
 import json
-import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, cast
+
+from starling.core.json import canonical, storable
 
 _LEVELS = 200
-_LARGEST_INTEGER = 2**63
 _VALUES = 300_000  # of a result that isn't a tool's, which the platform reads again: about 50 ms
 
 
@@ -50,7 +51,7 @@ def _converted(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:
     text, structured = "\n".join(map(content_text, content)), result.get("structuredContent")  # pyright: ignore[reportUnknownArgumentType]
     data = b""
     if structured is not None:
-        data = json.dumps(structured, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        data = canonical(structured).encode()
     if structured is not None and not repeats(text, structured):
         text = "\n\n".join(filter(None, (text, data.decode())))
     shown = text.encode()
@@ -62,7 +63,8 @@ def _answer(message: Any) -> tuple[int | str, dict[str, Any]]:
     """Return the id and the result of an answer, which can be stored. Raises _UnreadableError."""
     match message:
         case {"id": int() | str() as number, "result": dict()} if not {"error", "method"} & message.keys():
-            result: dict[str, Any] = _storable(message["result"], _LEVELS)
+            _check(message["result"], _LEVELS)
+            result = cast("dict[str, Any]", storable(message["result"]))
         case _:
             raise _UnreadableError("it is not a JSON-RPC answer")
     if not isinstance(result.get("structuredContent", {}), dict | None):
@@ -113,21 +115,12 @@ def content_text(part: Any) -> str:
             raise _UnreadableError("its content is not what MCP defines")
 
 
-def _storable(value: Any, levels: int) -> Any:
-    """Return a value as Postgres can store it. Raises _UnreadableError for half a surrogate pair, and at no levels."""
+def _check(value: Any, levels: int) -> None:
+    """Raise _UnreadableError at no levels, UnicodeEncodeError, a ValueError, for half a surrogate pair."""
     if levels == 0:
         raise _UnreadableError("it is nested too deeply")
-    match value:
-        case str():
-            value.encode()  # raises UnicodeEncodeError, a ValueError
-            return value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-        case dict():
-            return {_storable(key, levels): _storable(item, levels - 1) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case list():
-            return [_storable(item, levels - 1) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        case int() if not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
-            return str(value)
-        case float() if not math.isfinite(value):
-            return str(value)
-        case _:
-            return value
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, dict | list):
+        for part in chain(value, value.values()) if isinstance(value, dict) else value:  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            _check(part, levels - 1)

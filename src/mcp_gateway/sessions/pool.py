@@ -48,7 +48,7 @@ class SessionPool:
         self._failed: WeakSet[Session] = WeakSet()  # whose failure is counted
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[Session, Key] = {}
-        self._memory = MemorySweep(limits, self, self._spawn)
+        self._memory = MemorySweep(limits, self._with_process, self._close_idle_process, self._fail, self._spawn)
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,11 +75,6 @@ class SessionPool:
     def count(self) -> int:
         """The number of sessions that are open or being opened, without those of `open_new`."""
         return sum(session.usable for sessions in self._open.values() for session in sessions)
-
-    @property
-    def memory(self) -> int:
-        """How many bytes the processes of servers used when they were measured last."""
-        return self._memory.used
 
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
@@ -128,15 +123,13 @@ class SessionPool:
             self._start_idle_timer((server, config.hash), session)
         return session
 
-    def with_process(self) -> Sequence[Session]:
-        """Return the sessions whose servers are processes of this one."""
+    def _with_process(self) -> Sequence[Session]:
         return [session for session in self._running if session.process_id is not None]
 
-    def close_idle_process(self) -> Session | None:
-        """Begin to close the one of these that has been idle for longest and return it, None if none is idle."""
+    def _close_idle_process(self) -> Session | None:
         return self._close_idle(session for session in self._idle if session.process_id)
 
-    def fail(self, session: Session, reason: str, remedy: str) -> None:
+    def _fail(self, session: Session, reason: str, remedy: str) -> None:
         """Begin to close a session whose server uses too much memory; its next start waits."""
         if (key := self._running.get(session)) is not None:  # else it has ended meanwhile
             self._count_failure(key, session, session.fail(reason, remedy), is_costly=True)

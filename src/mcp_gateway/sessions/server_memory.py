@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psutil
 
@@ -74,37 +74,25 @@ _REMEDY: Final = "Raise `limits.memory_bytes_per_server` if it needs that much, 
 _log = logging.getLogger(__name__)
 
 
-class ServerProcesses(Protocol):
-    """The sessions whose servers are processes of this one."""
-
-    def with_process(self) -> Collection[Session]:
-        """Return them all."""
-        ...
-
-    def close_idle_process(self) -> Session | None:
-        """Begin to close the one that has been idle for longest and return it, None if none is idle."""
-        ...
-
-    def fail(self, session: Session, reason: str, remedy: str) -> None:
-        """Begin to close one that uses too much memory."""
-        ...
-
-
 class MemorySweep:
     """Ends each server that uses more memory than it may, and closes idle sessions while all use more together.
 
-    `spawn` starts tasks. There is no sweep while no process runs.
+    There is no sweep while no process runs. `running` returns the sessions whose servers are processes of this one;
+    `close_idle` begins to close the one of them that has been idle for longest and returns it, None if none is idle;
+    `fail` begins to close one that uses too much memory; `spawn` starts tasks.
     """
 
     def __init__(
         self,
         limits: Limits,
-        servers: ServerProcesses,
+        running: Callable[[], Collection[Session]],
+        close_idle: Callable[[], Session | None],
+        fail: Callable[[Session, str, str], object],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._each = limits.memory_bytes_per_server or math.inf
         self._together = limits.server_memory_bytes or math.inf
-        self._servers = servers
+        self._running, self._close_idle, self._fail = running, close_idle, fail
         self._spawn = spawn
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -113,7 +101,7 @@ class MemorySweep:
 
     def make_room(self) -> str:
         """Close idle sessions while servers use too much; return why no further one may be started, if so."""
-        while self.used > self._together and (closed := self._servers.close_idle_process()) is not None:
+        while self.used > self._together and (closed := self._close_idle()) is not None:
             _log.info("the idle session with MCP server %s is closed: servers use too much memory", closed.server)
             self.used -= self._sizes.pop(closed, 0)
         if self.used <= self._together:
@@ -139,7 +127,7 @@ class MemorySweep:
             self._timer = asyncio.get_running_loop().call_later(seconds, lambda: self._spawn(self._sweep()))
 
     async def _sweep(self) -> None:
-        sessions = self._servers.with_process()
+        sessions = self._running()
         self._timer = None
         try:
             await self._measure({session.process_id: session for session in sessions if session.process_id})
@@ -153,7 +141,7 @@ class MemorySweep:
         for pid in [pid for pid, size in sizes.items() if size > self._each]:
             used, limit = _shown(sizes[pid]), _shown(self._each)
             reason = f"it used {used} of memory, more than `limits.memory_bytes_per_server` ({limit})."
-            self._servers.fail(running[pid], reason, _REMEDY)
+            self._fail(running[pid], reason, _REMEDY)
             await asyncio.to_thread(kill, pid)
         self._sizes = {running[pid]: size for pid, size in sizes.items() if size <= self._each}
         self.used = sum(self._sizes.values())

@@ -16,7 +16,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, FileUrl, RootModel, V
 from mcp_gateway.sessions.inbox import LIST_CHANGED, Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.notices import CallNotices, SessionNotices
-from mcp_gateway.sessions.transport import ShimTransport, Transport
+from mcp_gateway.sessions.transport import HttpTransport, ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 from starling.core.tools import ToolCall
 
@@ -198,10 +198,6 @@ class Session:
         self._stop.set()
         self._end_pending()
 
-    async def closed(self) -> None:
-        """Wait until the session is closed."""
-        await self._ended.wait()
-
     async def _answered(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
@@ -264,7 +260,8 @@ class Session:
                 self.answered += counts
                 raise
             lost = await self._close_lost()
-            if error.error.code == _NOT_FOUND and self._transport.issued_session_id:
+            transport = self._transport
+            if error.error.code == _NOT_FOUND and isinstance(transport, HttpTransport) and transport.session_id():
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
         self.answered += counts
@@ -296,22 +293,19 @@ class Session:
     ) -> None:
         """Send a cancellation to the server unless it answers within `_CANCEL_DELAY_SECONDS`.
 
-        A cancellation that arrives while they answer makes some servers end the whole session.
+        A cancellation that arrives while they answer makes some servers end the whole session. The end of the session
+        ends the request.
         """
-        ended = asyncio.get_running_loop().create_task(self._ended.wait(), name=f"end-{self.server}")
-        for seconds in (_CANCEL_DELAY_SECONDS, _LATE_ANSWER_SECONDS):
-            await asyncio.wait({sending, ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() or ended.done():
-                break
-            if seconds == _CANCEL_DELAY_SECONDS:
-                params = wire.CancelledNotificationParams(requestId=number(), reason="no longer needed")
-                notification = wire.ClientNotification(wire.CancelledNotification(params=params))
-                with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    async with asyncio.timeout(_SEND_CANCEL_SECONDS):
-                        await session.send_notification(notification)
-        ended.cancel()
+        await asyncio.wait({sending}, timeout=_CANCEL_DELAY_SECONDS)
+        if not sending.done():
+            params = wire.CancelledNotificationParams(requestId=number(), reason="no longer needed")
+            notification = wire.ClientNotification(wire.CancelledNotification(params=params))
+            with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                async with asyncio.timeout(_SEND_CANCEL_SECONDS):
+                    await session.send_notification(notification)
+            await asyncio.wait({sending}, timeout=_LATE_ANSWER_SECONDS)
         sending.cancel()
-        await asyncio.gather(sending, ended, return_exceptions=True)
+        await asyncio.gather(sending, return_exceptions=True)
 
     async def _close_lost(self) -> ServerUnavailableError:
         self.stop()

@@ -7,12 +7,12 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from ssl import SSLContext
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -47,22 +47,6 @@ type OpenSession = Callable[
 ]
 
 
-class Transport(Protocol):
-    """A way to exchange messages with one server."""
-
-    def connect(self, inbox: Inbox, open_session: OpenSession) -> AbstractAsyncContextManager[ClientSession]:
-        """Yield a session that is not initialised; close the connection at the end.
-
-        `inbox` reads what the server sends, before the session that `open_session` returns.
-        """
-        ...
-
-    @property
-    def issued_session_id(self) -> bool:
-        """Whether the server issued a session id, so that HTTP 404 means that it no longer knows the session."""
-        ...
-
-
 @cache
 def _tls_context() -> SSLContext:
     """Return the TLS settings of all HTTP sessions; reading the certificates takes 20 ms of processor time."""
@@ -71,24 +55,24 @@ def _tls_context() -> SSLContext:
 
 @dataclass(slots=True)
 class HttpTransport:
-    """MCP's streamable HTTP."""
+    """MCP's streamable HTTP. `session_id` returns the id that the server has issued, None where it has none."""
 
     url: str
     headers: dict[str, str]
-    _session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
+    session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
 
     @asynccontextmanager
     async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
+        """Yield a session that is not initialised; close the connection at the end.
+
+        `inbox` reads what the server sends, before the session that `open_session` returns.
+        """
         async with (
             InboxClient(inbox, headers=self.headers, timeout=_HTTP_LIMITS, verify=_tls_context()) as client,
-            streamable_http_client(self.url, http_client=client) as (read, write, self._session_id),
+            streamable_http_client(self.url, http_client=client) as (read, write, self.session_id),
             open_session(read, write) as session,
         ):
             yield session
-
-    @property
-    def issued_session_id(self) -> bool:
-        return self._session_id() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +95,6 @@ class SseTransport:
         ):
             yield session
 
-    @property
-    def issued_session_id(self) -> bool:
-        return False
-
 
 class ShimTransport:
     """A server process under the shim, with one message a line.
@@ -122,8 +102,6 @@ class ShimTransport:
     The SDK's stdio transport doesn't keep stderr, which explains failures, and logs a traceback for each line that
     isn't a message.
     """
-
-    issued_session_id = False
 
     def __init__(self, server: StdioServer, private: PrivateFiles = NO_PRIVATE_FILES) -> None:
         self._private = private
@@ -279,6 +257,9 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[tuple[bytes, bo
 
 def _stderr_text(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
+
+
+type Transport = HttpTransport | SseTransport | ShimTransport
 
 
 def transport_for(server: str, resolved: Resolved, private: PrivateFiles) -> Transport:

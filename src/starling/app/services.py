@@ -20,6 +20,7 @@ from starling.app.storage import Storage
 from starling.app.teams.builds import BuildService
 from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
+from starling.app.threads import ThreadService
 from starling.core.embeddings import Embedder
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.documents import RunDocumentRepository
@@ -78,3 +79,4 @@ class Services:
     switch_targets: SwitchTargets
     team_store: TeamPublication
     teams: TeamService
+    threads: ThreadService

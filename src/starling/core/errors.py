@@ -57,8 +57,6 @@ class NotFoundError(StarlingError):
 
     def __init__(self, kind: str, name: str, remedy: str = "") -> None:
         super().__init__(f"There is no {kind} {name!r}.", remedy or _LIST_HINTS.get(kind, ""))
-        self.kind = kind
-        self.name = name
 
 
 class UnauthorizedError(StarlingError):
@@ -143,8 +141,6 @@ class LeaseLostError(StarlingError):
 
     def __init__(self, run_id: str, fence: int) -> None:
         super().__init__(f"This worker no longer owns run {run_id} (fence {fence}).")
-        self.run_id = run_id
-        self.fence = fence
 
 
 class JournalDivergedError(StarlingError):

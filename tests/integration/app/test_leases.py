@@ -14,13 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.settings.schema import Limits
-from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
-from starling.infra.queue import run_jobs
-from starling.infra.queue.run_queue import open_queue
+from starling.infra.queue import run_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 from tests.support.worker_runtime import running_worker
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
@@ -86,7 +85,7 @@ class WorkerHarness:
         self, *, lease: float = 60.0, heartbeat_url: str = "", slots: int = 48, isolated: int = 4
     ) -> AsyncGenerator[Worker]:
         """Run a worker while the context lasts."""
-        async with open_hub(self.url) as hub, open_queue(self.url, hub) as queue:
+        async with open_queue(self.url) as queue:
             runs = RunRepository(self.engine, queue.defer, cap=8)
             renewals = LeaseRenewer(heartbeat_url or self.url, lease_seconds=lease)
             worker = Worker(
@@ -293,7 +292,7 @@ async def test_run_whose_worker_ended_goes_on_beside_others_once_and_alone_the_s
 async def test_suspected_runs_that_wait_for_a_process_keep_no_slot_and_begin_when_one_ends(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
+    monkeypatch.setattr(run_queue, "_FETCH_SECONDS", 600)
     for thread in ("one", "two", "three"):
         await harness.accept(thread)
     await harness.execute("UPDATE runs SET isolation = 'due'")

@@ -13,8 +13,8 @@ from starling.core.settings.schema import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
-from starling.infra.queue.run_queue import open_queue
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 from tests.support.worker_runtime import running_worker
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from sqlalchemy import insert, select
 
 from starling.app.access.keys import KeySpec
@@ -104,27 +105,29 @@ async def test_one_tenant_or_all_tenants_are_switched_off(platform: Platform) ->
     assert (other.status, every.text[:38]) == ("succeeded", "Everything is switched off: Fire. The ")
 
 
-async def test_running_run_makes_no_further_call_to_a_switched_off_server(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
+@pytest.mark.parametrize("revoked", [False, True], ids=["server switched off", "key revoked"])
+async def test_running_run_makes_no_further_call_to_a_switched_off_server_or_with_a_revoked_key(
+    platform: Platform, script: ScriptedModel, workbench: Workbench, *, revoked: bool
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision())
     script.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
     script.reviewer(verdict("REJECTED", "Nothing was looked at."))
     script.qa(Answer("It couldn't be done."))
-    key = await platform.accept("How is the disk?")
-    life = asyncio.get_running_loop().create_task(platform.finish(key))
+    storage = platform.services.storage
+    row, _ = await storage.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
+    life = asyncio.get_running_loop().create_task(platform.finish(await accept(platform, row.id)))
     await platform.model.received(2)
-    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
-    await answers(platform, "switched_off")
+    await (storage.keys.revoke(row.id, ADMIN) if revoked else storage.switches.off(SERVER, "It lies.", ADMIN))
+    await answers(platform, "switched_off", caller=row.id)
 
     platform.model.release("off")
 
-    stream = await life
-    results = stream.of("tool_result")
-    assert {(result["status"], result["result"][:44]) for result in results} == {
-        ("failed", "The server bench is switched off: It lies. T")
-    }
+    said = f"The key {row.id}, which this run was requested with, was revoked."
+    said = said if revoked else "The server bench is switched off: It lies."
+    results = (await life).of("tool_result")
+    assert {(result["status"], said in result["result"]) for result in results} == {("failed", True)}
     assert "look disk" not in workbench.done()
+    assert ((await looked(platform)).status == "succeeded") == revoked
 
 
 async def test_supervisor_prompt_marks_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
@@ -139,28 +142,6 @@ async def test_supervisor_prompt_marks_what_is_switched_off(platform: Platform, 
     seen = "".join(message["content"] for message in asked["messages"])
     assert "Can't work now: The server bench is switched off: It lies" in seen
     assert "Can't work now: The agent coder is switched off: It guesses" in seen
-
-
-async def test_revoked_key_stops_the_calls_of_its_runs(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
-) -> None:
-    script.supervisor(decision(task("t1", BENCH)), decision())
-    script.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
-    script.reviewer(verdict("REJECTED", "Nothing was looked at."))
-    script.qa(Answer("It couldn't be done."))
-    row, _ = await platform.services.storage.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
-    key = await accept(platform, row.id)
-    life = asyncio.get_running_loop().create_task(platform.finish(key))
-    await platform.model.received(2)
-    await platform.services.storage.keys.revoke(row.id, ADMIN)
-    await answers(platform, "switched_off", caller=row.id)
-
-    platform.model.release("off")
-
-    stream = await life
-    assert f"The key {row.id}, which this run was requested with, was revoked." in stream.of("tool_result")[0]["result"]
-    assert "look disk" not in workbench.done()
-    assert (await looked(platform)).status == "succeeded"
 
 
 async def test_each_switch_writes_an_audit_entry_and_an_audit_event(platform: Platform) -> None:

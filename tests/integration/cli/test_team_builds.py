@@ -360,13 +360,14 @@ def test_person_who_archives_a_team_sees_first_which_teams_use_it(
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 1)])
 @pytest.mark.parametrize("command", [("activate", "watch@1"), ("rollback", "watch")])
-def test_person_who_activates_an_outdated_version_is_asked_first(
+def test_person_who_activates_a_version_in_doubt_is_asked_first(
     platform: ScriptedPlatform, command: Sequence[str], typed: str, code: int
 ) -> None:
-    old = {"version": 1, "state": "superseded", "outdated_tools": ["time.now"]}
+    old = {"version": 1, "state": "superseded", "outdated_tools": ["time.now"], "proof": {"state": "unproven"}}
     done: dict[str, Any] = {"name": "watch", "version": 1, "epoch": 6, "left_out": [], "used_in": []}
     platform.answers = {
         "/v1/teams/watch/versions": {"versions": [old, {"version": 2, "state": "active"}]},
+        "/v1/teams/watch/versions/1/proof": {"not_judged": ["No case tried the part 'sing'."]},
         f"/v1/teams/watch/{command[0]}": done,
     }
 
@@ -380,6 +381,8 @@ def test_person_who_activates_an_outdated_version_is_asked_first(
         assert terminal.end() == code
 
     assert "Changed since watch@1 was proved: time.now." in shown
+    assert "watch@1 is not proven." in shown
+    assert "No case tried the part 'sing'." in shown
     assert len(platform.sent) == 1 - code
 
 

@@ -1,4 +1,4 @@
-"""Runs in the background, and repeated requests with an idempotency key."""
+"""Runs in the background, their cancellation, and repeated requests with an idempotency key."""
 
 import asyncio
 import json
@@ -252,3 +252,27 @@ async def test_run_continues_after_the_waiting_client_disconnects(api: LiveApi) 
     waiting.cancel()
 
     assert (await stream_of(api, runs[0]["run_id"]))[-1].data["status"] == "succeeded"
+
+
+async def test_cancelling_an_ended_run_changes_nothing(api: LiveApi) -> None:
+    events = await api.ask("How full is this disk?")
+    run_id = events[0].data["run_id"]
+
+    for _ in range(2):
+        async with api.client.post(f"/v1/runs/{run_id}/cancel") as response:
+            answer = response.status, await response.json()
+
+        assert answer == (200, {"run_id": run_id, "status": "succeeded"})
+
+
+async def test_cancelling_a_run_right_after_its_acceptance_ends_it_once(api: LiveApi) -> None:
+    body = {"input": "How full is this disk?", "thread_id": new_id()}
+    run_id = (await api.post("/v1/runs", json=body, status=202))["run_id"]
+
+    async with api.client.post(f"/v1/runs/{run_id}/cancel") as response:
+        status, document = response.status, await response.json()
+    async with api.client.get(f"/v1/runs/{run_id}/events") as response:
+        text = await response.text()
+
+    assert status == (202 if document["status"] == "running" else 200)
+    assert text.count("event: done") == 1

@@ -16,8 +16,7 @@ from tests.support.gateway_harness import GatewayHarness, call, foreign, listed,
 
 
 async def test_call_returns_text_and_structured_data(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         outcome = await call(gateway, listing, "add", first=2, second=3)
 
     assert (outcome.status, outcome.code, outcome.truncated) == ("succeeded", "", False)
@@ -27,16 +26,14 @@ async def test_call_returns_text_and_structured_data(harness: GatewayHarness) ->
 
 
 async def test_concurrent_calls_over_http_succeed(harness: GatewayHarness, http_recording: ServerConfig) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, http_recording)
+    async with harness.listing(http_recording) as (gateway, listing):
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=3) for _ in range(3)))
 
     assert [(outcome.status, outcome.text) for outcome in outcomes] == [("succeeded", "met")] * 3
 
 
 async def test_call_with_invalid_arguments_is_not_sent(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         outcome = await call(gateway, listing, "record", words="x")
 
     assert (outcome.status, outcome.code) == ("failed", "invalid_arguments")
@@ -58,8 +55,7 @@ async def test_call_with_invalid_arguments_is_not_sent(harness: GatewayHarness) 
 async def test_failed_call_returns_code_observation_and_reason(
     harness: GatewayHarness, how: str, code: str, observation: str, text: str
 ) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving(how))
+    async with harness.listing(harness.misbehaving(how)) as (gateway, listing):
         outcome = await call(gateway, listing, "act")
 
     assert (outcome.status, outcome.code, outcome.observation) == ("failed", code, observation)
@@ -67,8 +63,7 @@ async def test_failed_call_returns_code_observation_and_reason(
 
 
 async def test_content_parts_other_than_text_are_shown_by_kind_and_size(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("contents"))
+    async with harness.listing(harness.misbehaving("contents")) as (gateway, listing):
         outcome = await call(gateway, listing, "act")
 
     assert outcome.text.splitlines() == [
@@ -82,8 +77,7 @@ async def test_content_parts_other_than_text_are_shown_by_kind_and_size(harness:
 
 
 async def test_linked_resource_is_read_by_its_own_server_whatever_its_address(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("contents"))
+    async with harness.listing(harness.misbehaving("contents")) as (gateway, listing):
         outcome = await call(gateway, listing, "act")
         (uri,) = outcome.resources
         read = ToolCall("c", "run", "t1", listing.tools[0].reading(), {"uri": uri}, resource=uri)
@@ -104,8 +98,7 @@ async def test_linked_resource_is_read_by_its_own_server_whatever_its_address(ha
 async def test_call_of_a_tool_that_does_not_answer_times_out_and_is_cancelled(
     harness: GatewayHarness, limits: dict[str, Any], options: dict[str, Any], seconds: float
 ) -> None:
-    async with harness.gateway(**limits) as gateway:
-        listing = await listed(gateway, harness.misbehaving("hanging", **options))
+    async with harness.listing(harness.misbehaving("hanging", **options), **limits) as (gateway, listing):
         gateway.warm("a")
         await wait_for(lambda: harness.recorded().count("notifications/initialized") == 2)
         outcome = await call(gateway, listing, "act", seconds=seconds)
@@ -118,8 +111,7 @@ async def test_call_of_a_tool_that_does_not_answer_times_out_and_is_cancelled(
 
 
 async def test_call_without_time_left_is_not_made(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         outcome = await call(gateway, listing, "pid", seconds=0)
 
     assert (outcome.code, harness.recorded()) == ("timeout", ["started"])
@@ -150,8 +142,7 @@ async def test_removed_tool_is_not_called(harness: GatewayHarness) -> None:
 
 async def test_server_that_no_longer_starts_is_unavailable(harness: GatewayHarness) -> None:
     harness.environment["SCRIPT"] = "well"
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("${SCRIPT}"))
+    listing = await harness.listed(harness.misbehaving("${SCRIPT}"))
     del harness.environment["SCRIPT"]
     async with harness.gateway() as gateway:
         outcome = await call(gateway, listing, "act")
@@ -172,8 +163,7 @@ async def test_third_party_server_answers_calls(harness: GatewayHarness) -> None
 
 
 async def test_system_health_returns_measurements_of_the_machine(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
+    async with harness.listing(module("mcp_gateway.servers.system_health", effect="read")) as (gateway, listing):
         cpu, memory, disk, load, processes, nowhere = await asyncio.gather(
             call(gateway, listing, "cpu"),
             call(gateway, listing, "memory"),

@@ -62,8 +62,7 @@ async def test_server_is_listed_once_and_stored(harness: GatewayHarness) -> None
 
 
 async def test_listing_holds_description_tools_schemas_and_effects(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording(tools={"pid": {"side_effect_free": True}}))
+    listing = await harness.listed(harness.recording(tools={"pid": {"side_effect_free": True}}))
 
     assert (listing.state, listing.error) == ("ready", "")
     assert listing.description == "Keeps a record of every call."
@@ -138,8 +137,7 @@ BROKEN: dict[str, tuple[ServerConfig, str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 async def test_server_that_cannot_be_started_is_degraded_with_the_reason(harness: GatewayHarness, name: str) -> None:
     config, said = BROKEN[name]
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, config)
+    listing = await harness.listed(config)
 
     assert (listing.state, listing.tools) == ("degraded", ())
     assert said in listing.error
@@ -162,8 +160,7 @@ async def test_server_that_cannot_be_started_is_degraded_with_the_reason(harness
 )
 async def test_misbehaving_server_is_degraded_with_the_reason(harness: GatewayHarness, how: str, said: str) -> None:
     seconds = 1 if "1 s" in said else 10
-    async with harness.gateway(server_start_seconds=seconds) as gateway:
-        listing = await listed(gateway, harness.misbehaving(how))
+    listing = await harness.listed(harness.misbehaving(how), server_start_seconds=seconds)
 
     assert (listing.state, listing.tools) == ("degraded", ())
     assert said in listing.error
@@ -176,8 +173,7 @@ async def test_server_that_writes_other_text_to_stdout_is_usable(harness: Gatewa
 
 
 async def test_tool_without_a_usable_schema_is_omitted(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("one-bad-schema"))
+    listing = await harness.listed(harness.misbehaving("one-bad-schema"))
 
     assert (listing.state, [tool.name for tool in listing.tools]) == ("ready", ["act"])
     assert "'bad': its inputSchema is not a valid JSON schema" in listing.error

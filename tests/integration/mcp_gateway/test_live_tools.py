@@ -19,7 +19,7 @@ from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.infra.postgres.tables.registry import tool_pins
 from tests.support.absent_services import open_gateway
-from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
+from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python, wait_for
 
 ACT: dict[str, Any] = {"name": "act", "description": "Does it.", "inputSchema": {"type": "object"}}
 MORE = ACT | {"name": "more"}
@@ -109,8 +109,7 @@ async def test_policy_decides_whether_a_tool_that_changed_is_called(
     harness: GatewayHarness, policy: str, offered: dict[str, Any], code: str
 ) -> None:
     server = Offering(harness, ACT)
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, server.config(pins=policy))
+    async with harness.listing(server.config(pins=policy)) as (gateway, listing):
         server.offer(offered)
 
         assert (await call(gateway, listing, "act")).code == code
@@ -133,8 +132,7 @@ async def test_missing_tool_is_refused_and_makes_no_epoch(harness: GatewayHarnes
 
 async def test_tools_are_listed_once_on_a_session_before_its_first_calls(harness: GatewayHarness) -> None:
     server = Offering(harness, ACT)
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, server.config())
+    async with harness.listing(server.config()) as (gateway, listing):
         await asyncio.gather(*(call(gateway, listing, "act") for _ in range(8)))
 
     assert (server.listings(), len(server.calls())) == (2, 8)
@@ -162,8 +160,7 @@ async def test_announced_change_is_listed_once_and_refused_then(
     monkeypatch.setattr(live_check, "DEBOUNCE_SECONDS", 0.2)
     monkeypatch.setattr(live_check, "AGAIN_SECONDS", 0.0)
     server = Offering(harness, ACT, ANNOUNCE)
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, server.config())
+    async with harness.listing(server.config()) as (gateway, listing):
         before = await call(gateway, listing, "act")
         server.offer(CHANGED, ANNOUNCE)
         await call(gateway, listing, "announce")
@@ -174,10 +171,26 @@ async def test_announced_change_is_listed_once_and_refused_then(
     assert server.listings() == 3
 
 
+async def test_tools_are_listed_again_and_stored_after_each_call_that_says_so(
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_check, "DEBOUNCE_SECONDS", 0.1)
+    monkeypatch.setattr(live_check, "AGAIN_SECONDS", 0.0)
+    server, offered = Offering(harness, ACT), [ACT]
+    async with counting(harness) as (gateway, changes):
+        listing = await listed(gateway, server.config(pins="follow", tools={"act": {"post_effects": ["relist"]}}))
+        for number in (1, 2):
+            offered.append(ACT | {"name": f"more{number}"})
+            server.offer(*offered)
+            await call(gateway, listing, "act")
+            await until(lambda number=number: len(changes) == number)
+
+    assert [set(rows[0].tools) for rows in changes] == [{"act", "more1"}, {"act", "more1", "more2"}]
+
+
 async def test_real_name_is_what_the_server_gets_and_the_alias_what_agents_see(harness: GatewayHarness) -> None:
     server = Offering(harness, ACT | {"name": "Users Tool"}, ACT | {"name": "!mysql"})
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, server.config(tools={"Users_Tool": {"effect": "read"}}))
+    async with harness.listing(server.config(tools={"Users_Tool": {"effect": "read"}})) as (gateway, listing):
         for tool in listing.tools:
             await call(gateway, listing, tool.name)
 
@@ -187,3 +200,20 @@ async def test_real_name_is_what_the_server_gets_and_the_alias_what_agents_see(h
     ]
     assert listing.error == ""
     assert server.calls() == [["Users Tool", {}], ["!mysql", {}]]
+
+
+async def test_server_is_listed_again_after_a_call_that_says_so(harness: GatewayHarness) -> None:
+    harness.record.write_text("Does it.")
+    async with harness.gateway() as gateway:
+        listing = await listed(
+            gateway, harness.misbehaving("changing", pins="text", tools={"act": {"post_effects": ["relist"]}})
+        )
+        harness.record.write_text("Does it, says the new version.")
+
+        await call(gateway, listing, "act")
+
+        def hashes() -> list[str]:
+            now = gateway.listing("a")
+            return [tool.hash for tool in now.tools] if now else []
+
+        await wait_for(lambda: hashes() != [tool.hash for tool in listing.tools])

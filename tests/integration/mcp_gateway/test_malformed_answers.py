@@ -144,8 +144,7 @@ async def test_late_answer_is_not_that_of_the_next_call(harness: GatewayHarness)
 async def test_abandoned_call_does_not_keep_its_server_alive(harness: GatewayHarness) -> None:
     endless = {"name": "endless", "python": "__import__('time').sleep(60)"}
     with scripted(harness.folder, [endless], "stdio") as config:
-        async with harness.gateway(session_idle_seconds=0.2) as gateway:
-            listing = await listed(gateway, config)
+        async with harness.listing(config, session_idle_seconds=0.2) as (gateway, listing):
             await call(gateway, listing, "good")
             abandoned = await call(gateway, listing, "endless", seconds=0.3)
             await wait_for(lambda: not running_shims())

@@ -4,8 +4,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from mcp_gateway.sessions import server_memory
 from mcp_gateway.sessions.server_memory import memory_of
 from starling.core.tool_calls import Observation
-from tests.support.gateway_harness import GatewayHarness, call, listed, named, running_shims, wait_for
+from tests.support.gateway_harness import GatewayHarness, call, named, running_shims, wait_for
 
 MIB = 2**20
 
@@ -28,8 +29,10 @@ def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_server_over_its_memory_is_ended_and_its_call_neither_repeated_nor_the_server_started_at_once(
     harness: GatewayHarness, effect: str
 ) -> None:
-    async with harness.gateway(memory_bytes_per_server=100 * MIB) as gateway:
-        listing = await listed(gateway, harness.misbehaving("growing", effect=effect))
+    async with harness.listing(harness.misbehaving("growing", effect=effect), memory_bytes_per_server=100 * MIB) as (
+        gateway,
+        listing,
+    ):
         ended = await call(gateway, listing, "act")
         refused = await call(gateway, listing, "act")
         await wait_for(lambda: not running_shims())
@@ -51,11 +54,21 @@ async def test_server_idle_for_longest_is_closed_while_all_use_too_much_memory(h
         assert [psutil.pid_exists(pid) for pid in pids] == [False, True, True]
 
 
-async def test_no_server_is_started_while_those_in_use_use_too_much_memory(harness: GatewayHarness) -> None:
+async def test_no_server_is_started_while_those_in_use_use_too_much_memory(
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = list[int]()
+
+    def noted(*limits: Any) -> Mapping[int, int]:
+        sizes = memory_of(*limits)
+        measured.append(sum(sizes.values()))
+        return sizes
+
+    monkeypatch.setattr(server_memory, "memory_of", noted)
     async with harness.gateway(server_memory_bytes=100 * MIB) as gateway:
         listings = await gateway.catalog.sync({"big": harness.misbehaving("growing"), "other": harness.recording()})
         calling = asyncio.ensure_future(call(gateway, named(listings, "big"), "act"))
-        await wait_for(lambda: "called" in harness.recorded() and gateway.server_memory > 100 * MIB)
+        await wait_for(lambda: "called" in harness.recorded() and max(measured, default=0) > 100 * MIB)
         refused = await call(gateway, named(listings, "other"), "pid")
         calling.cancel()
         with suppress(asyncio.CancelledError):

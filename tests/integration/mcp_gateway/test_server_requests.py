@@ -18,8 +18,7 @@ def everything(**options: object) -> ServerConfig:
 
 async def test_progress_of_a_server_reaches_its_caller(harness: GatewayHarness) -> None:
     heard: list[ToolNotice] = []
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, everything(effect="read"))
+    async with harness.listing(everything(effect="read")) as (gateway, listing):
         tool = next(tool for tool in listing.tools if tool.name == "trigger-long-running-operation")
         arguments = {"duration": 0.2, "steps": 2}
         made = ToolCall(new_id(), "run", "t1", tool, arguments, on_notice=heard.append)

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.sessions import pool
-from tests.support.gateway_harness import GatewayHarness, call, listed, running_shims, wait_for
+from tests.support.gateway_harness import GatewayHarness, call, running_shims, wait_for
 
 ALWAYS = 1e-9  # seconds of silence
 
@@ -28,8 +28,7 @@ def ping_always(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_call_of_a_server_that_stopped_is_made_once_by_another_one_also_after_it_continues(
     harness: GatewayHarness,
 ) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording(effect="unsafe"))
+    async with harness.listing(harness.recording(effect="unsafe")) as (gateway, listing):
         await call(gateway, listing, "pid")
         await wait_for(lambda: len(running_shims()) == 1)
         [shim] = running_shims()
@@ -47,8 +46,7 @@ async def test_call_of_a_server_that_stopped_is_made_once_by_another_one_also_af
 
 @pytest.mark.usefixtures("short_limit")
 async def test_callers_of_a_stopped_server_wait_for_one_ping_together(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording(effect="unsafe"))
+    async with harness.listing(harness.recording(effect="unsafe")) as (gateway, listing):
         server = psutil.Process(int((await call(gateway, listing, "pid")).text))
         server.send_signal(signal.SIGSTOP)
         waiting = [asyncio.ensure_future(call(gateway, listing, "pid")) for _ in range(4)]
@@ -67,8 +65,7 @@ async def test_session_is_pinged_only_after_a_silence(
     harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch, silence: float, pings: int
 ) -> None:
     monkeypatch.setattr(pool, "_PING_AFTER_SECONDS", silence)
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("noting", effect="read"))
+    async with harness.listing(harness.misbehaving("noting", effect="read")) as (gateway, listing):
         outcomes = [await call(gateway, listing, "act") for _ in range(2)]
 
     assert [outcome.status for outcome in outcomes] == ["succeeded", "succeeded"]
@@ -76,8 +73,7 @@ async def test_session_is_pinged_only_after_a_silence(
 
 
 async def test_server_that_is_busy_with_a_call_is_not_pinged(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=2) for _ in range(2)))
         waiting = asyncio.ensure_future(call(gateway, listing, "meet", others=2))
         await asyncio.wait([waiting], timeout=0.05)
@@ -89,8 +85,7 @@ async def test_server_that_is_busy_with_a_call_is_not_pinged(harness: GatewayHar
 async def test_server_over_http_that_answers_pings_keeps_its_session(
     harness: GatewayHarness, http_recording: ServerConfig
 ) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, http_recording)
+    async with harness.listing(http_recording) as (gateway, listing):
         pids = [(await call(gateway, listing, "pid")).text for _ in range(3)]
         sessions = gateway.open_sessions
 

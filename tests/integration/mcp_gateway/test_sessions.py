@@ -28,8 +28,7 @@ from tests.support.soak import rounds
 
 
 async def test_concurrent_calls_share_one_session(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=4) for _ in range(4)))
 
     assert [outcome.text for outcome in outcomes] == ["met"] * 4
@@ -37,8 +36,7 @@ async def test_concurrent_calls_share_one_session(harness: GatewayHarness) -> No
 
 
 async def test_sessions_open_only_when_all_are_busy_and_up_to_the_limit(harness: GatewayHarness) -> None:
-    async with harness.gateway(sessions_per_server=2) as gateway:
-        listing = await listed(gateway, harness.recording(max_sessions=3))
+    async with harness.listing(harness.recording(max_sessions=3), sessions_per_server=2) as (gateway, listing):
         for _ in range(3):
             await call(gateway, listing, "pid")
         after_calls_in_turn = len(harness.recorded())
@@ -58,8 +56,7 @@ async def test_listed_server_is_stopped_until_its_next_use(harness: GatewayHarne
 
 
 async def test_idle_session_closes_and_the_next_call_opens_a_new_one(harness: GatewayHarness) -> None:
-    async with harness.gateway(session_idle_seconds=0.2) as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording(), session_idle_seconds=0.2) as (gateway, listing):
         first = await call(gateway, listing, "pid")
         await wait_for(lambda: not psutil.pid_exists(int(first.text)))
         second = await call(gateway, listing, "pid")
@@ -69,8 +66,7 @@ async def test_idle_session_closes_and_the_next_call_opens_a_new_one(harness: Ga
 
 
 async def test_server_that_exited_is_restarted_and_its_call_not_repeated(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("dying"))
+    async with harness.listing(harness.misbehaving("dying")) as (gateway, listing):
         first = await call(gateway, listing, "act")
         second = await call(gateway, listing, "act")
 
@@ -80,8 +76,7 @@ async def test_server_that_exited_is_restarted_and_its_call_not_repeated(harness
 
 
 async def test_server_killed_while_idle_is_restarted(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         first = await call(gateway, listing, "pid")
         psutil.Process(int(first.text)).kill()
         await wait_for(lambda: not gateway.open_sessions)
@@ -92,8 +87,7 @@ async def test_server_killed_while_idle_is_restarted(harness: GatewayHarness) ->
 
 
 async def test_all_waiting_callers_get_the_exit_code_of_a_server_that_died(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         pid = int((await call(gateway, listing, "pid")).text)
         waiting = [asyncio.ensure_future(call(gateway, listing, "meet", others=99)) for _ in range(3)]
         await call(gateway, listing, "meet", others=4)  # the others have arrived
@@ -121,8 +115,7 @@ async def test_stopped_http_server_is_unavailable_until_it_runs_again(harness: G
 async def test_http_server_whose_address_is_redirected_is_listed_and_called(harness: GatewayHarness) -> None:
     port = free_port()
     with running_http(harness.record, port):
-        async with harness.gateway() as gateway:
-            listing = await listed(gateway, server_of({"url": f"http://127.0.0.1:{port}/mcp/"}))
+        async with harness.listing(server_of({"url": f"http://127.0.0.1:{port}/mcp/"})) as (gateway, listing):
             outcome = await call(gateway, listing, "pid")
 
     assert (listing.state, outcome.status) == ("ready", "succeeded")
@@ -142,16 +135,14 @@ async def test_call_that_a_restarted_http_server_refused_is_made_in_a_new_sessio
 
 
 async def test_removed_server_is_stopped(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         await call(gateway, listing, "pid")
         await gateway.catalog.sync({})
         await wait_for(lambda: not running_shims())
 
 
 async def test_closing_the_gateway_ends_every_server_process_in_time(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("deaf"))
+    async with harness.listing(harness.misbehaving("deaf")) as (gateway, listing):
         gateway.warm("a")
         outcome = await call(gateway, listing, "act")
         pids = [int(line) for line in harness.recorded()]
@@ -162,8 +153,7 @@ async def test_closing_the_gateway_ends_every_server_process_in_time(harness: Ga
 
 
 async def test_session_stays_usable_after_a_caller_is_cancelled(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         pid = await call(gateway, listing, "pid")
         waiting = asyncio.ensure_future(call(gateway, listing, "meet", others=9))
         await asyncio.wait([waiting], timeout=0.1)
@@ -177,8 +167,7 @@ async def test_session_stays_usable_after_a_caller_is_cancelled(harness: Gateway
 
 async def test_server_environment_holds_no_secret_of_the_platform(harness: GatewayHarness) -> None:
     harness.environment |= {"DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk-1", "TOKEN": "t"}
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording())
+    async with harness.listing(harness.recording()) as (gateway, listing):
         seen = await call(gateway, listing, "environment")
 
     assert seen.data is not None
@@ -187,8 +176,7 @@ async def test_server_environment_holds_no_secret_of_the_platform(harness: Gatew
 
 async def test_reported_stderr_line_of_a_server_is_shown_without_secrets(harness: GatewayHarness) -> None:
     harness.environment["TOKEN"] = "such database: prod"
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
+    listing = await harness.listed(python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
 
     assert "its last line on stderr: no ***" in listing.error
 
@@ -217,8 +205,7 @@ async def test_an_error_in_the_gateway_block_is_raised_unchanged(harness: Gatewa
 
 
 async def test_server_that_fails_to_start_again_and_again_is_started_less_and_less(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("crashing-later"))
+    async with harness.listing(harness.misbehaving("crashing-later")) as (gateway, listing):
         outcomes = [await call(gateway, listing, "act") for _ in range(4)]
 
     assert [outcome.observation for outcome in outcomes] == [Observation.NOT_SENT] * 4
@@ -239,8 +226,10 @@ async def test_server_that_fails_to_start_again_and_again_is_started_less_and_le
 async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_those_with_errors_of_tools_do_not(
     harness: GatewayHarness, how: str, codes: list[str]
 ) -> None:
-    async with harness.gateway(tool_call_seconds=1 if how == "hanging" else 30) as gateway:
-        listing = await listed(gateway, harness.misbehaving(how))
+    async with harness.listing(harness.misbehaving(how), tool_call_seconds=1 if how == "hanging" else 30) as (
+        gateway,
+        listing,
+    ):
         await gateway.catalog.try_out("a")  # lists it: no failure, and no answer to a call either
         gateway.warm("a")  # its start takes nothing of the first call's time
         await wait_for(lambda: gateway.open_sessions == 1)
@@ -253,8 +242,7 @@ async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_t
 
 
 async def test_calls_of_a_run_leave_turns_to_another_run_of_the_same_server(harness: GatewayHarness) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording(max_calls=1))
+    async with harness.listing(harness.recording(max_calls=1)) as (gateway, listing):
         tool = next(tool for tool in listing.tools if tool.name == "record")
         await call(gateway, listing, "record", text="before")  # a session is open, and schemas are compiled
         asked = [*(("first", str(number)) for number in range(4)), ("second", "of another run")]
@@ -267,8 +255,7 @@ async def test_calls_of_a_run_leave_turns_to_another_run_of_the_same_server(harn
 async def test_call_whose_turn_does_not_come_in_time_is_not_made_and_no_failure_of_its_server(
     harness: GatewayHarness,
 ) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.misbehaving("hanging", max_calls=1, timeout=30))
+    async with harness.listing(harness.misbehaving("hanging", max_calls=1, timeout=30)) as (gateway, listing):
         first = asyncio.create_task(call(gateway, listing, "act"))
         await wait_for(lambda: "called" in harness.recorded())
         others = await asyncio.gather(*(call(gateway, listing, "act", seconds=0.05) for _ in range(5)))
@@ -293,8 +280,7 @@ async def test_session_that_was_idle_for_longest_makes_room_for_another_one(harn
 async def test_reconnects_and_calls_leave_no_process_descriptor_or_memory(
     harness: GatewayHarness, reconnects: int
 ) -> None:
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, harness.recording(effect="read"))
+    async with harness.listing(harness.recording(effect="read")) as (gateway, listing):
         this = psutil.Process()
         before, memory = usage(this), 0
         for number in range(reconnects + 5):

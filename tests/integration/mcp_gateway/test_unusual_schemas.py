@@ -8,7 +8,7 @@ from brain.agents.tools.toolbox import Toolbox
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.tools import ToolCall
-from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
+from tests.support.gateway_harness import SERVERS, GatewayHarness, call, python
 from tests.support.schema_values import values_for
 
 DATA = Path(__file__).parents[2] / "data/mcp_listings/weird_schemas.jsonl"
@@ -46,8 +46,7 @@ async def test_arguments_that_fit_unusual_schemas_reach_the_server_unchanged(
     offered.write_text(json.dumps(TOOLS))
     config = python(SERVERS / "offering.py", str(offered), str(harness.record), effect="read")
     sent: list[Any] = []
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, config)
+    async with harness.listing(config) as (gateway, listing):
         for tool in listing.tools:
             for arguments in values_for(dict(tool.input_schema), EXAMPLES):
                 call = ToolCall(new_id(), "run", "t1", tool, arguments)
@@ -74,8 +73,7 @@ async def test_tool_with_a_schema_of_draft_4_is_kept_if_it_says_so_and_else_left
     offered = tmp_path / "tools.json"
     offered.write_text(json.dumps([{"name": name, "inputSchema": schema} for name, schema in schemas.items()]))
     config = python(SERVERS / "offering.py", str(offered), str(harness.record), effect="read")
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, config)
+    async with harness.listing(config) as (gateway, listing):
         outcomes = [await call(gateway, listing, "says_so", size=size) for size in (0, 1)]
     shown = {spec.name: spec.parameters for spec in Toolbox.of(listing.tools).specs}
 

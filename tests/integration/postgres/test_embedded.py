@@ -240,7 +240,9 @@ def closed_folder(tmp_path: Path) -> Generator[Path]:
     """A folder that its owner alone may enter."""
     tmp_path.chmod(0o700)
     yield tmp_path
-    locate(tmp_path, service_account(), explicit=False).remove()
+    cluster = locate(tmp_path, service_account(), explicit=False)
+    for folder in (cluster.control, cluster.home):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ import asyncio
 import gc
 import select
 import socket
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import errors
-from sqlalchemy import make_url, text
+from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -233,3 +234,19 @@ async def test_server_that_became_a_replica_is_reported_as_unavailable(engine: A
     with pytest.raises(DatabaseUnavailableError, match="read-only"), translated():
         async with transaction(engine) as connection:
             await connection.execute("SET TRANSACTION READ ONLY; DELETE FROM runs")
+
+
+async def test_a_server_that_ends_even_new_connections_is_away(engine: AsyncEngine, database_url: str) -> None:
+    def end(connection: Any, _: object) -> None:
+        ours: psycopg.AsyncConnection[Any] = connection.driver_connection
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [ours.info.backend_pid])
+        select.select([ours.fileno()], [], [])
+
+    event.listen(engine.sync_engine, "connect", end)
+    with pytest.raises(DatabaseUnavailableError, match="ended the connection"), translated():
+        await engine.connect()
+    event.remove(engine.sync_engine, "connect", end)
+
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1

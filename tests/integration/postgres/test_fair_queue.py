@@ -10,9 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.infra.postgres.engine import transaction
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.queue import run_jobs
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.queue import run_queue
+from starling.infra.queue.run_queue import RunQueue
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 
 SECONDS = 60
 
@@ -64,7 +65,7 @@ async def test_slot_beyond_a_tenants_share_goes_to_another_tenant_at_once(
 async def test_run_of_a_tenant_at_its_limit_starts_when_one_of_its_runs_has_ended(
     database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(run_queue, "_FETCH_SECONDS", 10 * SECONDS)
     runs = EndedInOrder()
     async with asyncio.timeout(SECONDS), open_queue(database_url) as queue:
         await defer(queue, engine, "aa")

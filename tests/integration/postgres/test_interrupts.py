@@ -1,19 +1,21 @@
-"""Expiry of interrupts by the database's clock."""
+"""Interrupts in the database: their expiry by its clock, and their pages."""
 
 from datetime import datetime, timedelta
 
 import pytest
+from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.interrupts.requests import InterruptRequest, Interrupts
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
+from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.interrupts import InterruptRepository
+from starling.infra.postgres.runs.interrupts import BATCH_LIMIT, InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.admission_harness import AdmissionHarness
-from tests.support.run_factories import claimed
+from tests.support.run_factories import claimed, defer_nothing, new_run
 
 A_DAY = timedelta(days=1).total_seconds()
 WISH = InterruptRequest("clarification", "clarification/1", "supervisor", "It is unclear.", "Which disk?", {})
@@ -49,3 +51,25 @@ async def test_question_expires_by_the_database_clock_when_the_worker_clock_is_w
     assert asked.createdAt is not None
     assert timedelta(hours=23) < asked.expiresAt - asked.createdAt <= timedelta(hours=24, seconds=1)
     assert datetime.fromisoformat(event.data["expiresAt"]) == asked.expiresAt
+
+
+_ASK = b"""
+INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state, expires_at)
+SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why', 'May I?', '{}', 'open',
+    now() + interval '1 day'
+FROM runs, generate_series(1, %s) AS number"""
+
+
+async def test_page_after_a_full_batch_has_the_other_interrupts(engine: AsyncEngine, database_url: str) -> None:
+    runs = RunRepository(engine, defer_nothing, cap=8)
+    new = new_run()
+    await runs.accept(new)
+    async with await AsyncConnection.connect(database_url) as connection:
+        await connection.execute(_ASK, (BATCH_LIMIT + 1,))
+    interrupts = InterruptRepository(engine, runs)
+
+    first = await interrupts.waiting(new.key.tenant)
+    further = await interrupts.waiting(new.key.tenant, after=first[-1].id)
+
+    assert (len(first), len(further)) == (BATCH_LIMIT, 1)
+    assert [item.id for item in (*first, *further)] == sorted({item.id for item in (*first, *further)})

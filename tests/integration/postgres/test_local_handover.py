@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.queue.run_queue import RunQueue
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 
 SECONDS = 60
 
@@ -62,7 +62,7 @@ async def test_process_without_a_worker_queues_accepted_runs(database_url: str, 
 
 @asynccontextmanager
 async def working_queue(url: str, held: HeldRuns, *, slots: int) -> AsyncGenerator[RunQueue]:
-    async with open_hub(url) as hub, open_queue(url, hub) as queue:
+    async with open_queue(url) as queue:
         task = asyncio.get_running_loop().create_task(
             queue.work(held.take, concurrency=slots, per_tenant=slots, isolated=1)
         )

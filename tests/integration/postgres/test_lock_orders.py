@@ -71,8 +71,9 @@ from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 from starling.infra.postgres.skill_vectors import OutdatedSkill, open_skill_vectors
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.queue.run_queue import RunQueue
 from tests.support.run_factories import claimed, locked, new_question, new_run, wait_for_answer
+from tests.support.run_queues import open_queue
 
 _TENANTS: Final = ("one", "two")
 _THREADS: Final = ("a", "b")

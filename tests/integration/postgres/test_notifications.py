@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events.run_events import Thinking
-from starling.infra.postgres import notifications
+from starling.infra.postgres import engine
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import beside_address, open_engine, transaction
 from starling.infra.postgres.notifications import NotificationHub, open_hub
@@ -46,7 +46,7 @@ def patient(url: str, **limits: str | int) -> dict[str, Any]:
 async def test_hub_passes_a_silent_host_after_the_seconds_of_the_address(
     postgres_server: EmbeddedPostgres, database_url: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "beside_address", patient)
+    monkeypatch.setattr(engine, "beside_address", patient)
     ports = f"{silent_port},{make_url(postgres_server.tcp_url).port}"
     query = {"host": "127.0.0.1,127.0.0.1", "port": ports, "connect_timeout": "2"}
     both = make_url(database_url)._replace(host=None, port=None).set(query=query)

@@ -16,11 +16,12 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.queue import run_jobs
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.queue import run_jobs, run_queue
+from starling.infra.queue.run_queue import RunQueue
 from tests.support.gateway_harness import wait_for
 from tests.support.postgres_faults import terminate_backends
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 from tests.support.tcp_proxy import proxied
 
 WAKE = b'SELECT pg_notify(\'procrastinate_queue_v1#runs\', \'{"type": "job_inserted", "job_id": 0}\')'
@@ -78,7 +79,7 @@ async def _ignore(_: RunKey) -> None:
 async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the_next_poll(
     database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
+    monkeypatch.setattr(run_queue, "_FETCH_SECONDS", 600)
     execute, taken = PsycopgConnector.execute_query_all_async, asyncio.Event()
     jobs = [new_run().key]
 
@@ -94,7 +95,7 @@ async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the
             await wait_for(lambda: connector.notified > before)
         return rows
 
-    async with open_hub(database_url) as hub, open_queue(database_url, hub) as queue:
+    async with open_queue(database_url) as queue:
         monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", queued_meanwhile)
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
 
@@ -107,7 +108,7 @@ async def test_job_queued_while_a_fetch_returns_without_it_does_not_wait_for_the
 async def test_workers_that_are_woken_together_fetch_in_turns(
     database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_jobs, "_FETCH_SECONDS", 600)
+    monkeypatch.setattr(run_queue, "_FETCH_SECONDS", 600)
     execute, fetches, taken = PsycopgConnector.execute_query_all_async, list[Any](), asyncio.Event()
 
     async def counted(connector: Any, query: Any, **arguments: Any) -> Any:
@@ -122,7 +123,7 @@ async def test_workers_that_are_woken_together_fetch_in_turns(
             await stack.enter_async_context(listening_process(database_url))
         hub = await stack.enter_async_context(open_hub(database_url))
         await wait_for(lambda: hub.peers == 40)
-        queue = await stack.enter_async_context(open_queue(database_url, hub))
+        queue = RunQueue(database_url, hub)
         monkeypatch.setattr(PsycopgConnector, "execute_query_all_async", counted)
         working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
         await wait_for(lambda: bool(fetches) and fetches[0].notified > 0)  # once it listens

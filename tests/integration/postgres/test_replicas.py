@@ -22,11 +22,11 @@ from starling.infra.postgres.engine import (
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.schema import upgrade
-from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for
 from tests.support.open_folder import new_open_folder
 from tests.support.postgres_servers import ReplicatedPostgres
 from tests.support.run_factories import new_run
+from tests.support.run_queues import open_queue
 from tests.support.tcp_proxy import TcpProxy, proxied
 
 _WRITE = "CREATE TABLE IF NOT EXISTS written (number int)"

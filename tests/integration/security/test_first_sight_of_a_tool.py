@@ -15,7 +15,7 @@ from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.pins import Occasion, judged
 from mcp_gateway.sessions.session import Session, ToolsPage
 from starling.core.errors import ConfigurationError
-from tests.support.gateway_harness import SERVERS, GatewayHarness, listed, named, python
+from tests.support.gateway_harness import SERVERS, GatewayHarness, named, python
 
 DATA = Path(__file__).parents[2] / "data"
 # Where a text of a definition may stand; it replaces the `$`.
@@ -62,8 +62,7 @@ def offering(folder: Path, *tools: Mapping[str, Any], name: str = "a", instructi
 
 async def in_use(harness: GatewayHarness, tools: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return which tools of a server of a file may be called after its first listing."""
-    async with harness.gateway() as gateway:
-        listing = await listed(gateway, offering(harness.folder, PLAIN, *tools))
+    listing = await harness.listed(offering(harness.folder, PLAIN, *tools))
     assert listing.state == "ready", listing.error
     assert "".join([listing.error, *listing.quarantined.values()]).isprintable()  # who reads it sees all of it
     return {tool.name for tool in listing.tools} - {"plain"}

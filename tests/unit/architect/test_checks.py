@@ -78,12 +78,12 @@ def criterion(**fields: Any) -> dict[str, Any]:
         ),
         pytest.param(
             team_spec(member(server="git", tools=["git.git_log", "files.read_file"])),
-            [("two_servers", "members[0].tools[1]")],
+            [("member_source", "members[0].tools[1]")],
             id="tool-of-another-server",
         ),
         pytest.param(
             team_spec(member(tools=["git.git_log", "files.read_file"])),
-            [("member_source", "members[0].server"), ("two_servers", "members[0].tools[1]")],
+            [("member_source", "members[0].server"), ("member_source", "members[0].tools[1]")],
             id="tools-of-two-servers",
         ),
         pytest.param(team_spec(member(server="gti")), [("unknown_server", "members[0].server")], id="unknown-server"),

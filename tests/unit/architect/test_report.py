@@ -80,7 +80,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         "- writer (only writes): historian\n"
         "\n"
         "Proof: 1 of 2 cases passed. 2 of 3 criteria are met, 100% have to be.\n"
-        "- one: passed. 4 calls answered: 50% live, 25% by fixtures, 25% simulated.\n"
+        "- one: passed. 4 calls answered: 2 live, 1 simulated, 1 fixture.\n"
         "- two: failed. No tool was called.\n"
         "  - dated: There is no date.\n"
         "\n"
@@ -100,7 +100,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
             published(state="active", epoch=4),
             PROVEN,
             "The proof of news@2 ended as: proven.",
-            "- two: passed. 1 call answered: 100% live.",
+            "- two: passed. 1 call answered: 1 live.",
             id="active",
         ),
         pytest.param(

@@ -9,6 +9,7 @@ from starling.core.prompts import LONGEST_PROMPT
 
 INSTRUCTIONS = "Answer as a pirate. {{name}}: {{behaviour}}"
 DATA = '<request>{{user_request}}</request>\n<do id="{{task_id}}">{{task}}</do>\n<state>\n{{ state_context }}\n</state>'
+_SHOWN = '<request>r</request>\n<do id="t">d</do>\n'
 
 
 def text(instructions: str = INSTRUCTIONS, data: str = DATA) -> str:
@@ -39,16 +40,6 @@ def test_text_with_a_data_part_of_its_own_is_filled_with_the_same_sections() -> 
     assert fault_of("custom", whole) == ""
     assert system.content == "Answer as a pirate. n: b"
     assert user.content == '<request>&lt;b&gt;</request>\n<do id="a&quot;b">&amp;</do>\n<state>\n</state>'
-
-
-def test_optional_section_that_shares_its_line_is_empty_where_it_is_absent() -> None:
-    whole = text(data=DATA.replace("\n", " "))
-    sections = {"user_request": "r", "task_id": "t", "task": "d", "state_context": None}
-
-    _, user = Prompt.of(whole, PromptVersion("custom", "h")).fill(name="n", behaviour="b", **sections)
-
-    assert fault_of("custom", whole) == ""
-    assert user.content == '<request>r</request> <do id="t">d</do> <state>  </state>'
 
 
 @pytest.mark.parametrize(
@@ -115,15 +106,21 @@ def test_description_of_a_server_has_to_stay_in_its_element(loose: str) -> None:
     assert "{{about}} is data and has to stand alone" in fault_of("specialist", text)
 
 
-@pytest.mark.parametrize("state", ["<state>\n{{state_context}}</state>", "<state>{{state_context}}\n</state>"])
-def test_absent_section_takes_no_half_of_an_element_with_it(state: str) -> None:
-    whole = text(data=f'<request>{{{{user_request}}}}</request>\n<do id="{{{{task_id}}}}">{{{{task}}}}</do>\n{state}')
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (DATA.replace("\n", " "), '<request>r</request> <do id="t">d</do> <state>  </state>'),
+        (DATA.replace("{{ state_context }}\n", "{{state_context}}"), f"{_SHOWN}<state>\n</state>"),
+        (DATA.replace("\n{{ state_context }}", "{{state_context}}"), f"{_SHOWN}<state>\n</state>"),
+    ],
+    ids=["one line", "line with an end", "line with a beginning"],
+)
+def test_absent_section_takes_no_half_of_an_element_with_it(data: str, shown: str) -> None:
     sections = {"user_request": "r", "task_id": "t", "task": "d", "state_context": None}
 
-    _, user = Prompt.of(whole, PromptVersion("custom", "h")).fill(name="n", behaviour="b", **sections)
+    _, user = Prompt.of(text(data=data), PromptVersion("custom", "h")).fill(name="n", behaviour="b", **sections)
 
-    assert fault_of("custom", whole) == ""
-    assert user.content == '<request>r</request>\n<do id="t">d</do>\n<state>\n</state>'
+    assert (fault_of("custom", text(data=data)), user.content) == ("", shown)
 
 
 def test_variables_of_a_text_may_have_spaces_and_repeat_in_the_instructions() -> None:

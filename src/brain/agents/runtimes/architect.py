@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import BaseModel
 
+from brain.agents.runtimes.team import TeamTrial
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.interrupts.clarification import answer_schema, question_request
 from brain.interrupts.requests import InterruptRequest
 from brain.prompts import Xml, element, lines, response_schema
-from brain.registry.cards import AgentCard, Roster
+from brain.registry.cards import Roster
 from brain.registry.team_cards import team_card, tools_of
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
@@ -48,21 +49,13 @@ _SCHEMA: Final[JsonObject] = {
 }
 
 
-class CaseTrial(Protocol):
-    """Tries a team on a case, inside the task of the architect."""
-
-    async def run(self, execution: TaskExecution, card: AgentCard, case: Example, name: str) -> TrialRecord:
-        """Return what the team did, in a star at the place `name` of the task. Raises SuspendedError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TaskBuildRun:
     """The `BuildRun` of a task of the architect."""
 
     execution: TaskExecution
     ranker: AgentFinder
-    trial: CaseTrial
+    trial: TeamTrial
     limits: Limits
 
     @property
@@ -204,7 +197,7 @@ class ArchitectRuntime:
 
     builder: TeamBuilder
     ranker: AgentFinder
-    trial: CaseTrial
+    trial: TeamTrial
     limits: Limits
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:

@@ -20,6 +20,7 @@ from starling.app.cli.terminal.prompts import has_person
 app = typer.Typer(add_completion=False)
 
 _Thread = Annotated[str | None, typer.Option(help="The conversation; default: a new one.", autocompletion=THREADS)]
+_Branch = Annotated[str | None, typer.Option(help="The branch of the conversation; default: its current one.")]
 _Url = Annotated[
     str | None,
     typer.Option(
@@ -35,6 +36,7 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="The request in plain words; - reads it from standard input.")],
     thread: _Thread = None,
+    branch: _Branch = None,
     url: _Url = None,
     yes: Yes = False,
     no: No = False,
@@ -46,7 +48,7 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     STARLING_API_KEY where the API needs a key.
     """
     fixed = fixed_answers(yes=yes, no=no)
-    request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
+    request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}", "branch": branch}
     api = connection_of(context).conversation(url)
     talk = conversation(api, fixed, as_json=as_json)
     _send(api, talk, request, may_wait=thread is not None)

@@ -34,7 +34,7 @@ def _known(path: str, items: str, name: str, about: str, *more: str) -> Callable
 
 
 RUNS: Final = _known("/v1/runs", "runs", "run_id", "status", "last")
-THREADS: Final = _known("/v1/runs", "runs", "thread_id", "status")
+THREADS: Final = _known("/v1/threads", "threads", "id", "branch")
 INTERRUPTS: Final = _known("/v1/approvals", "interrupts", "id", "kind")
 SERVERS: Final = _known("/v1/servers", "servers", "name", "state")
 AGENTS: Final = _known("/v1/agents", "agents", "name", "kind")

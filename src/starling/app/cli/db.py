@@ -40,11 +40,14 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     tenant: OneTenant = None,
     audit: Annotated[bool, typer.Option("--audit", help="Prune the audit trail too.")] = False,
     skills: Annotated[bool, typer.Option("--skills", help="Prune skills too that were not used since.")] = False,
+    threads: Annotated[
+        bool, typer.Option("--threads", help="Delete conversations too that were not used since, with their runs.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
-    which = PruneSelection(parse_duration(older_than), tenant, audit, skills)
+    which = PruneSelection(parse_duration(older_than), tenant, audit, skills, threads)
     with progress("Looking …" if dry_run else "Removing …"):
         settings = settings_of(context)
         forgotten = run_with(

@@ -31,6 +31,10 @@ _COMMANDS = {
     "run": Lazy(
         "starling.app.cli.run", "Manage runs: list, show, explain, compare, tail, approve, cancel, feedback, export."
     ),
+    "conversation": Lazy(
+        "starling.app.cli.conversation",
+        "Manage conversations: list, show, fork, checkout, rewind, diff, prune, delete.",
+    ),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
     "team": Lazy(

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fastapi import APIRouter
 
 from mcp_gateway.gateway import Connections, GatewayParts
-from mcp_gateway.path.post_effects import Invalidate, Relist
+from mcp_gateway.path.post_effects import Invalidate
 from starling.app.container.servers import Servers
 from starling.app.storage import Storage
 from starling.core.errors import DatabaseUnavailableError
@@ -26,9 +26,9 @@ _ROUTES_SECONDS = 1.0  # after which routes are imported that no request wanted;
 _log = logging.getLogger(__name__)
 
 
-async def connect(parts: GatewayParts, invalidate: Invalidate, relist: Relist) -> Connections:
+async def connect(parts: GatewayParts, invalidate: Invalidate) -> Connections:
     """Return the connections of a gateway; imports MCP's SDK, before all else where a new server has to be listed."""
-    return await (await asyncio.to_thread(_connections)).connect(parts, invalidate, relist)
+    return await (await asyncio.to_thread(_connections)).connect(parts, invalidate)
 
 
 class Loader:

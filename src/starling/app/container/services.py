@@ -37,6 +37,7 @@ from starling.app.teams.activation import TeamActivation
 from starling.app.teams.builds import BuildService
 from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
+from starling.app.threads import ThreadService
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
 from starling.core.secrets.look_alikes import Redaction
@@ -58,7 +59,9 @@ from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.listing import RunListing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import TerminationRepository
-from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.postgres.runs.thread_changes import ThreadChanges
+from starling.infra.postgres.runs.threads import ThreadReader
+from starling.infra.queue.run_queue import RunQueue
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
 
@@ -81,7 +84,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
         limits = connection_limits(settings.limits, storage.url, storage.direct_url)
         streams = open_engine(storage.url, replace(limits, size=_STREAM_CONNECTIONS))
         stack.push_async_callback(streams.dispose)
-        queue = await stack.enter_async_context(open_queue(storage.direct_url, storage.hub))
+        queue = RunQueue(storage.direct_url, storage.hub)
         reader = RunReader(engine, storage.broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         retrieval = build_retrieval(settings, engine)
@@ -99,7 +102,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             retrieval.agents,
             partial(check_model, settings=settings),
             partial(halts_now, storage.switches),
-            TeamRepository(engine).names,
+            TeamRepository(engine).newest,
         )
         prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
         teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)
@@ -125,6 +128,7 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             switch_targets=SwitchTargets(storage.epochs, KeyRepository(engine), runs.listing),
             team_store=TeamPublication(activation, KeyRepository(engine)),
             teams=teams,
+            threads=ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock()),
         )
 
 

@@ -25,6 +25,7 @@ from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.retention import Retention
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import backlog
+from starling.infra.postgres.runs.thread_changes import ThreadChanges
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.prompts.factory import PromptFolder, remote_prompts
 
@@ -68,7 +69,7 @@ async def open_storage(
                 metrics, partial(backlog, engine), epochs.active_number, servers.breakers.by_server
             ),
             prompts=PromptSelection(PromptFolder(settings.prompts_dir), remote_prompts(settings), prompts, epochs),
-            retention=RetentionService(engine, Retention(engine)),
+            retention=RetentionService(engine, Retention(engine), ThreadChanges(engine)),
             rosters=Registry(epochs, agents, stars, prompts),
             servers=servers,
             switches=SwitchRepository(engine),

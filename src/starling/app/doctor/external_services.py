@@ -10,6 +10,7 @@ from yarl import URL
 from starling.app.doctor.finding import Diagnostic, ok, problem, warning
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
+from starling.core.validation_errors import http_address
 from starling.infra.tracing.destination import destination_of
 
 _SECONDS = 5.0
@@ -49,13 +50,9 @@ async def _asked(
 ) -> Diagnostic:
     """Send the probe: any answer shows that the service is up; 401 and 403 are a warning."""
     try:
-        parsed = URL(url)
-    except ValueError:
-        parsed = URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        said = "Its configured address is not an http(s) URL."
-        return Diagnostic(subject, "problem", said, "Write for example http://localhost:8001.")
-    shown = str(parsed.with_user(None))  # without the password, too
+        shown = str(URL(http_address(f"The address of the {subject}", url, "http://localhost:8001")).with_user(None))
+    except ConfigurationError as error:
+        return problem(subject, error)
     begun = perf_counter()
     remedy = "Runs go on without it. Check its address and that it runs."
     try:

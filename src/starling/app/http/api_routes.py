@@ -26,6 +26,8 @@ from starling.app.http.routes import (
     start_page,
     team_builds,
     teams,
+    threads,
+    tools,
 )
 from starling.app.services import Services
 from starling.core.principal import Principal
@@ -33,9 +35,9 @@ from starling.core.principal import Principal
 ROUTERS = tuple(
     module.router
     for module in (
-        *(agent_run, runs, run_calls, run_explanation, run_records, artifacts),
+        *(agent_run, runs, run_calls, run_explanation, run_records, artifacts, threads),
         *(cancellation, feedback, approvals),
-        *(agents, teams, team_builds, skills, servers, registry, prompts),
+        *(agents, tools, teams, team_builds, skills, servers, registry, prompts),
         *(kill_switches, start_page, metrics),
     )
 )

@@ -1,7 +1,7 @@
 """Lists the agents of a tenant; creates and archives custom agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,7 @@ from brain.retrieval.search import AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.json import JsonObject
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
 from starling.core.tools import Halts
@@ -109,6 +110,24 @@ class ArchivedAgent:
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that runs can call: `name` is `server.tool`, `effect` what it may change outside."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """The tools of an epoch that runs of a caller can call, by name."""
+
+    epoch: int
+    tools: Sequence[Tool]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentService:
     """Lists agents, and changes custom ones: configuration, epoch and audit entry in one transaction."""
 
@@ -164,6 +183,13 @@ class AgentService:
         number, roster = await self.usable(caller)
         found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
         return AgentList(epoch=number, agents=tuple(found))
+
+    async def tools(self, caller: Principal) -> ToolList:
+        """Return the tools that a run of the caller could call now."""
+        number, roster = await self.usable(caller)
+        offered = {tool.full_name: tool for card in roster.cards.values() if not card.degraded for tool in card.tools}
+        tools = [Tool(name, it.description, it.input_schema, it.effect) for name, it in sorted(offered.items())]
+        return ToolList(number, tools)
 
     async def usable(self, caller: Principal) -> tuple[int, Roster]:
         """Return the active epoch and the agents that a run of the caller could use now; number 0 before the first."""

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.registration.pins import definition_diff, texts_of
+from mcp_gateway.registration.pins import definition_diff
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import EffectiveValue, effective, known_row, row_faults, tool_values
 from mcp_gateway.sessions.isolation import Isolation, ServerIsolation
 from starling.core.errors import NotFoundError
+from starling.core.json import strings_in
 from starling.core.text_screening import hints
 from starling.infra.postgres.server_breakers import StoredBreaker
 
@@ -143,7 +144,7 @@ class ServerDocuments:
             PinnedTool(
                 tool=tool,
                 diff=definition_diff(None if pin.is_followed else approved.get(tool), offered.get(tool)),
-                hints=await asyncio.to_thread(hints, texts_of(offered.get(tool, {}))),
+                hints=await asyncio.to_thread(hints, strings_in(offered.get(tool, {}))),
                 **asdict(pin),
             )
             for tool, pin in sorted(row.pins.items())

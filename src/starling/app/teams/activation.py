@@ -34,7 +34,8 @@ class ActivatedTeam:
 
     `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
     active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
-    `outdated_tools` are those of its proof that changed since, or are gone. `notes` are as in a check.
+    `outdated_tools` are those of its proof that changed since, or are gone; `not_judged` says what an
+    unproven version leaves unshown. `notes` are as in a check.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ActivatedTeam:
     left_out: tuple[str, ...]
     used_in: tuple[str, ...]
     outdated_tools: tuple[str, ...] = ()
+    not_judged: Sequence[str] = ()
     notes: Sequence[Finding] = ()
 
 
@@ -101,6 +103,8 @@ class TeamActivation:
             await self.teams.activate(connection, key, chosen.version, star.hash, activated_by=actor.name)
             made = {"tenant": tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
             await record(connection, actor, AuditedChange(action, key.name, made | detail))
+        unproven = bool(chosen.proof) and chosen.proof.state == "unproven"
+        proof = await self.teams.proof(connection, key, chosen.version) if unproven else None
         unlimited = await asyncio.to_thread(compile_team, chosen.spec, registry.world, creator=None, activator=None)
         return ActivatedTeam(
             name=key.name,
@@ -111,6 +115,7 @@ class TeamActivation:
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
             used_in=await self.users(connection, key, registry.world),
             outdated_tools=outdated_tools(chosen, registry.manifest),
+            not_judged=proof.not_judged if proof else (),
             notes=checked(chosen.spec, registry.world, NOTES),
         )
 
@@ -124,6 +129,7 @@ class TeamActivation:
         pins = pinned_teams(manifest, caller.tenant)
         stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values()))
         agents = frozenset(pinned_agents(manifest, caller.tenant))
+        newest = await self.teams.newest(connection, caller.tenant)
         return TeamWorld(
             servers={
                 name: {tool: pin.effect for tool, pin in entry.tools.items()}
@@ -131,7 +137,7 @@ class TeamActivation:
                 if entry.seen_by(caller.tenant)
             },
             teams={name: stars[pin] for name, pin in pins.items()},
-            inactive=await self.teams.inactive(connection, caller.tenant),
+            inactive={name: one.state for name, one in newest.items() if one.state != "active"},
             agents=agents,
             archived_agents=frozenset(await self.agents.names(connection, caller.tenant)) - agents,
             builtins=current(manifest).builtins,
@@ -150,9 +156,9 @@ class TeamActivation:
 
     async def users(self, connection: EngineConnection, team: TeamKey, world: TeamWorld) -> tuple[str, ...]:
         """Return the active teams that have a team inside, at any depth, as `name@version`."""
-        outer = [name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))]
-        active = await self.teams.active_versions(connection, team.tenant, outer)
-        return tuple(f"{name}@{version}" for name, version in sorted(active.items()))
+        outer = {name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))}
+        newest = await self.teams.newest(connection, team.tenant)
+        return tuple(f"{name}@{one.version}" for name, one in sorted(newest.items()) if name in outer)
 
     async def states(self, connection: EngineConnection, key: TeamKey) -> Sequence[VersionState]:
         """Return the state of every version of a team, oldest first. Raises NotFoundError."""
@@ -161,27 +167,23 @@ class TeamActivation:
             raise NotFoundError("team", key.name, REMEDY)
         return found
 
-    async def version(
-        self, connection: EngineConnection, key: TeamKey, states: Sequence[VersionState], wanted: int
-    ) -> TeamVersion:
-        """Return one version of a team that has these. Raises NotFoundError."""
-        check_version(key.name, states, wanted)
-        return await self.teams.version(connection, key, wanted)
+    async def version(self, connection: EngineConnection, key: TeamKey, wanted: int | None) -> TeamVersion:
+        """Return a version of a team, default the active, else the newest one. Raises NotFoundError."""
+        states = await self.states(connection, key)
+        number = wanted or active_or_newest(states)
+        if not any(one.version == number for one in states):
+            known = ", ".join(str(one.version) for one in states)
+            remedy = f"It has the version{'s' if len(states) > 1 else ''} {known}."
+            raise NotFoundError(f"version {number} of the team", key.name, remedy)
+        return await self.teams.version(connection, key, number)
 
     async def check_quota(self, connection: EngineConnection, team: TeamKey) -> None:
         """Check that the tenant may have a team of this name. Raises QuotaExceededError."""
-        kept, quota = await self.teams.kept(connection, team.tenant), self.limits.teams_per_tenant
+        newest, quota = await self.teams.newest(connection, team.tenant), self.limits.teams_per_tenant
+        kept = {name for name, one in newest.items() if one.state != "archived"}
         if team.name not in kept and len(kept) >= quota:
             remedy = "Archive one that isn't needed, or raise the setting `limits.teams_per_tenant`."
             raise QuotaExceededError("teams", quota, remedy)
-
-
-def check_version(name: str, states: Sequence[VersionState], wanted: int) -> None:
-    """Check that a team has a version. Raises NotFoundError."""
-    if not any(one.version == wanted for one in states):
-        known = ", ".join(str(one.version) for one in states)
-        remedy = f"It has the version{'s' if len(states) > 1 else ''} {known}."
-        raise NotFoundError(f"version {wanted} of the team", name, remedy)
 
 
 def active_or_newest(states: Sequence[VersionState]) -> int:

@@ -9,7 +9,7 @@ from architect.checks import name_findings
 from architect.proof import case_faults
 from architect.repository import TeamKey
 from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
-from starling.app.teams.activation import TeamActivation, active_or_newest, check_version
+from starling.app.teams.activation import TeamActivation
 from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.json import storable_text
 from starling.core.model_output.names import near_matches
@@ -94,10 +94,7 @@ class BuildService:
     async def _existing(self, caller: Principal, name: str, version: int | None) -> int:
         """Return the number of the version that is meant. Raises NotFoundError."""
         async with self.activation.teams.reading() as connection:
-            states = await self.activation.states(connection, TeamKey(caller.tenant, name))
-        wanted = version or active_or_newest(states)
-        check_version(name, states, wanted)
-        return wanted
+            return (await self.activation.version(connection, TeamKey(caller.tenant, name), version)).version
 
     async def _accept(
         self, caller: Principal, text: str, build: BuildRequest, thread_id: str, idempotency_key: str | None

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from architect.checks import checked, free_name
-from architect.repository import BuildRecord, Creator, TeamKey, TeamVersion
+from architect.repository import Creator, TeamKey, TeamVersion
 from architect.team_store import BuiltTeam, PublishedVersion
 from architect.team_world import TeamWorld
 from brain.registry.cards import ARCHITECT
 from brain.registry.manifest import Manifest
 from starling.app.access.kill_switches import KnownHalts
-from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
+from starling.app.teams.activation import LockedRegistry, TeamActivation, outdated_tools
 from starling.core.errors import ConflictError, ForbiddenError
 from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
-from starling.core.teams.proofs import ProofReport, lowered_by_added_cases
-from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.proofs import LOWEST_FIRST, ProofReport
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
@@ -45,10 +45,8 @@ class TeamPublication:
         return await self.activation.world_now(caller)
 
     async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
-        key = TeamKey(caller.tenant, name)
         async with self.activation.teams.reading() as connection:
-            states = await self.activation.states(connection, key)
-            return await self.activation.version(connection, key, states, number or active_or_newest(states))
+            return await self.activation.version(connection, TeamKey(caller.tenant, name), number)
 
     async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
         """Store a built team once, and activate it if that is wanted and its proof suffices.
@@ -69,10 +67,9 @@ class TeamPublication:
     ) -> tuple[PublishedVersion, bool]:
         """Store another proof, and the state that it gives unless the version was activated or archived."""
         key = TeamKey(origin.caller.tenant, team.spec.name)
-        await asyncio.to_thread(_check_proof, proof, team.spec)
-        async with self._locked(origin) as (registry, _):
+        async with self._locked(origin) as (registry, build):
             stored = await self.activation.teams.version(registry.connection, key, team.version)
-            counts = _counts(proof, stored, origin.caller)
+            counts = _counts(proof, stored, origin.caller, build)
             if counts and (
                 proved := await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
             ):
@@ -83,29 +80,27 @@ class TeamPublication:
     async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:
         """Activate a version that an admin approved, with the tools that its creator and that admin both may call.
 
-        Raises LeaseLostError, TeamInvalidError; ConflictError if it was not approved by a key that may still do so, if
-        the version can't be activated, or if it may call other tools than those that were approved.
+        Raises LeaseLostError, TeamInvalidError; ConflictError if it was not approved by a key that may still do so, or
+        if the version is not as it was when it was approved.
         """
         key = TeamKey(origin.caller.tenant, published.name)
         async with self._locked(origin) as (registry, _):
             approver = await _approver_of(registry.connection, self.keys, key.tenant, approval)
             stored = await self.activation.teams.version(registry.connection, key, published.version)
-            if stored.state == "active":
-                return await self._active(registry, stored)
+            now = await self._settled(registry, origin, stored, activate=False)
+            if now.state == "active":
+                return now
             if approver is None:
                 raise ConflictError(
                     f"No key that may still do so approved {published.name}@{published.version}.",
                     "A key with the scope `admin` activates it: `starling team activate`.",
                 )
-            world = replace(registry.world, grant=approver.grant)
-            star = await self.activation.compiled(stored, world, approver)
-            _check_approved(stored, star, published)
-            await self._check_same_reason(registry, origin, stored, published)
+            _check_unchanged(stored, now, published)
             actor = Actor(key.tenant, approval.by, _ORIGIN)
             detail = {"run_id": origin.run_id, "note": approval.note}
-            theirs = replace(registry, caller=approver, world=world)
+            theirs = replace(registry, caller=approver, world=replace(registry.world, grant=approver.grant))
             done = await self.activation.activate(theirs, "team.activate", stored, actor, **detail)
-            return _published(stored, star.tools, epoch=done.epoch)
+            return _published(stored, done.tools, epoch=done.epoch)
 
     @asynccontextmanager
     async def _locked(self, origin: BuildOrigin) -> AsyncGenerator[tuple[LockedRegistry, BuildRequest | None]]:
@@ -118,30 +113,17 @@ class TeamPublication:
             await _check_caller(registry.connection, self.keys, origin)
             yield registry, build
 
-    async def _check_same_reason(
-        self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion, published: PublishedVersion
-    ) -> None:
-        """Check that nothing needs approval but what the admin was shown. Raises ConflictError."""
-        star = await self.activation.compiled(stored, registry.world, origin.caller)
-        reason = _approval_reason(stored, star, registry.manifest)
-        if reason and reason != published.approval:
-            shown = f"{published.name}@{published.version}"
-            remedy = f"`starling team activate {shown}` activates it as it is now."
-            raise ConflictError(f"{shown} is not as it was when it was approved. {reason}", remedy)
-
     async def _store(
         self, registry: LockedRegistry, origin: BuildOrigin, built: BuiltTeam, build: BuildRequest | None
     ) -> TeamVersion:
         connection, tenant, caller = registry.connection, origin.caller.tenant, origin.caller
-        await asyncio.to_thread(_check_proof, built.proof, built.spec)
         spec, proof = await self._named(registry, origin, built, build)
         if findings := await asyncio.to_thread(checked, spec, registry.world):
             raise TeamInvalidError(findings)
         await self.activation.check_quota(connection, TeamKey(tenant, spec.name))
         creator = Creator(caller.maker, caller.grant)
         goal = storable_text(built.goal)
-        made = BuildRecord(goal, origin.run_id, origin.path, proof)
-        stored = await self.activation.teams.add(connection, tenant, spec, creator, made)
+        stored = await self.activation.teams.add(connection, tenant, spec, creator, (goal, origin, proof))
         detail = {"goal": goal[:_GOAL_CHARS], "hash": stored.hash}
         await _record(registry, origin, "team.build", stored, detail)
         await self._record_proof(registry, origin, stored)
@@ -152,12 +134,9 @@ class TeamPublication:
     ) -> tuple[TeamSpec, ProofReport]:
         """Return the spec and its proof under the name that the team gets."""
         spec, tenant = built.spec, origin.caller.tenant
-        teams = await self.activation.teams.names(registry.connection, tenant)
-        if build and build.name:
-            if spec.name != build.name or (build.kind == "team" and spec.name in teams):
-                reason = f"The team is called {spec.name!r}, and {build.name!r} was to be built."
-                raise TeamInvalidError([Finding("name", "other_name", reason, "Choose another name.")])
+        if build and build.name:  # reserved for this run
             return spec, built.proof
+        teams = await self.activation.teams.newest(registry.connection, tenant)
         reserved = await reserved_names(registry.connection, tenant, origin.run_id)
         others = replace(registry.world, agents={*registry.world.agents, *teams, *reserved})
         name = await asyncio.to_thread(free_name, spec.name, others) or spec.name
@@ -225,17 +204,12 @@ async def _approver_of(
     return Principal(tenant, key.id, key.scopes, key.grant)
 
 
-def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:
-    """Check that a proof is of this spec. Raises TeamInvalidError."""
-    if proof.spec_hash != spec.hash:
-        raise TeamInvalidError([Finding("", "other_proof", "The proof is of another spec.", "Prove the team again.")])
-
-
-def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal) -> bool:
-    """Return whether a caller's proof may take the place of a version's last one."""
+def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal, build: BuildRequest | None) -> bool:
+    """Return whether a proof replaces a version's last one: cases of another key than its creator's can't lower it."""
     if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == caller.maker:
         return True
-    return not lowered_by_added_cases(proof, stored.proof.state, {example.id for example in stored.spec.examples})
+    is_lower = LOWEST_FIRST.index(proof.state) < LOWEST_FIRST.index(stored.proof.state)
+    return not (is_lower and build and build.cases)
 
 
 def _approval_reason(stored: TeamVersion, star: StarSpec, manifest: Manifest) -> str:
@@ -259,13 +233,17 @@ def _effect(manifest: Manifest, tool: str) -> Effect:
     return pin.effect if pin else Effect.UNSAFE
 
 
-def _check_approved(stored: TeamVersion, star: StarSpec, published: PublishedVersion) -> None:
-    """Check that a version is still what was approved. Raises ConflictError."""
-    shown, remedy = f"{published.name}@{published.version}", "`starling team show` shows it as it is now."
+def _check_unchanged(stored: TeamVersion, now: PublishedVersion, approved: PublishedVersion) -> None:
+    """Check that a version is still what an admin was shown. Raises ConflictError."""
+    reason = now.approval if now.approval != approved.approval else ""
     if stored.state not in ("draft", "proven", "unproven"):
-        raise ConflictError(f"{shown} was approved and is {stored.state} meanwhile.", remedy)
-    if new := [tool for tool in star.tools if tool not in published.tools]:
-        raise ConflictError(f"{shown} may call tools that were not approved: {', '.join(new)}.", remedy)
+        reason = f"It is {stored.state} now."
+    elif new := [tool for tool in now.tools if tool not in approved.tools]:
+        reason = f"It may call tools that were not approved: {', '.join(new)}."
+    if reason:
+        shown = f"{now.name}@{now.version}"
+        remedy = f"`starling team activate {shown}` activates it as it is now."
+        raise ConflictError(f"{shown} is not as it was when it was approved. {reason}", remedy)
 
 
 def _published(

@@ -20,7 +20,6 @@ from starling.app.teams.activation import (
     ActivatedTeam,
     TeamActivation,
     active_or_newest,
-    check_version,
     current,
     outdated_tools,
 )
@@ -170,9 +169,8 @@ class TeamService:
         """
         key = TeamKey(caller.tenant, name)
         async with self.activation.locked(caller) as registry:
-            states = await self.activation.states(registry.connection, key)
-            wanted = version or states[-1].version
-            chosen = await self.activation.version(registry.connection, key, states, wanted)
+            newest = (await self.activation.states(registry.connection, key))[-1].version
+            chosen = await self.activation.version(registry.connection, key, version or newest)
             return await self.activation.activate(registry, "team.activate", chosen, actor)
 
     async def rollback(self, caller: Principal, name: str, actor: Actor) -> ActivatedTeam:
@@ -263,7 +261,7 @@ class TeamService:
         """Return the report of the last proof of a version. Raises NotFoundError."""
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
-            check_version(name, await self.activation.states(connection, key), version)
+            await self.activation.version(connection, key, version)
             found = await self.teams.proof(connection, key, version)
         if found is None:
             shown = f"{name}@{version}"
@@ -289,11 +287,11 @@ class TeamService:
             states = await self.activation.states(connection, key)
             newer = after or states[-1].version
             older = before or newer - 1
-            check_version(name, states, newer)
+            new = await self.activation.version(connection, key, newer)
             if not older:
                 remedy = f"{name} has {len(states)} version{'s' if len(states) > 1 else ''}; a comparison needs two."
                 raise NotFoundError(f"version before {newer} of the team", name, remedy)
-            old, new = [await self.activation.version(connection, key, states, one) for one in (older, newer)]
+            old = await self.activation.version(connection, key, older)
         shown = f"{name}@{older}", f"{name}@{newer}"
         found = await asyncio.to_thread(lambda: spec_diff(old.spec, new.spec, names=shown))
         return TeamDiff(name, older, newer, found.text, found.paths)
@@ -306,8 +304,7 @@ class TeamService:
         """
         async with self.teams.reading() as connection:
             key = TeamKey(caller.tenant, name)
-            states = await self.activation.states(connection, key)
-            chosen = await self.activation.version(connection, key, states, version or active_or_newest(states))
+            chosen = await self.activation.version(connection, key, version)
             if chosen.star:
                 return (await self.stars.within(connection, caller.tenant, {chosen.star}))[chosen.star]
             manifest = (await self.epochs.current(connection)).manifest

@@ -1,7 +1,7 @@
 """The states of a run as a function of its document, and the row that they are stored in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from starling.core.conversation.states import (
 )
 from starling.core.conversation.transitions import timed_out
 from starling.core.json import canonical
-from starling.core.run_document.document import Call, RunDocument, RunInterrupt, TaskRecord
+from starling.core.run_document.document import Call, ReviewVerdict, RunDocument, RunInterrupt, TaskRecord
 
 STATE_CHARS: Final = 600
 """How much of a task, of arguments and of a result a state has."""
@@ -101,6 +101,21 @@ def unpack(stored: Envelope) -> list[PlacedState]:
     ]
 
 
+_SCORES: Final[Mapping[str, float]] = {"APPROVED": 1.0, "FIXED": 0.8, "REJECTED": 0.0}
+
+
+def scored(placed: PlacedState, feedback: float | None) -> PlacedState:
+    """Return a result with its reward or score: what users say of its run, else that of its verdict, 0 if it failed."""
+    state = placed.state
+    if not isinstance(state, (ToolResultState, AgentResultState)):
+        return placed
+    status, verdict = state.result.get("status"), state.result.get("verdict")
+    known = 0.0 if status in ("failed", "expired") else _SCORES.get(str(verdict), 1.0 if status == "approved" else None)
+    score = known if feedback is None else feedback
+    of = {"reward": score} if isinstance(state, ToolResultState) else {"score": score}
+    return replace(placed, state=replace(state, **of)) if score is not None else placed
+
+
 class _Entries:
     """The states of a document, each with the number of its event."""
 
@@ -144,21 +159,24 @@ class _Entries:
             seq, begun = task.attempts[0].seq, task.attempts[0].at
         called = AgentCallState(agent_id=task.agent, message=task.text[:STATE_CHARS], correlation_id=task.path)
         yield _Entry(seq, called, begun, task.agent, inside, task.path)
-        for call in task.calls:
-            yield from self._call(call, task)
+        for attempt in task.attempts:
+            for call in attempt.calls:
+                yield from self._call(call, task, attempt.verdict)
         if task.seq:
             result = {"status": task.status, "content": task.summary[:STATE_CHARS]}
+            result |= _verdict(task.attempts[-1].verdict if task.attempts else None)
             ended = AgentResultState(correlation_id=task.path, result=result)
             yield _Entry(task.seq, ended, task.ended_at or begun, task.agent, inside)
         elif self._document.result is None:
             yield _Entry(_LAST, WaitingState(kind="agent", correlation_id=task.path), begun, task.agent, inside)
 
-    def _call(self, call: Call, task: TaskRecord) -> Iterator[_Entry]:
+    def _call(self, call: Call, task: TaskRecord, verdict: ReviewVerdict | None) -> Iterator[_Entry]:
         begun = ToolCallState(id=call.id, function_name=call.name, arguments=_arguments(call.args))
         yield _Entry(call.seq, begun, call.at, task.agent, task.path)
         if call.status:
             result = {"status": call.status, "content": call.result[:STATE_CHARS]}
             result |= {"artifact": call.artifact} if call.artifact else {}
+            result |= _verdict(verdict)
             done = ToolResultState(tool_call_id=call.id, tool_name=call.name, result=result)
             yield _Entry(call.result_seq, done, call.result_at or call.at, task.agent, task.path)
         elif self._document.result is None and call.id not in self._asked:
@@ -169,6 +187,10 @@ class _Entries:
         while path and path not in self._tasks:
             path = path[: max(0, *(path.rfind(mark) for mark in "/:."))]
         return path
+
+
+def _verdict(verdict: ReviewVerdict | None) -> dict[str, str]:
+    return {"verdict": verdict.status} if verdict else {}
 
 
 def _called(item: RunInterrupt) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits, Settings
-from starling.core.settings.sources import EnvironmentSource, SettingOrigins
+from starling.core.settings.sources import EnvironmentSource, origin
 from starling.core.validation_errors import fault_text
 
 
@@ -26,9 +26,9 @@ def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> 
     try:
         return FromFile(**options)
     except ValidationError as error:
-        origins = SettingOrigins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
+        sources = Settings.model_fields, options, EnvironmentSource(Settings)(), file
         wrong = "; ".join(
-            f"{origins.describe(item['loc'])}: {fault_text(item, 'setting')}{_meant(item['type'], item['loc'])}"
+            f"{origin(item['loc'], *sources)}: {fault_text(item, 'setting')}{_meant(item['type'], item['loc'])}"
             for item in error.errors()
         )
         raise ConfigurationError(

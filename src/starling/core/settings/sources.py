@@ -1,7 +1,6 @@
 """Sources of settings, so that an error names the option, variable or file in which the wrong value was set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import AliasChoices
@@ -37,24 +36,21 @@ def _names_of(name: str, field: FieldInfo) -> tuple[str, ...]:
     return tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name,)
 
 
-@dataclass(frozen=True, slots=True)
-class SettingOrigins:
-    """Where each setting was set: command-line options, environment variables, else `file`."""
-
-    fields: Mapping[str, FieldInfo]
-    options: Mapping[str, object]
-    variables: Mapping[str, object]
-    file: str
-
-    def describe(self, location: tuple[int | str, ...]) -> str:
-        """Return where the value at the location of a pydantic error was set, by the name used there."""
-        variable, *inner = map(str, location)
-        names = {alias: name for name, field in self.fields.items() for alias in _names_of(name, field)}
-        name = names.get(variable, variable)
-        if name in self.options:
-            return f"--{name.replace('_', '-')}"
-        value = self.variables.get(variable)
-        has_inner = not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)
-        if variable in self.variables and has_inner:  # otherwise the value comes from the file
-            return ".".join((variable, *inner))
-        return f"{'.'.join((name, *inner))} in {self.file}"
+def origin(
+    location: tuple[int | str, ...],
+    fields: Mapping[str, FieldInfo],
+    options: Mapping[str, object],
+    variables: Mapping[str, object],
+    file: str,
+) -> str:
+    """Return where the value at the location of a pydantic error was set, by the name used there."""
+    variable, *inner = map(str, location)
+    names = {alias: name for name, field in fields.items() for alias in _names_of(name, field)}
+    name = names.get(variable, variable)
+    if name in options:
+        return f"--{name.replace('_', '-')}"
+    value = variables.get(variable)
+    has_inner = not inner or not isinstance(value, dict) or inner[0] in cast("dict[str, object]", value)
+    if variable in variables and has_inner:  # otherwise the value comes from the file
+        return ".".join((variable, *inner))
+    return f"{'.'.join((name, *inner))} in {file}"

@@ -1,13 +1,15 @@
 """Proofs of teams: what a version did on its cases, and whether that shows that it works."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
+
+from pydantic import computed_field
 
 from starling.core.closed_document import ClosedDocument
 from starling.core.tool_calls import AnswerSource
 
 type ProofState = Literal["proven", "unproven", "failed"]
-_LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
+LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
 class TrialCall(ClosedDocument):
@@ -82,11 +84,6 @@ class CaseReport(ClosedDocument):
             return "failed"
         return "passed" if self.counts else "not judged"
 
-    def share(self, source: AnswerSource) -> float:
-        """Return the share of the calls that were answered from a source, 0 without calls."""
-        calls = self.trial.calls
-        return sum(call.source == source for call in calls) / len(calls) if calls else 0.0
-
 
 class PartReport(ClosedDocument):
     """A part of the goal, the members that do it, and the ids of the cases that tried it; without any it is untried."""
@@ -117,10 +114,11 @@ class ProofReport(ClosedDocument):
         """How many cases passed and count."""
         return sum(case.outcome == "passed" for case in self.cases)
 
+    @computed_field
     @property
     def not_judged(self) -> list[str]:
         """The parts that no case tried, the answers that no criterion is about, and undecided criteria, in words."""
-        found = [f"No case tried the part {one.part!r}." for one in self.parts if not one.cases]
+        found = [f"No case tried the part {one.part!r} by live results." for one in self.parts if not one.cases]
         for case in self.cases:
             undecided = [f"Nobody judged {one.id!r} of {case.id}." for one in case.criteria if not one.decided]
             unjudged = [] if case.counts else [f"Nobody judged the answer of {case.id}."]
@@ -134,13 +132,3 @@ def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]
     Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
     """
     return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
-
-
-def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collection[str]) -> bool:
-    """Whether a proof is worse than the state `before` it, without a reason in the `own` cases of the team, by id."""
-    if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):
-        return False
-    cases = [case for case in proof.cases if case.id in own]
-    if not all(case.passed for case in cases):
-        return False
-    return proof.state == "failed" or all(case.counts and not case.simulation_only for case in cases)

@@ -7,10 +7,9 @@ Model2Vec. ADR 0042 has what this gains.
 
 import asyncio
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -35,7 +34,6 @@ class StaticEmbedder:
     dimensions = 256
 
     def __init__(self) -> None:
-        self._loading = Lock()
         self._loaded = False
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -48,22 +46,17 @@ class StaticEmbedder:
         """Do nothing: there are no connections."""
 
     def _embed(self, texts: Sequence[str]) -> list[Vector]:
-        with self._loading:
-            model = self._model
-            self._loaded = True
+        model = _token_vectors()
+        self._loaded = True
         return [
             vector for start in range(0, len(texts), _BATCH) for vector in model.embed(texts[start : start + _BATCH])
         ]
 
-    @cached_property
-    def _model(self) -> "_TokenVectors":
-        return _token_vectors(_package_folder())
-
 
 @cache
-def _token_vectors(folder: Path) -> "_TokenVectors":
+def _token_vectors() -> "_TokenVectors":
     """Return what the files hold; read once, because it takes 80 ms of processor time and 17 MB."""
-    return _TokenVectors(folder)
+    return _TokenVectors(_package_folder())
 
 
 class _TokenVectors:

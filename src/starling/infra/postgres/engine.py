@@ -27,7 +27,6 @@ from starling.infra.postgres.connections import (
     BoundedConnection,
     DriverPool,
     is_alive,
-    release,
 )
 
 set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
@@ -125,17 +124,10 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
     For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement. Raises as `reading`.
     """
     with translated():
-        pooled = await engine.raw_connection()
-        connection = cast("AsyncConnection[Any]", pooled.driver_connection)
-        try:
+        async with _pool(engine).autocommit() as connection:
+            await connection.execute(b"BEGIN")
             yield connection
             await connection.commit()
-        except BaseException as error:
-            await release(pooled, broken=True)
-            if isinstance(error, errors.ReadOnlySqlTransaction):
-                await replace_idle_connections(engine)
-            raise
-        await release(pooled)
 
 
 @contextlib.asynccontextmanager
@@ -193,9 +185,14 @@ async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[st
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGenerator[AsyncConnection[Any]]:
-    """Yield one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
-    arguments = arguments_of(url, limits)
+async def connected(
+    url: str, limits: ConnectionLimits = _DEFAULT, name: str = "starling"
+) -> AsyncGenerator[AsyncConnection[Any]]:
+    """Yield one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block.
+
+    Postgres lists it by `name`.
+    """
+    arguments = arguments_of(url, limits, name)
     with translated():
         async with await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments) as connection:
             yield connection
@@ -315,11 +312,11 @@ def _keywords(parsed: URL) -> dict[str, Any]:
     return {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
 
 
-def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
+def arguments_of(url: str, limits: ConnectionLimits, name: str = "starling") -> dict[str, Any]:
     """Return psycopg's arguments beside the address; parameters in the address take precedence."""
     timeout = int(limits.network_seconds * 1000)
     arguments = beside_address(
-        url, application_name="starling", connect_timeout=limits.connect_seconds, tcp_user_timeout=timeout
+        url, application_name=name, connect_timeout=limits.connect_seconds, tcp_user_timeout=timeout
     )
     arguments["prepare_threshold"] = None if limits.behind_pooler else _PREPARE_AFTER
     if not limits.behind_pooler:  # poolers refuse start-up options

@@ -14,10 +14,11 @@ from psycopg import AsyncConnection, Notify, OperationalError
 from psycopg.sql import SQL, Identifier
 
 from starling.core.background_tasks import in_background
-from starling.infra.postgres.connections import BoundedConnection
-from starling.infra.postgres.engine import address_of, beside_address, first_line
+from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.engine import ConnectionLimits, connected, first_line
 
 _RECONNECT_SECONDS: Final = 1.0
+_LIMITS: Final = ConnectionLimits(connect_seconds=10)
 _PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
 _PEERS: Final = "starling_peers"  # each process notifies it when it begins to listen
 
@@ -86,9 +87,9 @@ class NotificationHub:
         """Listen until cancelled. A lost connection is opened again: at once the first time, then every second."""
         while True:
             try:
-                async with await _connect(self._url) as connection:
+                async with connected(self._url, _LIMITS, "starling-listen") as connection:
                     await self._listen(connection)
-            except psycopg.Error as error:  # of any kind: a replica refuses LISTEN, a server may end the session
+            except (DatabaseUnavailableError, psycopg.Error) as error:  # also a replica's, which refuses LISTEN
                 _log.warning("lost the connection that listens for notifications: %s", first_line(error))
             self.has_peers = True
             if not self._listening:
@@ -160,20 +161,3 @@ async def open_hub(url: str) -> AsyncGenerator[NotificationHub]:
     hub = NotificationHub(url)
     async with in_background(hub.listen(), "listen-for-notifications"):
         yield hub
-
-
-async def _connect(url: str) -> AsyncConnection[Any]:
-    """Return a new connection in autocommit.
-
-    A cancelled caller still waits until it is connected: Postgres waits a minute for an unfinished login.
-    """
-    limits = beside_address(url, connect_timeout=10, tcp_user_timeout=10_000)
-    connect = BoundedConnection.connect(address_of(url), autocommit=True, application_name="starling-listen", **limits)
-    connecting = asyncio.get_running_loop().create_task(connect)
-    try:
-        return await asyncio.shield(connecting)
-    except asyncio.CancelledError:
-        (found,) = await asyncio.gather(connecting, return_exceptions=True)
-        if isinstance(found, AsyncConnection):
-            await found.close()
-        raise

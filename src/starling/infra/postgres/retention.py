@@ -1,7 +1,7 @@
 """Deletes old rows of ended runs in small transactions, without blocking active runs."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -30,7 +30,7 @@ from sqlalchemy import (
 from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
 from starling.infra.postgres.audit import DELIVERY_DAYS
-from starling.infra.postgres.engine import Engine, changing
+from starling.infra.postgres.engine import Engine, changing, reading
 from starling.infra.postgres.tables.access import audit, audit_events
 from starling.infra.postgres.tables.registry import skills
 from starling.infra.postgres.tables.run_records import (
@@ -44,7 +44,9 @@ from starling.infra.postgres.tables.run_records import (
     ledger,
     run_artifacts,
     runs,
+    states,
     steps,
+    threads,
 )
 
 type Condition = ColumnElement[bool]
@@ -59,12 +61,13 @@ _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 @dataclass(frozen=True, slots=True)
 class PruneSelection:
-    """What to delete: rows older than `age`, of one tenant or of all; the audit trail and unused skills on request."""
+    """What to delete: rows older than `age`, of one tenant or of all; on request the audit trail, skills, threads."""
 
     age: timedelta
     tenant: str | None = None
     audit: bool = False
     skills: bool = False
+    threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,15 @@ class _OldRows:
         going = exists().where(_of_run(run_artifacts, runs), self.ended())
         return select(func.count().label("count")).select_from(artifacts).where(unreferenced(self.which.tenant, going))
 
+    def threads(self) -> Select[str, str]:
+        """Select the threads of which nothing is newer: no run goes on or ended since, and no state was added."""
+        of_thread = and_(runs.c.tenant == threads.c.tenant, runs.c.thread_id == threads.c.id)
+        later = exists().where(of_thread, or_(runs.c.ended_at.is_(None), runs.c.ended_at >= self.before))
+        its = and_(states.c.tenant == threads.c.tenant, states.c.thread_id == threads.c.id)
+        added = exists().where(its, states.c.ts >= self.before.timestamp())
+        old = and_(threads.c.created_at < self.before, self._mine(threads))
+        return select(threads.c.tenant, threads.c.id).where(old, not_(or_(later, added)))
+
     def _mine(self, table: Table) -> Condition:
         return true() if self.which.tenant is None else table.c.tenant == self.which.tenant
 
@@ -214,6 +226,14 @@ class Retention:
         queries[artifacts.name] = old.contents()
         found = Counter({name: (await self._row(query))["count"] for name, query in queries.items()})
         return await self._report(old, found)
+
+    async def old_threads(self, which: PruneSelection) -> Sequence[tuple[str, str]]:
+        """Return tenant and id of each thread that is to be deleted. Raises DatabaseUnavailableError."""
+        if not which.threads:
+            return ()
+        query = (await self._old_rows(which)).threads()
+        async with reading(self._engine) as connection:
+            return [(tenant, thread) for tenant, thread in await connection.execute(query)]
 
     async def prune(self, which: PruneSelection) -> RetentionReport:
         """Delete old rows and return the report. Raises DatabaseUnavailableError; earlier batches stay deleted."""

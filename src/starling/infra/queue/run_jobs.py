@@ -1,10 +1,9 @@
 """Jobs of runs in procrastinate's tables, the slots of a worker, and the fetching of the job that is next."""
 
 import asyncio
-import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from operator import methodcaller
 from random import uniform
@@ -13,21 +12,13 @@ from typing import Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
-from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from procrastinate.jobs import Job
 from procrastinate.manager import JobManager
 from psycopg_pool import AsyncConnectionPool
 
 from starling.infra.postgres.connections import BoundedConnection
-from starling.infra.postgres.engine import (
-    address_of,
-    beside_address,
-    check_alive,
-    first_line,
-    options_before_address,
-)
+from starling.infra.postgres.engine import address_of, beside_address, check_alive, options_before_address
 from starling.infra.postgres.notifications import NotificationHub
-from starling.infra.postgres.runs.acceptance import Connection, RunKey
 
 _REMEMBERED = 1_000  # tenants whose last start is known; the others count as never served
 
@@ -95,9 +86,6 @@ class TenantSlots:
         return sorted(self._served, key=self._used.__getitem__)  # stable: equals stay as they were served
 
 
-QUEUE = "runs"
-_FETCH_SECONDS = 5.0
-_ABORT_SECONDS = 1.0
 _POOL_SIZE = 3
 _POOL_SECONDS = 5.0
 _JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; no job has the id 0
@@ -124,89 +112,35 @@ _UNSUSPECTED = """
 _FETCH = _FETCH_JOB.format(unsuspected="")
 _FETCH_UNSUSPECTED = _FETCH_JOB.format(unsuspected=_UNSUSPECTED)
 
-_log = logging.getLogger(__name__)
 
+class JobConnector(procrastinate.PsycopgConnector):
+    """Stores and fetches jobs, and listens through the notification hub of the process.
 
-class RunJobs:
-    """Stores jobs, and passes those that are fetched to `handle`."""
+    Fetching and finishing jobs need not be durable: a repeated job finds its run claimed or ended. Each is a single
+    statement, so the connections are in autocommit mode.
+    """
 
-    def __init__(
-        self,
-        app: procrastinate.App,
-        connector: "_Connector",
-        slots: TenantSlots,
-        handle: Callable[[RunKey], Awaitable[None]],
-    ) -> None:
-        self._app = app
-        self._connector = connector
-        self._handle = handle
-        app.job_manager = self._jobs = _Jobs(connector, slots)
-        self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
-
-    async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
-        """Store jobs in the transaction of `connection`. Raises the driver's errors."""
-        for key in keys:
-            job = self._task.configure(connection=connection, queueing_lock=key.id)
-            try:
-                await job.defer_async(tenant=key.tenant, run_id=key.id)
-            except ConnectorException as error:
-                raise error.__cause__ or error from None
-
-    async def work(self, concurrency: int) -> None:
-        """Fetch jobs and handle up to `concurrency` at a time, until cancelled or Postgres can't be reached."""
-        try:
-            await self._app.run_worker_async(
-                queues=[QUEUE],
-                concurrency=concurrency,
-                fetch_job_polling_interval=_FETCH_SECONDS,
-                shutdown_graceful_timeout=_ABORT_SECONDS,
-                delete_jobs="always",
-                install_signal_handlers=False,
-            )
-        except ProcrastinateException as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
-                raise asyncio.CancelledError from error
-            _log.warning("the queue could not be reached and is restarted: %s", first_line(error.__cause__ or error))
-
-    def fetch_skipped(self) -> None:
-        """Fetch now, if a job was left for want of a slot."""
-        if self._jobs.skipped:
-            self._jobs.skipped = False
-            self.fetch()
-
-    def fetch(self) -> None:
-        """Fetch now."""
-        self._jobs.pace.reset()
-        self._connector.trigger_fetch()
-
-    async def _run(self, *, tenant: str, run_id: str) -> None:
-        await self._handle(RunKey(tenant, run_id))
-
-
-class _Connector(procrastinate.PsycopgConnector):
-    """Listens through the notification hub of the process, if one is set."""
-
-    hub: NotificationHub | None = None
-    notified = 0  # how often the worker was told to fetch
-    _received: asyncio.Queue[tuple[str, str]] | None = None
-
-    def others(self) -> int:
-        """Return how many other processes listen, 0 without a hub."""
-        return self.hub.peers if self.hub else 0
+    def __init__(self, url: str, hub: NotificationHub) -> None:
+        super().__init__(
+            pool_factory=_pool,
+            conninfo=address_of(url),
+            min_size=1,
+            max_size=_POOL_SIZE,
+            timeout=_POOL_SECONDS,
+            kwargs={
+                "options": options_before_address(url, _SERVER_OPTIONS),
+                **beside_address(url, application_name="starling-queue", connect_timeout=5, tcp_user_timeout=10_000),
+            },
+        )
+        self.hub = hub
+        self.notified = 0  # how often the worker was told to fetch
+        self._received: asyncio.Queue[tuple[str, str]] | None = None
 
     def trigger_fetch(self) -> None:
         """Make the worker fetch a job now, as after a notification."""
         self._receive("", _JOB_NOTIFICATION)
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
-        if self.hub is None:
-
-            async def counted(*, channel: str, payload: str) -> None:
-                self.notified += 1
-                await on_notification(channel=channel, payload=payload)
-
-            return await super().listen_notify(counted, channels)
         self._received = asyncio.Queue()
         with ExitStack() as stack:
             for channel in channels:
@@ -221,7 +155,13 @@ class _Connector(procrastinate.PsycopgConnector):
             self._received.put_nowait((channel, payload))
 
 
-class _Jobs(JobManager):
+def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
+    arguments["check"] = check_alive  # the default check sends a query each time
+    arguments["configure"] = methodcaller("set_autocommit", True)
+    return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
+
+
+class FairJobs(JobManager):
     """Fetches the oldest job of the tenant that is next; none of tenants at their limit, none without a free slot.
 
     After a fetch without a job the next waits for its turn among all workers: one job wakes all of them.
@@ -230,11 +170,11 @@ class _Jobs(JobManager):
     notification came meanwhile: it may be of a job that the query couldn't see.
     """
 
-    def __init__(self, connector: _Connector, slots: TenantSlots) -> None:
+    def __init__(self, connector: JobConnector, slots: TenantSlots) -> None:
         super().__init__(connector)
         self._connector = connector
         self._slots = slots
-        self.pace = FetchPace(connector.others, monotonic)
+        self.pace = FetchPace(lambda: connector.hub.peers, monotonic)
         self.skipped = False  # whether a slot that becomes free could take a job that was left
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
@@ -255,42 +195,16 @@ class _Jobs(JobManager):
         self.skipped = True
         return None
 
+    def fetch(self) -> None:
+        """Fetch now."""
+        self.pace.reset()
+        self._connector.trigger_fetch()
 
-@asynccontextmanager
-async def open_jobs(
-    url: str, hub: NotificationHub | None, slots: TenantSlots, handle: Callable[[RunKey], Awaitable[None]]
-) -> AsyncGenerator[RunJobs]:
-    """Yield the jobs, with connections of their own. Raises the driver's errors.
-
-    Fetching and finishing jobs need not be durable: a repeated job finds its run claimed or ended. Each is a single
-    statement, so the connections are in autocommit mode.
-    """
-    connector = _Connector(
-        pool_factory=_pool,
-        conninfo=address_of(url),
-        min_size=1,
-        max_size=_POOL_SIZE,
-        timeout=_POOL_SECONDS,
-        kwargs={
-            "options": options_before_address(url, _SERVER_OPTIONS),
-            **beside_address(url, application_name="starling-queue", connect_timeout=5, tcp_user_timeout=10_000),
-        },
-    )
-    app = procrastinate.App(connector=connector)
-    connector.hub = hub
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(app.close_async)  # also where opening fails or is cancelled: its tasks go on else
-        try:
-            await app.open_async()
-        except ConnectorException as error:
-            raise error.__cause__ or error from None
-        yield RunJobs(app, connector, slots, handle)
-
-
-def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
-    arguments["check"] = check_alive  # the default check sends a query each time
-    arguments["configure"] = methodcaller("set_autocommit", True)
-    return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
+    def fetch_skipped(self) -> None:
+        """Fetch now, if a job was left for want of a slot."""
+        if self.skipped:
+            self.skipped = False
+            self.fetch()
 
 
 _SECONDS_PER_PROCESS: Final = 0.002

@@ -2,20 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from math import inf
+from typing import Final
 
+import procrastinate
+from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from psycopg import OperationalError
 
 from starling.infra.postgres.connections import answers_within
+from starling.infra.postgres.engine import first_line
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
-from starling.infra.queue.run_jobs import RunJobs, TenantSlots, open_jobs
+from starling.infra.queue.run_jobs import FairJobs, JobConnector, TenantSlots
 
 type Handler = Callable[[RunKey], Awaitable[None]]
 
+_QUEUE: Final = "runs"
+_FETCH_SECONDS = 5.0
+_ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
@@ -24,40 +31,30 @@ class RunQueue:
     """Defers jobs in the caller's transaction, and processes jobs until cancelled.
 
     While `work` runs, runs accepted by this process can skip the queue: `reserve` a slot, then `start` or `release`.
-    Fetched and directly started runs together take the slots that `work` is given.
+    Fetched and directly started runs together take the slots that `work` is given. `url` must reach Postgres itself,
+    not a transaction pooler; it is connected to only by `work`.
     """
 
-    def __init__(self, url: str, hub: NotificationHub | None = None) -> None:
-        self._url = url
-        self._hub = hub
-        self._opened = AsyncExitStack()
-        self._opening = asyncio.Lock()
-        self._jobs: RunJobs | None = None
-        self._handler: Handler | None = None
+    def __init__(self, url: str, hub: NotificationHub) -> None:
         self._slots = TenantSlots()
+        connector = JobConnector(url, hub)
+        self._app = procrastinate.App(connector=connector)
+        self._app.job_manager = self._jobs = FairJobs(connector, self._slots)
+        self._task = self._app.task(name="starling.run", queue=_QUEUE)(self._fetched)
+        self._handler: Handler | None = None
         self._direct: set[asyncio.Task[None]] = set()
-
-    async def open(self) -> RunJobs:
-        """Connect; the first that needs it waits for that.
-
-        Raises the driver's errors.
-        """
-        async with self._opening:
-            if self._jobs is None:
-                jobs = open_jobs(self._url, self._hub, self._slots, self._fetched)
-                self._jobs = await self._opened.enter_async_context(jobs)
-            return self._jobs
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._opened.aclose()
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         """Queue these runs when the transaction of `connection` commits, with at most one pending job per run.
 
         Raises the driver's errors, as every other statement of that transaction does.
         """
-        await (await self.open()).defer(connection, keys)
+        for key in keys:
+            job = self._task.configure(connection=connection, queueing_lock=key.id)
+            try:
+                await job.defer_async(tenant=key.tenant, run_id=key.id)
+            except ConnectorException as error:
+                raise error.__cause__ or error from None
 
     def reserve(self, tenant: str) -> bool:
         """Reserve a slot for a run that this process is accepting; return False where the tenant gets none."""
@@ -76,8 +73,7 @@ class RunQueue:
     def release(self, tenant: str) -> None:
         """Free a slot."""
         self._slots.release(tenant)
-        if self._jobs is not None:
-            self._jobs.fetch_skipped()
+        self._jobs.fetch_skipped()
 
     def reserve_isolated(self) -> bool:
         """Reserve one of the slots of suspected runs; return False where none is free."""
@@ -86,8 +82,7 @@ class RunQueue:
     def release_isolated(self) -> None:
         """Free a slot of suspected runs."""
         self._slots.release_isolated()
-        if self._jobs is not None:
-            self._jobs.fetch()
+        self._jobs.fetch()
 
     async def work(self, handler: Handler, *, concurrency: int, per_tenant: int, isolated: int) -> None:
         """Pass jobs to `handler` until cancelled; restart after Postgres was unavailable.
@@ -99,17 +94,32 @@ class RunQueue:
         self._slots.resize(concurrency, per_tenant, isolated)
         try:
             while True:
-                try:
-                    jobs = await self.open()
-                except OperationalError as error:
-                    _log.warning("the queue could not be reached and is opened again: %s", error)
-                else:
-                    await jobs.work(concurrency)
+                await self._work(concurrency)
                 await asyncio.sleep(_RESTART_SECONDS)
         finally:
             self._slots.resize(0, 0, 0)
             for task in self._direct:
                 task.cancel()
+
+    async def _work(self, concurrency: int) -> None:
+        """Fetch jobs and handle up to `concurrency` at a time, until cancelled or Postgres can't be reached."""
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._app.close_async)  # if opening fails or is cancelled, its tasks go on
+                await self._app.open_async()
+                await self._app.run_worker_async(
+                    queues=[_QUEUE],
+                    concurrency=concurrency,
+                    fetch_job_polling_interval=_FETCH_SECONDS,
+                    shutdown_graceful_timeout=_ABORT_SECONDS,
+                    delete_jobs="always",
+                    install_signal_handlers=False,
+                )
+        except (OperationalError, ProcrastinateException) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
+                raise asyncio.CancelledError from error
+            _log.warning("the queue could not be reached and is restarted: %s", first_line(error.__cause__ or error))
 
     def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)
@@ -121,22 +131,9 @@ class RunQueue:
         assert self._handler is not None
         await self._handler(key)
 
-    async def _fetched(self, key: RunKey) -> None:
-        self._slots.take(key.tenant)
+    async def _fetched(self, *, tenant: str, run_id: str) -> None:
+        self._slots.take(tenant)
         try:
-            await self._handle(key)
+            await self._handle(RunKey(tenant, run_id))
         finally:
-            self.release(key.tenant)
-
-
-@asynccontextmanager
-async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGenerator[RunQueue]:
-    """Yield a queue with its own connections. `url` must reach Postgres itself, not a transaction pooler.
-
-    It listens through `hub` where that is given, else on its own connection.
-    """
-    queue = RunQueue(url, hub)
-    try:
-        yield queue
-    finally:
-        await queue.close()
+            self.release(tenant)

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from random import getrandbits
@@ -46,6 +47,7 @@ class Opening(NamedTuple):
 type SendScore = Callable[[Score], object]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OpenSpan:
     """A span while it is open, and what is known of it once it has ended. Times are nanoseconds since 1970.
 
@@ -53,45 +55,29 @@ class OpenSpan:
     in `opening`, and in the root's `trace_tags` and `shared`, what it needs for further spans.
     """
 
-    __slots__ = (
-        "_outer",
-        "_to",
-        "begun",
-        "described",
-        "ended",
-        "events",
-        "failure",
-        "kind",
-        "links",
-        "name",
-        "opening",
-        "parent",
-        "root",
-        "shared",
-        "span_id",
-        "trace_id",
-        "trace_tags",
-    )
+    _to: "SpanTracer"
+    name: str
+    kind: SpanKind
+    described: list[Describe]
+    span_id: int
+    parent: "OpenSpan | None"
+    trace_id: str
+    events: Sequence[SpanEvent] = ()
+    links: Sequence[SpanLink] = ()
+    failure: str | None = None
+    opening: Opening | None = None
+    ended: int = 0
+    begun: int = field(default_factory=time_ns)
+    root: "OpenSpan" = field(init=False)
+    trace_tags: dict[str, None] = field(init=False)  # of the root
+    shared: bytes = b""  # of the root: the encoding of attributes that all spans of the trace have
+    _outer: "OpenSpan | None" = None
 
-    def __init__(
-        self, to: "SpanTracer", name: str, kind: SpanKind, describe: Describe, span_id: int, parent: "OpenSpan | None"
-    ) -> None:
-        self._to = to
-        self.name, self.kind, self.span_id, self.parent = name, kind, span_id, parent
-        self.described = [describe]
-        self.events: Sequence[SpanEvent] = ()
-        self.links: Sequence[SpanLink] = ()
-        self.failure: str | None = None
-        self.opening: Opening | None = None
-        self._outer: OpenSpan | None = None
-        self.ended = 0
-        if parent is None:
-            self.root, self.trace_id = self, ""
-            self.trace_tags: dict[str, None] = {}
-            self.shared = b""  # the encoding of attributes that all spans of the trace have
+    def __post_init__(self) -> None:
+        if self.parent is None:
+            self.root, self.trace_tags = self, {}
         else:
-            self.root, self.trace_id = parent.root, parent.trace_id
-        self.begun = time_ns()
+            self.root = self.parent.root
 
     def __enter__(self) -> Self:
         self._outer = _CURRENT.get()
@@ -145,8 +131,7 @@ class SpanTracer:
 
     def segment(self, run: Run) -> OpenSpan:
         describe, span_id = partial(_segment_attributes, run), _segment_id(run, run.fence)
-        segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, describe, span_id, None)
-        segment.trace_id = run.trace_id
+        segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, [describe], span_id, None, run.trace_id)
         if run.fence > 1:  # linked to the segment of the previous claim, whose span may have been lost in a crash
             segment.links = [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})]
         return segment
@@ -155,7 +140,7 @@ class SpanTracer:
         current = _CURRENT.get()
         if current is None:
             return NOOP_SPAN
-        return OpenSpan(self, name, kind, describe, getrandbits(64) or 1, current)
+        return OpenSpan(self, name, kind, [describe], getrandbits(64) or 1, current, current.trace_id)
 
     def span_id(self) -> str:
         latest = _LATEST.get() if _CURRENT.get() else None

@@ -206,6 +206,7 @@ async def test_fork_keeps_answers_before_its_place_and_asks_others_again(
     kept = await fork(platform, original, "d2")
     assert "The red one." in str(platform.model.bodies[0]["messages"])
     assert kept.status == "succeeded"
+    assert [item.answer for item in (await document(platform, kept.key)).interrupts] == ["The red one."]
 
     script.forget()
     script.supervisor(asks)

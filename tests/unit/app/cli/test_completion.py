@@ -14,6 +14,7 @@ _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _PROGRAM = "import sys; sys.argv = ['starling']; from starling.app.cli import main; main()"
 _ANSWERS = {
     "/v1/runs": {"runs": [{"run_id": _RUN, "thread_id": "trip", "status": "succeeded"}]},
+    "/v1/threads": {"threads": [{"id": "trip", "branch": "main"}]},
     "/v1/servers": {"servers": [{"name": "time", "state": "ready"}, {"name": "git", "state": "degraded"}]},
     "/v1/agents": {"agents": [{"name": "generalist", "kind": "builtin"}]},
     "/v1/teams": {"teams": [{"name": "coding", "state": "active"}]},

@@ -8,7 +8,7 @@ import pytest
 from brain.prompts import program_text, prompt, versions
 from brain.registry.manifest import Manifest, PromptOrigin
 from brain.registry.prompt_versions import PromptChoice, kept_prompts, pinned_prompts
-from brain.registry.repository import StoredPrompt
+from brain.registry.repository import PromptRepository, StoredPrompt
 from starling.core.llm import PromptVersion
 
 WORDS = program_text("qa").replace("Use no internal names", "Never use internal names")
@@ -17,8 +17,8 @@ ORIGIN = PromptOrigin(name="agent_qa", version=2, label="production")
 REMOTE = PromptVersion("qa", "7d", "langfuse", 3, "production", "agent_qa")
 
 
-@dataclass(slots=True)
-class Texts:
+@dataclass
+class Texts(PromptRepository):
     """Stored texts; remembers which were asked for."""
 
     stored: Mapping[str, str]

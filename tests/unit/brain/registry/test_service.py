@@ -26,9 +26,9 @@ def test_tool_schema_loses_titles_and_keeps_members_called_title() -> None:
     }
 
 
-def test_tool_schema_that_is_nested_too_deeply_stays_as_it_is() -> None:
+def test_tool_schema_that_is_nested_too_deeply_is_no_error() -> None:
     schema: dict[str, Any] = {"title": "Leaf"}
     for _ in range(5_000):
         schema = {"items": schema}
 
-    assert without_titles(schema) is schema
+    assert without_titles(schema).keys() == {"items"}

@@ -51,6 +51,7 @@ def test_missing_package_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
     def not_found(_: str) -> None: ...
 
     monkeypatch.setattr(static_vectors, "find_spec", not_found)
+    static_vectors._token_vectors.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
     with pytest.raises(ConfigurationError, match="STARLING_EMBEDDINGS"):
         asyncio.run(StaticEmbedder().embed(["text"]))

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from mcp_gateway.configuration.servers import server_of
-from mcp_gateway.path.deduplication import Claims
-from mcp_gateway.path.result_cache import ResultCache
+from mcp_gateway.connections import build_path
+from mcp_gateway.gateway import GatewayParts
 from mcp_gateway.path.trials import NOT_EXECUTED
-from mcp_gateway.path.wiring import PathPorts, build_path
 from mcp_gateway.registration.known_servers import Directory
-from mcp_gateway.registration.live_check import LiveCheck
-from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json
@@ -66,10 +64,10 @@ async def made(call: ToolCall, *, chars: int = 20_000, approval: Any = "always")
     config = server_of({"command": "shop", "x-starling": {"approval": approval}})
     directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready", (call.tool,))])
     sessions, record = cast("SessionPool", NothingUsed()), cast("CallRecord", NothingUsed())
-    stored = DISABLED_ARTIFACT_STORE, ResultCache(), cast("Claims", NothingUsed())
-    nothing, live = cast("Any", None), cast("LiveCheck", NothingUsed())
-    ports = PathPorts(directory, sessions, ServerBreakers(), live, NO_HALTS, *stored, nothing, nothing)
-    path = build_path(ports, Limits(tool_result_chars=chars), "never")
+    stored, live = cast("Any", SimpleNamespace(claims=NothingUsed())), cast("Any", SimpleNamespace(relist=None))
+    limits = Limits(tool_result_chars=chars)
+    parts = GatewayParts(stored, stored, limits, {}, NO_HALTS, DISABLED_ARTIFACT_STORE, directory)
+    path = build_path(parts, sessions, live, cast("Any", None))
     return await path(call, Deadline(SystemClock(), 1), record)
 
 

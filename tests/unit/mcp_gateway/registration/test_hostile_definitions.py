@@ -9,9 +9,10 @@ import pytest
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.listed_tools import definition_hash
-from mcp_gateway.registration.pins import Occasion, judged, texts_of
+from mcp_gateway.registration.pins import Occasion, judged
 from mcp_gateway.registration.tool_names import alias_of
 from mcp_gateway.sessions.session import Session, ToolsPage
+from starling.core.json import strings_in
 from starling.core.text_screening import hints
 from starling.core.tool_calls import Effect
 
@@ -45,7 +46,7 @@ async def verdict(tool: dict[str, Any]) -> str:
     pins = judged({}, listed.tools, {}, Occasion("strict", "file", first=True))
     if pins[alias_of(tool["name"])].state == "quarantined":
         return "quarantine"
-    return "hint" if hints(texts_of(tool)) else "approved"
+    return "hint" if hints(strings_in(tool)) else "approved"
 
 
 HOSTILE = [row for row in ROWS if row["expect"] in ("refuse", "quarantine", "hint")]

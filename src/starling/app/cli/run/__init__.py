@@ -12,6 +12,7 @@ _COMMANDS = {
     "tail": Lazy("starling.app.cli.run.tail", "Follow a run's events, from any point on, up to its end."),
     "artifacts": Lazy("starling.app.cli.run.queries", "List or print results that were too long for a model."),
     "approve": Lazy("starling.app.cli.run.approve", "Answer what runs wait for, or list it."),
+    "fork": Lazy("starling.app.cli.run.fork", "Begin an ended run again with what it had decided."),
     "feedback": Lazy("starling.app.cli.run.changes", "Say how good a run was."),
     "export": Lazy("starling.app.cli.run.export", "Print runs as lines of JSON, for programs that judge them."),
     "cancel": Lazy("starling.app.cli.run.changes", "Cancel a run."),
@@ -22,4 +23,4 @@ app = typer.Typer(cls=lazy_group(_COMMANDS), add_completion=False, no_args_is_he
 
 @app.callback()
 def root() -> None:
-    """List, show, explain and follow runs, answer what they wait for, and cancel them."""
+    """List, show, explain, follow and fork runs, answer what they wait for, and cancel them."""

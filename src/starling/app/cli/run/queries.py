@@ -10,8 +10,9 @@ from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.build_text import print_lines
+from starling.app.cli.terminal.comparison_text import print_comparison
 from starling.app.cli.terminal.interrupt_text import run_reference
-from starling.app.cli.terminal.output import print_json, print_line, print_list, print_paragraph, results, write
+from starling.app.cli.terminal.output import print_json, print_list, results, write
 from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -56,20 +57,7 @@ def compare(
     if as_json:
         print_json(document)
         return
-    for name in ("a", "b"):
-        run = document[name]
-        print_line(f"{name.upper()}  {run['run_id']}  {run['status']}, epoch {run['epoch']}")
-    print_line(document["text"], "bold" if document["same_request"] else "bold yellow")
-    for part in document["parts"] if every else document["differences"]:
-        named = part["kind"] if part["place"] == part["kind"] else f"{part['kind']} {part['place']}"
-        if part["same"]:
-            print_line(f"{named}: the same", "dim")
-            continue
-        print_line(named, "bold")
-        for name in ("a", "b"):
-            print_paragraph(f"{name.upper()}: {'(nothing)' if part[name] is None else part[name]}")
-    for text in document["unread"]:
-        print_paragraph(text, 0)
+    print_comparison(document, every=every)
 
 
 @app.command()

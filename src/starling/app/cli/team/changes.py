@@ -8,7 +8,7 @@ import typer
 
 from starling.app.cli.options import Json, Tenant, Yes
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Document
+from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
@@ -86,13 +86,13 @@ def activate(
 ) -> None:
     """Let runs use a version, by default the newest. An earlier version is taken up again in the same way.
 
-    On a terminal it asks first where tools of the version changed since it was proved.
+    On a terminal it asks first where the version is unproven, or its tools changed since it was proved.
     """
     name, wanted = split_version(team)
     api = connection_of(context).api(tenant)
     if has_person() and not (yes or as_json):
         versions = api.get(team_path(name, "versions"))["versions"]
-        _ask_if_outdated(name, [one for one in versions if wanted in (None, one["version"])])
+        _ask_if_in_doubt(api, name, [one for one in versions if wanted in (None, one["version"])])
     done = api.post(team_path(name, "activate"), {"version": wanted})
     print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
@@ -103,13 +103,15 @@ def rollback(
 ) -> None:
     """Activate the highest version before the active one that was active too, and not archived since.
 
-    On a terminal it asks first where tools of that version changed since it was proved.
+    On a terminal it asks first where that version is unproven, or its tools changed since it was proved.
     """
     api = connection_of(context).api(tenant)
     if has_person() and not (yes or as_json):
         versions: Sequence[Document] = api.get(team_path(name, "versions"))["versions"]
         active = next((one["version"] for one in versions if one["state"] == "active"), 0)
-        _ask_if_outdated(name, [one for one in versions if one["version"] < active and one["state"] == "superseded"])
+        _ask_if_in_doubt(
+            api, name, [one for one in versions if one["version"] < active and one["state"] == "superseded"]
+        )
     done = api.post(team_path(name, "rollback"))
     print_result(done, lambda: _print_activated(done, tenant), as_json=as_json)
 
@@ -138,13 +140,23 @@ def archive(
         print_line(f"  ! {user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
 
 
-def _ask_if_outdated(name: str, versions: Sequence[Document]) -> None:
-    """Ask whether the last of these versions is to be activated, if tools changed since its proof. Exits for a no."""
-    if not versions or not (changed := versions[-1].get("outdated_tools")):
+def _ask_if_in_doubt(api: Api, name: str, versions: Sequence[Document]) -> None:
+    """Ask whether the last of these versions is to be activated, if it is unproven, or tools changed since its proof.
+
+    Exits for a no.
+    """
+    if not versions:
         return
-    shown = f"{name}@{versions[-1]['version']}"
-    print_line(f"Changed since {shown} was proved: {', '.join(changed)}.", "yellow")
-    _ask(f"Activate {shown}?")
+    version = f"{name}@{versions[-1]['version']}"
+    tools = versions[-1].get("outdated_tools")
+    doubts = [f"Changed since {version} was proved: {', '.join(tools)}."] if tools else []
+    if (versions[-1].get("proof") or {}).get("state") == "unproven":
+        proof = api.get(team_path(name, "versions", str(versions[-1]["version"]), "proof"))
+        doubts += [f"{version} is not proven.", *proof["not_judged"]]
+    for doubt in doubts:
+        print_line(doubt, "yellow")
+    if doubts:
+        _ask(f"Activate {version}?")
 
 
 def _ask(question: str) -> None:
@@ -169,6 +181,8 @@ def _print_activated(done: Document, tenant: str) -> None:
     if changed := done.get("outdated_tools"):
         again = f"`starling team prove {done['name']}@{done['version']}`"
         print_line(f"  ! changed since it was proved: {', '.join(changed)}; {again} proves it again.", "yellow")
+    for doubt in done.get("not_judged", ()):
+        print_line(f"  ! {doubt}", "yellow")
     _print_notes(done)
     for user in done["used_in"]:
         print_line(f"  ! {user} has it inside as it was: `{_activation(user, tenant)}` compiles it anew.", "yellow")

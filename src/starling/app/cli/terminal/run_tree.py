@@ -83,6 +83,8 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
     for name in ("run_id", "status", "thread_id", "epoch", "trace_id"):
         yield f"{name:<10} {getattr(document, name)}", None
     yield from _part("Request", filter(None, [" ".join(document.input.split())]))
+    if origin := document.forked_from:
+        yield f"forked at  {origin['at']} of run {origin['run']}{', live' if origin['live'] else ''}", None
     if behind := document.behind:
         yield behind_line(behind.run_id, behind.status), "yellow"
     if tree := [*RunTree(document, form).lines()]:
@@ -178,6 +180,7 @@ class RunTree:
             state = "waiting" if asked else "unfinished" if self.document.ended_at else state
         text = f"{task.path.rpartition('/')[2]} {task.agent}{': ' if task.text else ''}{task.text}"
         ids = asked if state == "waiting" else "running" if state == "running" and not self.form.live else ""
+        ids = "inherited" if task.inherited else ids
         begin = task.attempts[0].at if task.attempts else None
         end = task.ended_at or (self.form.now if state in ("running", "waiting") else None)
         calls = (call for call in self.document.model_calls() if is_within(call.path, task.path))  # and of its team

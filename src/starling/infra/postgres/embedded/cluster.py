@@ -60,11 +60,6 @@ class Cluster:
     def password(self) -> str:
         return self.password_file.read_text()
 
-    def remove(self) -> None:
-        """Delete everything, data included. The server must be stopped."""
-        shutil.rmtree(self.control, ignore_errors=True)
-        shutil.rmtree(self.home, ignore_errors=True)
-
 
 def locate(data_dir: Path, account: Account, *, explicit: bool) -> Cluster:
     """Return the folders for `data_dir`; create missing ones.

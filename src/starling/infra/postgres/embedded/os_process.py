@@ -18,7 +18,7 @@ from typing import TypedDict
 from starling.core.errors import ConfigurationError
 
 _SERVICE_USERS = ("nobody", "daemon")
-_ROOT_HOMES = (Path("/var/lib/starling"), Path("/var/tmp/starling"))  # noqa: S108 - checked by `claim_folder`
+_ROOT_HOME = Path("/var/lib/starling")
 
 
 class PopenUser(TypedDict, total=False):
@@ -81,18 +81,13 @@ def service_account() -> Account:
 
 def root_home() -> Path:
     """Return root's folder for files that the service user must reach, outside of root's private folders."""
-    refused: OSError | ConfigurationError | None = None
-    for path in _ROOT_HOMES:
-        try:
-            claim_folder(path, 0o711)
-        except (OSError, ConfigurationError) as error:
-            refused = error
-        else:
-            return path
-    raise ConfigurationError(
-        f"No folder can be made for the embedded Postgres: {refused}.",
-        "Start as another user, or set DATABASE_URL.",
-    )
+    try:
+        claim_folder(_ROOT_HOME, 0o711)
+    except OSError as error:
+        raise ConfigurationError(
+            f"No folder can be made for the embedded Postgres: {error}.", "Start as another user, or set DATABASE_URL."
+        ) from None
+    return _ROOT_HOME
 
 
 def claim_folder(path: Path, mode: int) -> None:

@@ -121,12 +121,6 @@ class EmbeddedPostgres:
             os.close(self._lock)
             self._lock = None
 
-    def remove(self) -> None:
-        """Stop the server and delete its data."""
-        self.stop()
-        if self._cluster is not None:
-            self._cluster.remove()
-
     @property
     def _found(self) -> Cluster:
         if self._cluster is None:
@@ -204,9 +198,6 @@ class EmbeddedPostgres:
         known = {
             "pid": self.pid,
             "created": psutil.Process(self.pid).create_time(),
-            "owner": os.getpid(),
-            "port": self._port,
-            "socket": str(self._sockets or ""),
             "url": self.url,
         }
         write_private(self._runtime_file, json.dumps(known))

@@ -27,7 +27,14 @@ referred AS (
     INSERT INTO run_artifacts (tenant, run_id, call_id, hash, name, media_type)
     SELECT tenant, %(id)s, call_id, hash, name, media_type FROM run_artifacts
     WHERE tenant = %(tenant)s AND run_id = %(original)s
-        AND hash IN (SELECT jsonb_path_query(data, '$.artifacts[*].id') #>> '{}' FROM entries))
+        AND hash IN (SELECT jsonb_path_query(data, '$.artifacts[*].id') #>> '{}' FROM entries)),
+answered AS (
+    INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state, payload,
+        created_at, expires_at, answered_at, answered_by)
+    SELECT tenant, gen_random_uuid(), %(id)s, key, kind, path, reason, message, response_schema, state, payload,
+        created_at, expires_at, answered_at, answered_by
+    FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(original)s
+        AND kind = 'clarification' AND path = ANY(%(paths)s))
 SELECT count(*) FROM entries"""
 
 _NAME_DIGITS: Final = 12
@@ -37,8 +44,9 @@ _NAME_DIGITS: Final = 12
 class NewFork:
     """What a fork is accepted with, beside what every run is.
 
-    `entries` are the paths, kinds and positions of the journal's entries that it begins with; artifacts of outcomes
-    among them are referred to again. Workers with an earlier `graph_version` leave it alone.
+    `entries` are the paths, kinds and positions of the journal's entries that it begins with. Artifacts of
+    outcomes among them are referred to again, and questions of decisions among them stay answered. Workers with an
+    earlier `graph_version` leave it alone.
     """
 
     origin: ForkOrigin

@@ -1,11 +1,25 @@
-"""`starling run feedback`: what is sent, and what is printed."""
+"""`starling run export` and `run feedback`."""
 
+import json
 from collections.abc import Generator
 
 import pytest
 
 from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.scripted_platform import ScriptedPlatform
+
+PAGE = {"records": [{"run_id": "b", "request": "Größe?"}, {"run_id": "a", "request": "two\nlines"}], "next": None}
+
+
+def test_each_run_is_one_line() -> None:
+    with (
+        ScriptedPlatform(answers={"/v1/records": PAGE}).serving() as platform,
+        new_workspace(STARLING_URL=platform.url) as workspace,
+    ):
+        done = workspace.starling("run", "export", "--jsonl", "--since", "12h", "--status", "failed")
+
+    assert [json.loads(line) for line in done.stdout.splitlines()] == PAGE["records"], done.stderr
+
 
 RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 PATH = f"/v1/runs/{RUN}/feedback"

@@ -1,0 +1,101 @@
+"""Messages as OpenAI's chat API has them, read as states."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, Json
+
+from starling.core.conversation.states import (
+    AssistantMessageState,
+    BaseState,
+    ToolCallState,
+    ToolResultState,
+    UserMessageState,
+)
+from starling.core.errors import InvalidRequestError
+from starling.core.json import canonical
+
+
+class TextPart(BaseModel):
+    """A part of a message; only text can be imported."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(BaseModel):
+    """A function with its arguments, JSON in a text."""
+
+    name: str
+    arguments: Json[dict[str, Any]]
+
+
+class MessageCall(BaseModel):
+    """A call that a message of the assistant asks for."""
+
+    id: str
+    function: CalledFunction
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return the call as OpenAI has it."""
+        function = {"name": self.function.name, "arguments": canonical(self.function.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+class _Message(BaseModel):
+    content: str | list[TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        parts = self.content or ""
+        return parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+
+
+class UserMessage(_Message):
+    """A message of the user."""
+
+    role: Literal["user"]
+
+
+class AssistantMessage(_Message):
+    """A message of the assistant."""
+
+    role: Literal["assistant"]
+    tool_calls: list[MessageCall] = []
+
+
+class ToolMessage(_Message):
+    """The result of a call."""
+
+    role: Literal["tool"]
+    tool_call_id: str
+
+
+type ChatMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+"""A message of user, assistant or tool: others, such as `system`, aren't part of a conversation here."""
+
+
+def states_of_messages(messages: Sequence[ChatMessage]) -> list[BaseState]:
+    """Return the states that messages stand for, in order. Raises InvalidRequestError for a result without its call."""
+    found: list[BaseState] = []
+    called: dict[str, str] = {}
+    for number, message in enumerate(messages):
+        match message:
+            case UserMessage():
+                found.append(UserMessageState(text=message.text))
+            case AssistantMessage(tool_calls=calls):
+                asked = [call.as_openai() for call in calls]
+                found.append(AssistantMessageState(content=message.text, tool_calls=asked))
+                for call in calls:
+                    called[call.id] = call.function.name
+                    state = ToolCallState(
+                        id=call.id, function_name=call.function.name, arguments=call.function.arguments
+                    )
+                    found.append(state)
+            case ToolMessage(tool_call_id=call_id):
+                if call_id not in called:
+                    text = f"Message {number} has the `tool_call_id` {call_id!r}, that of no call before it."
+                    raise InvalidRequestError(text, "Send the message with the call, too.")
+                result = {"status": "succeeded", "content": message.text}
+                found.append(ToolResultState(tool_call_id=call_id, tool_name=called[call_id], result=result))
+    return found
