@@ -29,7 +29,7 @@ from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
 THREAD = "thread"
-FOUND = {"status": "succeeded", "content": "the disk is fine"}
+FOUND = {"status": "succeeded", "content": "the disk is fine", "verdict": "APPROVED"}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
