@@ -61,7 +61,7 @@ from starling.core.teams.stars import MAIN_STAR, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
-_NOTHINGPLANNED = (
+_NOTHING_PLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
     "that it can't be served."
 )
@@ -258,7 +258,7 @@ class SupervisorNode:
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
         if is_empty(decision) and not adopted["tasks"]:
-            return update | _finish(adopted) | {"failure": _NOTHINGPLANNED, "failure_code": "empty_plan"}
+            return update | _finish(adopted) | {"failure": _NOTHING_PLANNED, "failure_code": "empty_plan"}
         routing = count_selection(adopted, {task["agent"] for task in tasks})
         update |= {"routing": routing}
         ready = ready_tasks(adopted)
