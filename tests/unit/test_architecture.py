@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 _FORBIDDEN = [  # importing module, imported module, beginning of the rule
     ("starling.core.extra", "starling.infra", "Imports go in one direction"),
     ("starling.infra.extra", "brain", "Imports go in one direction"),
+    ("starling.client.extra", "starling.infra", "Imports go in one direction"),
     ("brain.extra", "mcp_gateway", "Imports go in one direction"),
     ("architect.extra", "brain", "Imports go in one direction"),
     ("starling.core.extra", "aiohttp", "starling.core imports no framework"),

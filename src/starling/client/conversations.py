@@ -8,7 +8,7 @@ from time import time
 from typing import Any, Final
 from urllib.parse import quote
 
-from starling.app.cli.platform.api import Api
+from starling.client.api import Api
 from starling.core.conversation import states
 from starling.core.conversation.states import BaseState, Envelope, fields_of, state_of
 from starling.core.settings.schema import environment

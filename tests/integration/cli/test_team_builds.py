@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.platform.api import Api
 from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.terminal.output import results
 from starling.app.cli.terminal.prompts import Prompts
 from starling.app.cli.terminal.run_display import RunDisplay
+from starling.client.api import Api
 from starling.core.run_document.rows import EventRow
 from tests.support.build_events import (
     APPROVAL,

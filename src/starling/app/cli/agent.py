@@ -11,10 +11,10 @@ import typer
 
 from starling.app.cli.completion import AGENTS
 from starling.app.cli.options import Best, Json, Tenant
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, print_table
+from starling.client.api import Document
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 

@@ -10,12 +10,12 @@ import typer
 
 from starling.app.cli.completion import THREADS
 from starling.app.cli.options import JsonEvents, No, Yes
-from starling.app.cli.platform.api import Api
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import Conversation, conversation, fixed_answers, follow
 from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handlers
 from starling.app.cli.terminal.output import print_note
 from starling.app.cli.terminal.prompts import has_person
+from starling.client.api import Api
 
 app = typer.Typer(add_completion=False)
 

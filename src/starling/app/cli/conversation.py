@@ -9,12 +9,12 @@ import typer
 
 from starling.app.cli.completion import THREADS
 from starling.app.cli.options import Full, Json, Latest, Tenant, Utc, Yes
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.comparison_text import print_comparison
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_list, print_note, print_part, print_result
 from starling.app.cli.terminal.prompts import confirmed
+from starling.client.api import Api, Document
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.text import one_line

@@ -8,8 +8,8 @@ from uuid import UUID
 import typer
 
 from starling.app.cli.completion import RUNS
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.terminal.formats import moment
+from starling.client.api import Api, Document
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 LISTED: Final = 10  # of those whose ids end alike

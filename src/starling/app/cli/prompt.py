@@ -7,9 +7,9 @@ from urllib.parse import quote
 import typer
 
 from starling.app.cli.options import Json
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, progress
+from starling.client.api import Document
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -8,12 +8,12 @@ import typer
 
 from starling.app.cli.options import Json, Latest, McpConfig, Utc
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.settings_file import MCP_FILE, is_here
 from starling.app.cli.prompt import place
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_list, progress, write
+from starling.client.api import Document
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"

@@ -12,7 +12,6 @@ import typer
 from starling.app.cli.completion import SKILLS
 from starling.app.cli.id_name import LISTED, find_id
 from starling.app.cli.options import Best, Full, Json, Latest, Reason, Tenant, Utc
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment, short_ids
 from starling.app.cli.terminal.output import (
@@ -25,6 +24,7 @@ from starling.app.cli.terminal.output import (
     print_result,
     print_table,
 )
+from starling.client.api import Api, Document
 from starling.core.errors import InvalidRequestError
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT

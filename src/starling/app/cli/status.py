@@ -9,9 +9,9 @@ import typer
 from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.options import Json
-from starling.app.cli.platform.api import Api
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_fields, print_line, print_result
+from starling.client.api import Api
 from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings

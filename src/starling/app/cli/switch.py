@@ -6,10 +6,10 @@ from typing import Annotated, Final
 import typer
 
 from starling.app.cli.options import Json, Reason, Utc
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_line, print_list, print_result
+from starling.client.api import Document
 from starling.core.principal import SHARED
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)

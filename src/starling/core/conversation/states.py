@@ -17,14 +17,14 @@ EXTENSIONS: Final = "starling.states"
 _COMPRESSED_FROM: Final = 2_048  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BaseState:
     """What all states share. A change of shape takes the next `__version__`, and a migration of the one before."""
 
     __version__: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UserMessageState(BaseState):
     """A message of the user."""
 
@@ -32,7 +32,7 @@ class UserMessageState(BaseState):
     meta: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UserResponseState(BaseState):
     """The user's answer to a question."""
 
@@ -40,7 +40,7 @@ class UserResponseState(BaseState):
     meta: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AssistantMessageState(BaseState):
     """A message of the platform, and the calls that it asked for, as OpenAI has them."""
 
@@ -49,7 +49,7 @@ class AssistantMessageState(BaseState):
     meta: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ToolCallState(BaseState):
     """A call of a tool."""
 
@@ -58,7 +58,7 @@ class ToolCallState(BaseState):
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ToolResultState(BaseState):
     """The result of a tool call: `status`, `content` and maybe `artifact`; `reward` rates it from 0 to 1."""
 
@@ -68,7 +68,7 @@ class ToolResultState(BaseState):
     reward: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AgentCallState(BaseState):
     """A task given to an agent."""
 
@@ -77,7 +77,7 @@ class AgentCallState(BaseState):
     correlation_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AgentResultState(BaseState):
     """The result of a task; `score` rates it from 0 to 1."""
 
@@ -86,16 +86,16 @@ class AgentResultState(BaseState):
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WaitingState(BaseState):
     """The run waits, until `deadline` (seconds since the epoch) where there is one."""
 
     kind: Literal["tool", "agent", "llm", "user_input"]
     deadline: float | None = None
-    correlation_id: str
+    correlation_id: str = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FinishedState(BaseState):
     """The end of a run; the thread takes further input."""
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from starling.app.cli.id_name import find_run
-from starling.app.cli.platform.api import Api
 from starling.app.cli.terminal.formats import short_ids
+from starling.client.api import Api
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 FIRST = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"

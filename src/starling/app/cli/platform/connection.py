@@ -11,14 +11,15 @@ import typer
 from starling.app.access.local_token import read_token
 from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Api, same_address
-from starling.app.cli.platform.api_errors import DEFAULT_TIMES, ONCE, ApiUnavailableError
 from starling.app.cli.platform.settings_file import read_settings_file
 from starling.app.cli.terminal.output import print_note
+from starling.client.api import Api, same_address
+from starling.client.api_errors import ONCE, ApiUnavailableError, RetryTimes
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
 
+_LASTING: Final = RetryTimes(tell=print_note)
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -48,7 +49,7 @@ class Connection:
             return self._of(found)
         print_note(f"{self._nowhere()} Asking {self.settings.default_url}.")
         later = partial(self._address, None)
-        return Api(self.settings.default_url, self.settings.api_key, relocate=later, times=DEFAULT_TIMES)
+        return Api(self.settings.default_url, self.settings.api_key, relocate=later, times=_LASTING)
 
     def platform(self) -> Api:
         """Return the lasting API that `api` asks; where that is none, that of a platform that needs a key.
@@ -103,15 +104,15 @@ class Connection:
     def _of(self, found: RunningPlatform, key: str | None = None, *, lasting: bool = True) -> Api:
         """Return the API of a platform; a lasting one finds it again if it is started again."""
         later = partial(self._address, found.database) if lasting else same_address
-        times = DEFAULT_TIMES if lasting else ONCE
+        times = _LASTING if lasting else ONCE
         return Api(found.address, self._key(found) if key is None else key, relocate=later, times=times)
 
     def _named(self, url: str, *, lasting: bool) -> Api:
         """Return the API at an address, with the local token where the platform of this data folder has it."""
         found = self._here()
         if found is not None and found.address == url.rstrip("/"):
-            return Api(found.address, self._key(found), times=DEFAULT_TIMES if lasting else ONCE)
-        return Api(url, self.settings.api_key, times=DEFAULT_TIMES if lasting else ONCE)
+            return Api(found.address, self._key(found), times=_LASTING if lasting else ONCE)
+        return Api(url, self.settings.api_key, times=_LASTING if lasting else ONCE)
 
     def _key(self, found: RunningPlatform) -> str:
         return self.settings.api_key or (read_token(self.settings.data_dir) if found.keyless else "")

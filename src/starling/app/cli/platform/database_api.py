@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import httpx
 
-from starling.app.cli.platform.api import Api
 from starling.app.cli.signals import run_with
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.http.api_routes import make_app_for
 from starling.app.services import Services
+from starling.client.api import Api
 from starling.core.principal import Principal, Scope
 from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Settings

@@ -11,10 +11,10 @@ import typer
 from starling.app.cli.completion import INTERRUPTS
 from starling.app.cli.id_name import RUN_HELP, RunArgument, ending_in, find_id, find_run
 from starling.app.cli.options import Json, Tenant
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
+from starling.client.api import Api, Document
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 

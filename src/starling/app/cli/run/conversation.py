@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from signal import SIGINT
 from typing import Any
 
-from starling.app.cli.platform.api import Api
 from starling.app.cli.run.approve import open_interrupts
 from starling.app.cli.run.changes import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
@@ -13,6 +12,7 @@ from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EV
 from starling.app.cli.terminal.output import print_json, print_line, print_note, results
 from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
+from starling.client.api import Api
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_document.rows import EventRow

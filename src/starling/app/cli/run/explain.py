@@ -6,11 +6,11 @@ import typer
 
 from starling.app.cli.id_name import Run, find_run
 from starling.app.cli.options import Json, Tenant
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import counted
 from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.output import print_json, print_line, print_paragraph
+from starling.client.api import Document
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
 

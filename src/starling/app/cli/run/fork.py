@@ -10,12 +10,12 @@ import typer
 
 from starling.app.cli.id_name import RUN_HELP, RunArgument, find_run
 from starling.app.cli.options import JsonEvents, No, Yes
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.app.cli.terminal.formats import counted, parse_duration
 from starling.app.cli.terminal.output import print_json, print_line, print_result, print_table
 from starling.app.cli.terminal.prompts import confirmed
+from starling.client.api import Api, Document
 from starling.core.clock import SystemClock
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.llm import ModelRole

@@ -7,13 +7,13 @@ import typer
 from starling.app.cli.id_name import RUN_HELP, Run, RunArgument, find_run
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.build_text import print_lines
 from starling.app.cli.terminal.comparison_text import print_comparison
 from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.output import print_json, print_list, results, write
 from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
+from starling.client.api import Document
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT

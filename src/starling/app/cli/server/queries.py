@@ -7,10 +7,10 @@ import typer
 
 from starling.app.cli.completion import Server
 from starling.app.cli.options import Json
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_table
+from starling.client.api import Document
 
 app = typer.Typer(add_completion=False)
 

@@ -10,10 +10,10 @@ import typer
 
 from starling.app.cli.completion import Server
 from starling.app.cli.options import Json, Yes
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.cli.terminal.prompts import confirmed
+from starling.client.api import Document
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 app = typer.Typer(add_completion=False)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from starling.app.cli.completion import TEAMS
-from starling.app.cli.platform.api import Document
+from starling.client.api import Document
 from starling.core.errors import InvalidRequestError
 
 PATH: Final = "/v1/teams"

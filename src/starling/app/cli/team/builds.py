@@ -9,12 +9,12 @@ import typer
 from starling.app.cli.ask import input_text
 from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Api
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
 from starling.app.cli.terminal.output import print_result
 from starling.app.cli.terminal.prompts import FixedAnswers
+from starling.client.api import Api
 from starling.core.errors import InvalidRequestError
 
 app = typer.Typer(add_completion=False)

@@ -8,7 +8,6 @@ import typer
 
 from starling.app.cli.options import Json, Tenant, Yes
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Api, Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
@@ -23,6 +22,7 @@ from starling.app.cli.team.arguments import (
 )
 from starling.app.cli.terminal.output import print_json, print_line, print_result
 from starling.app.cli.terminal.prompts import confirmed, has_person
+from starling.client.api import Api, Document
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 

@@ -7,7 +7,6 @@ import typer
 
 from starling.app.cli.options import Json, Tenant
 from starling.app.cli.platform import late_imports
-from starling.app.cli.platform.api import Document
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
@@ -29,6 +28,7 @@ from starling.app.cli.terminal.output import (
     print_table,
     results,
 )
+from starling.client.api import Document
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 

@@ -13,10 +13,10 @@ from typer.core import TyperCommand
 
 from starling.app.access.local_token import local_token
 from starling.app.access.port_file import RunningPlatform, published
-from starling.app.cli.platform.api import Api
-from starling.app.cli.platform.api_errors import ApiUnavailableError
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
+from starling.client.api import Api
+from starling.client.api_errors import ApiUnavailableError
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.settings.client import database_name
 from tests.support.logging_state import restored_logging

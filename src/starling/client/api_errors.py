@@ -3,10 +3,10 @@
 import json
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from starling.app.cli.terminal.output import print_note
 from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -69,16 +69,14 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
 class RetryTimes:
     """Times in seconds: how long to repeat requests to an API that answered before and to one that never did.
 
-    `pause` is the time between two attempts; after `notice` the user is told.
+    `pause` is the time between two attempts; after `notice` what happens is given to `tell`.
     """
 
     answered_before: float = 60.0
     never_answered: float = 2.0
     pause: float = 0.5
     notice: float = 2.0
-
-
-DEFAULT_TIMES: Final = RetryTimes()
+    tell: Callable[[str], None] | None = None
 
 
 ONCE: Final = RetryTimes(answered_before=0, never_answered=0)
@@ -88,7 +86,7 @@ ONCE: Final = RetryTimes(answered_before=0, never_answered=0)
 class Outage:
     """Measures how long the API has not answered, over repeated attempts."""
 
-    times: RetryTimes = DEFAULT_TIMES
+    times: RetryTimes
     _since: float | None = field(default=None, init=False)
     _notified: bool = field(default=False, init=False)
 
@@ -104,7 +102,7 @@ class Outage:
         limit = self.times.answered_before if reached else self.times.never_answered
         if passed >= limit:
             raise error
-        if reached and passed >= self.times.notice and not self._notified:
+        if reached and passed >= self.times.notice and self.times.tell and not self._notified:
             self._notified = True
-            print_note(f"{error.message} Trying again for up to {limit - passed:.0f} s.")
+            self.times.tell(f"{error.message} Trying again for up to {limit - passed:.0f} s.")
         time.sleep(self.times.pause)

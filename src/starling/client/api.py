@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 from httpx_sse import connect_sse
 
-from starling.app.cli.platform.api_errors import ONCE, TEMPORARY, Outage, RetryTimes, no_answer, refusal
+from starling.client.api_errors import ONCE, TEMPORARY, Outage, RetryTimes, no_answer, refusal
 from starling.core.errors import ConfigurationError
 from starling.core.ids import new_id
 from starling.core.run_document.rows import EventRow

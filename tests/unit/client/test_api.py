@@ -11,8 +11,8 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from starling.app.cli.platform.api import Api, Relocate, same_address
-from starling.app.cli.platform.api_errors import ApiUnavailableError, RetryTimes
+from starling.client.api import Api, Relocate, same_address
+from starling.client.api_errors import ApiUnavailableError, RetryTimes
 from starling.core.errors import (
     ConfigurationError,
     ConflictError,
@@ -214,11 +214,12 @@ def test_outage_that_lasts_ends_with_its_error(
     assert len(_Handler.keys) + len(_Handler.asked_after) > 2
 
 
-def test_user_is_told_once_that_requests_are_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_is_told_once_that_requests_are_repeated() -> None:
+    told: list[str] = []
     with _serving(POST=["503 draining"] * 5) as url:
-        _asked(url, times=RetryTimes(answered_before=20, pause=0.01, notice=0.02))
+        _asked(url, times=RetryTimes(answered_before=20, pause=0.01, notice=0.02, tell=told.append))
 
-    assert capsys.readouterr().err == "no Trying again for up to 20 s.\n"
+    assert told == ["no Trying again for up to 20 s."]
 
 
 def test_address_where_nothing_listens_is_named_with_the_remedy() -> None:
