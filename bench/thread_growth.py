@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 
 from psycopg import AsyncConnection
 
 from bench.figures import Figure
 from bench.harness import BenchSetup
+from bench.platform_process import Platform as RunningPlatform
 from bench.platform_process import up
 from bench.table_sizes import checkpoint_bytes, thread_sizes
 from starling.core.settings.schema import Limits
@@ -30,12 +32,13 @@ from tests.support.platform import (
     verdict,
 )
 
-THREAD_NAMES = ("thread.bytes_200_turns", "thread.rows_200_turns")
+THREAD_NAMES = ("thread.bytes_200_turns", "thread.rows_200_turns", "thread.turn_ratio_1000")
 CHECKPOINT_NAMES = ("run.checkpoint_bytes",)
 TURNS = 100  # twice
+LONG, SHORT, COMPARED = 1_000, 10, 41  # turns of two threads, and how many further ones of each are compared
 TASKS = Limits().tasks_per_plan
 _ANSWER = "the answer"
-_THREAD = "a long conversation"
+_THREAD, _SHORT_THREAD = "a long conversation", "a short conversation"
 
 
 async def measure_thread(setup: BenchSetup) -> list[Figure]:
@@ -48,13 +51,25 @@ async def measure_thread(setup: BenchSetup) -> list[Figure]:
                 await platform.run(_THREAD)
             sizes = await thread_sizes(platform.database, _THREAD)
             halves.append({name: (size.rows, size.bytes) for name, size in sizes.items()})
+        late, early = await _turns(platform, setup)
     rows, size = ([sum(counts[part] for counts in half.values()) for half in halves] for part in (0, 1))
     most = sorted(halves[1].items(), key=lambda item: -item[1][1])[:4]
     parts = ", ".join(f"{name} {counts[1] / 1e6:.2f}" for name, counts in most if counts[1])
     return [
         Figure("thread.bytes_200_turns", size[1] / 1e6, "MB", 2 * size[0] / 1e6, f"twice those of 100 turns; {parts}"),
         Figure("thread.rows_200_turns", rows[1], "", 2 * rows[0], "twice those of 100 turns"),
+        Figure("thread.turn_ratio_1000", late / early, "", 1, f"turn {SHORT} of another thread: {early:.1f} ms"),
     ]
+
+
+async def _turns(platform: RunningPlatform, setup: BenchSetup) -> tuple[float, float]:
+    """Return the milliseconds of a turn after 1,000 of its thread and after 10, taken by turns on one platform."""
+    setup.say(f"{LONG} turns on that thread")
+    for thread, turns in ((_THREAD, LONG - 2 * TURNS), (_SHORT_THREAD, SHORT)):
+        for _ in range(turns):
+            await platform.run(thread)
+    timings = [(await platform.run(_THREAD), await platform.run(_SHORT_THREAD)) for _ in range(COMPARED)]
+    return median(late.done for late, _ in timings), median(early.done for _, early in timings)
 
 
 async def measure_checkpoints(setup: BenchSetup) -> list[Figure]:
