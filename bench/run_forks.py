@@ -7,9 +7,7 @@ from statistics import median
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.thread_growth import open_scripted
-from starling.app.runs.forks import ForkRequest
-from starling.core.forks import ForkChanges
-from starling.core.runs import RunLimits
+from starling.core.runs import ForkRequest
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
@@ -48,5 +46,5 @@ async def _timed(platform: Platform, accept: Callable[[], Awaitable[RunKey]]) ->
 
 
 async def _fork(platform: Platform, original: RunKey) -> RunKey:
-    request = ForkRequest(original.id, "t3", ForkChanges(), live=False, limits=RunLimits())
-    return RunKey(original.tenant, (await platform.services.forks.accept(platform.caller, request)).started.run_id)
+    accepted = await platform.services.forks.accept(platform.caller, original.id, ForkRequest(at="t3"))
+    return RunKey(original.tenant, accepted.started.run_id)

@@ -1,13 +1,12 @@
 """Forks of runs: a new run that begins with what another one had decided, before a decision or at a task."""
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from starling.core.closed_document import ClosedDocument
 from starling.core.errors import ConflictError, InvalidRequestError
-from starling.core.json import JsonObject
 from starling.core.llm import ModelRole
 
 START: Final = "start"
@@ -43,14 +42,6 @@ class ForkOrigin(ClosedDocument):
     changes: ForkChanges
     live: bool
     stars: dict[str, str] = Field(default={})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the origin as it is stored."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
-    def attributes(self) -> JsonObject:
-        """Return what a trace names of it."""
-        return {f"starling.forked_from.{name}": value for name, value in self.to_json().items() if name != "changes"}
 
 
 def decision_number(at: str) -> int:

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from starling.core.closed_document import ClosedDocument
 from starling.core.events.run_events import Change, Citation, Degradation, Usage
-from starling.core.forks import ForkOrigin
+from starling.core.forks import START, ForkChanges, ForkOrigin
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
 from starling.core.teams.building import BuildRequest
@@ -55,6 +55,20 @@ class RunConfig(ClosedDocument):
         exclude_if=lambda agent: agent is None,
         description="Name of the agent that gets the whole request as its one task; no supervisor is asked.",
     )
+
+
+class ForkRequest(ClosedDocument):
+    """Where a fork of a run begins, what is different in it, and the limits of the caller who forks."""
+
+    at: str = Field(
+        default=START,
+        max_length=200,
+        description="`start`, a decision (`d2`: what that saw) or a task of the main plan (`t3`: its plan and the "
+        "results that don't depend on it).",
+    )
+    changes: ForkChanges = Field(default=ForkChanges(), description="All but `input` need the scope `admin`.")
+    live: bool = Field(default=False, description="Make calls that may change something: else they are simulated.")
+    limits: RunLimits = RunLimits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ import pytest
 
 from brain.prompts import program_text
 from brain.registry.repository import StoredPrompt
-from starling.app.runs.forks import ForkRequest
 from starling.core.artifacts import artifact_id
 from starling.core.forks import ForkChanges
 from starling.core.json import digest
 from starling.core.llm import PromptVersion
-from starling.core.runs import RunLimits
+from starling.core.runs import ForkRequest
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import fetch_autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -58,8 +57,8 @@ async def fork(
     platform: Platform, original: RunStream, at: str = "start", *, live: bool = False, **changes: Any
 ) -> RunStream:
     platform.model.forget()
-    request = ForkRequest(original.key.id, at, ForkChanges(**changes), live, RunLimits())
-    accepted = await platform.services.forks.accept(CALLER, request)
+    request = ForkRequest(at=at, changes=ForkChanges(**changes), live=live)
+    accepted = await platform.services.forks.accept(CALLER, original.key.id, request)
     return await platform.finish(RunKey(CALLER.tenant, accepted.started.run_id))
 
 

@@ -13,29 +13,12 @@ from starling.core.ids import new_id, trace_id_of
 from starling.core.json import digest, storable
 from starling.core.llm import ModelRole, PromptVersion
 from starling.core.principal import Principal, Scope
-from starling.core.runs import RunLimits
+from starling.core.runs import ForkRequest
 from starling.infra.llm.chat_model import ModelName
 from starling.infra.llm.model_selection import parse_model_name
 from starling.infra.postgres.runs.acceptance import Acceptance, IdempotencyKey, NewRun, RunKey
 from starling.infra.postgres.runs.fork_copies import NewFork
 from starling.infra.postgres.runs.forks import ForkRepository, Original
-
-
-@dataclass(frozen=True, slots=True)
-class ForkRequest:
-    """What a caller asks for: a fork of the run `original`, at a place in it, with the caller's own limits."""
-
-    original: str
-    at: str
-    changes: ForkChanges
-    live: bool
-    limits: RunLimits
-
-    def idempotency(self, key: str | None) -> IdempotencyKey | None:
-        """Return a key with the digest of the request; stored digests rest on these names."""
-        changes, limits = self.changes.model_dump(mode="json"), self.limits.model_dump(mode="json")
-        document = {"fork": self.original, "at": self.at, "changes": changes, "live": self.live, "limits": limits}
-        return IdempotencyKey(key, digest(storable(document))) if key else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +32,19 @@ class RunForks:
     prompt: Callable[[str], Awaitable[PromptVersion]]
     star: Callable[[Principal, str, int], Awaitable[str]]
 
-    async def accept(self, principal: Principal, request: ForkRequest, key: str | None = None) -> Acceptance:
-        """Store the fork as a run on a branch of its own; the same request with the same key leads to the same run.
+    async def accept(
+        self, principal: Principal, original_id: str, request: ForkRequest, key: str | None = None
+    ) -> Acceptance:
+        """Store a fork as a run on a branch of its own; the same request with the same key leads to the same run.
 
         Raises NotFoundError, NotForkableError, InvalidRequestError, ForbiddenError where only an admin may change
         something, and what the acceptance of a run raises.
         """
         number = decision_number(request.at)
         changes = await self._resolved(principal, request)
-        run = RunKey(principal.tenant, request.original)
+        run, run_id = RunKey(principal.tenant, original_id), new_id()
         original = await self.originals.original(run)
-        _check(original, request)
+        _check(original, live=request.live)
         entries = [] if number == 1 else inherited_entries(await self.originals.entries(run), request.at)
         stars = {name: await self.star(principal, name, version) for name, version in changes.teams.items()}
         fork = NewFork(
@@ -68,7 +53,7 @@ class RunForks:
             graph_version=FORK_VERSION,
             entries=[(entry.path, entry.kind, entry.position) for entry in entries],
         )
-        run_id = new_id()
+        asked = {"fork": run.id, **request.model_dump(mode="json")}  # stored digests rest on these names
         return await self.acceptance.runs.accept(
             NewRun(
                 key=RunKey(principal.tenant, run_id),
@@ -78,7 +63,7 @@ class RunForks:
                 principal=principal.as_json(),
                 correlation_id=run_id,
                 trace_id=trace_id_of(run_id),
-                idempotency=request.idempotency(key),
+                idempotency=IdempotencyKey(key, digest(storable(asked))) if key else None,
                 may_answer=False,
                 fork=fork,
             )
@@ -119,12 +104,12 @@ class RunForks:
         return found.hash
 
 
-def _check(original: Original, request: ForkRequest) -> None:
+def _check(original: Original, *, live: bool) -> None:
     """Raise NotForkableError for a run that can't be forked at any place."""
     if not original.has_ended:
-        raise NotForkableError(f"Run {request.original} has not ended.", "Wait for its end, or cancel it.")
+        raise NotForkableError("The run has not ended.", "Wait for its end, or cancel it.")
     if original.is_build:
-        raise NotForkableError(f"Run {request.original} builds a team.", "Send the build again.")
-    if request.live and original.is_pruned:
-        pruned = f"Run {request.original}, or one that it is a fork of, was pruned: what it sent is not known."
+        raise NotForkableError("The run builds a team.", "Send the build again.")
+    if live and original.is_pruned:
+        pruned = "The run, or one that it is a fork of, was pruned: what it sent is not known."
         raise NotForkableError(pruned, "Fork it without `live`.")

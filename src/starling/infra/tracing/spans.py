@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from starling.core.errors import SuspendedError
+from starling.core.forks import ForkOrigin
 from starling.core.runs import Run
 from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
 from starling.infra.tracing.scores import Score
@@ -186,5 +187,9 @@ def _segment_attributes(run: Run) -> Attributes:
         "starling.segment": run.fence,
         "input": run.input,
         "tags": [f"epoch:{run.epoch}"],
-        **(run.forked_from.attributes() if run.forked_from else {}),
+        **({"starling.forked_from": _origin(run.forked_from)} if run.forked_from else {}),
     }
+
+
+def _origin(origin: ForkOrigin) -> str:
+    return origin.model_dump_json(exclude={"changes": {"input"}}, exclude_defaults=True)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from brain.state import GRAPH_VERSION
-from starling.app.runs.forks import ForkRequest
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.forks import ForkChanges, NotForkableError
 from starling.core.principal import Scope
-from starling.core.runs import RunLimits
+from starling.core.runs import ForkRequest
 from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.leases import Leases
@@ -41,8 +40,8 @@ BAD, GOOD = verdict("REJECTED", "not enough"), verdict("APPROVED")
 async def forked(
     platform: Platform, original: RunKey, at: str = "start", *, live: bool = False, **changes: Any
 ) -> RunKey:
-    request = ForkRequest(original.id, at, ForkChanges(**changes), live, RunLimits())
-    accepted = await platform.services.forks.accept(platform.caller, request)
+    request = ForkRequest(at=at, changes=ForkChanges(**changes), live=live)
+    accepted = await platform.services.forks.accept(platform.caller, original.id, request)
     return RunKey(original.tenant, accepted.started.run_id)
 
 

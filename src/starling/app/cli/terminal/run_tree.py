@@ -136,7 +136,7 @@ class RunTree:
         for task in document.tasks:
             dropped = task.status == "pending" and task.id not in planned.get(without_numbers(task.star), ())
             if not dropped and not 0 < task.seq <= form.after:
-                begin = task.attempts[0].at if task.attempts else _NEVER
+                begin = task.attempts[0].at if task.attempts else task.ended_at or _NEVER
                 owner = _INSIDE.sub("", task.star)
                 self.parts[owner if owner in paths else ""].append((begin, task.star, partial(self._task, task)))
                 tries[task.place] = task.path

@@ -14,11 +14,9 @@ from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, ClosedModel, Name, RunAccepted, RunBody, run_path
-from starling.app.runs.forks import ForkRequest
 from starling.core.events.stream import AnyEvent
-from starling.core.forks import START, ForkChanges
 from starling.core.run_document.document import RunDocument
-from starling.core.runs import RunLimits, RunStatus
+from starling.core.runs import ForkRequest, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import ALL_PARTS, Part
 from starling.infra.postgres.runs.listing import PromptFilter, RunFilter, RunSummary
@@ -97,20 +95,6 @@ async def begin(
     return RunAccepted.of(accepted)
 
 
-class ForkBody(ClosedModel):
-    """Where a fork begins, and what is different in it."""
-
-    at: str = Field(
-        START,
-        max_length=200,
-        description="`start`, a decision (`d2`: what that saw) or a task of the main plan (`t3`: its plan and the "
-        "results that don't depend on it).",
-    )
-    changes: ForkChanges = Field(ForkChanges(), description="All but `input` need the scope `admin`.")
-    live: bool = Field(False, description="Make calls that may change something; without it they are simulated.")
-    limits: RunLimits = RunLimits()
-
-
 @router.post(
     "/{run_id}/fork",
     status_code=202,
@@ -119,7 +103,7 @@ class ForkBody(ClosedModel):
 )
 async def fork(
     run_id: UUID,
-    request: ForkBody,
+    request: ForkRequest,
     response: Response,
     services: FromServices,
     caller: Caller,
@@ -129,8 +113,7 @@ async def fork(
 
     409 `not_forkable`: the run has not ended, or what it decided is not kept.
     """
-    wanted = ForkRequest(str(run_id), request.at, request.changes, request.live, request.limits)
-    accepted = await services.forks.accept(caller, wanted, idempotency_key)
+    accepted = await services.forks.accept(caller, str(run_id), request, idempotency_key)
     response.headers["Location"] = run_path(accepted.started.run_id)
     return RunAccepted.of(accepted)
 

@@ -372,6 +372,6 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "trace_id": new.trace_id,
         "event": Jsonb(first.model_dump(mode="json")),
         "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
-        "forked_from": Jsonb(new.fork.origin.to_json()) if new.fork else None,
+        "forked_from": Jsonb(new.fork.origin.model_dump(mode="json", exclude_defaults=True)) if new.fork else None,
         "graph_version": new.fork.graph_version if new.fork else 0,
     }
