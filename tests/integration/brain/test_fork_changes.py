@@ -78,8 +78,8 @@ async def test_other_models_are_asked_from_the_place_on(platform: Platform, scri
 
     assert stream.status == "succeeded"
     assert {body["model"] for body in platform.model.bodies} == {"large"}
-    row = await platform.services.runs.documents.row(stream.key)
-    assert (row.forked_from or {})["changes"] == {"model": {"router": "scripted:large", "reasoning": "scripted:large"}}
+    origin: Any = (await platform.services.runs.documents.row(stream.key)).forked_from
+    assert origin["changes"] == {"model": {"router": "scripted:large", "reasoning": "scripted:large"}}
 
 
 async def test_stored_prompt_and_epoch_replace_those_of_the_original(platform: Platform, script: ScriptedModel) -> None:
@@ -95,10 +95,8 @@ async def test_stored_prompt_and_epoch_replace_those_of_the_original(platform: P
     assert stream.status == "succeeded"
     assert "Plan as a captain." in platform.model.bodies[0]["messages"][0]["content"]
     row = await platform.services.runs.documents.row(stream.key)
-    assert (row.epoch, row.forked_from and row.forked_from["changes"]["prompts"]) == (
-        epoch,
-        {"supervisor": version.hash},
-    )
+    origin: Any = row.forked_from
+    assert (row.epoch, origin["changes"]["prompts"]) == (epoch, {"supervisor": version.hash})
 
 
 async def test_other_version_of_a_team_works_on_its_task(platform: Platform, script: ScriptedModel) -> None:
