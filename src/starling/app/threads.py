@@ -1,9 +1,11 @@
 """Conversations: the states of a line with those of the run that goes on, imports, and branches side by side."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from brain.explanation.comparison import Comparison, compare
 from starling.core.clock import Clock
@@ -12,43 +14,25 @@ from starling.core.conversation.states import BaseState, fields_of, state_of
 from starling.core.conversation.turn import SUPERVISOR, PlacedState, states_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
-from starling.core.run_document.document import RunDocument
 from starling.core.validation_errors import fault_list
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
-from starling.infra.postgres.runs.threads import Branch, StoredState, Thread, ThreadReader
+from starling.infra.postgres.runs.threads import Branch, StateView, Thread, ThreadReader, views_of
+
+_PAIRS: Final = 20
+"""How many pairs of runs are compared; what the others changed is listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateView:
-    """A state on a line. `reference` is `thread/branch/run/position`; the branch is the one that it was made on.
+class GivenState(BaseModel):
+    """A state that a caller adds, as its envelope has it."""
 
-    `parent` is the position of the state that it is a part of: of a tool's result the call, of a call the agent's.
-    `live`: of a run that goes on, derived from its events, and stored once it ends. `ts` is in seconds since the epoch.
-    """
+    model_config = ConfigDict(extra="forbid")
 
-    reference: str
-    position: int
-    branch: str
-    run_id: str | None
-    agent: str
-    parent: int | None
-    t: str
-    v: int
-    ts: float
-    data: JsonObject
-    live: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GivenState:
-    """A state that a caller adds, by kind, version and fields."""
-
-    t: str
-    v: int
-    data: JsonObject
-    agent: str | None = None
+    t: Annotated[str, Field(description="The kind, such as `UserMessageState`.")]
+    data: dict[str, Any]
+    v: int = 1
+    agent: Annotated[str | None, Field(max_length=200, description="The agent that it belongs to.")] = None
 
     def state(self) -> BaseState:
         """Return the state. Raises InvalidRequestError for an unknown kind, and for fields that don't suit it."""
@@ -71,30 +55,29 @@ class StatePage:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchEffect:
-    """A call that changed something, or may have: a rewind doesn't undo it."""
+class RunEffects:
+    """A run, and its calls that changed something, or may have: a rewind doesn't undo them."""
 
     run_id: str
-    call: JsonObject
+    effects: Sequence[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedBranch:
-    """One of two branches: its runs beyond what both share, and what they changed."""
+    """One of two branches, with its runs beyond what both share."""
 
     branch: str
-    runs: Sequence[str]
-    effects: Sequence[BranchEffect]
+    runs: Sequence[RunEffects]
 
 
 @dataclass(frozen=True, slots=True)
 class BranchComparison:
-    """Two branches: the last position that they share, and their runs beyond it side by side, in pairs."""
+    """Two branches: the last position that they share, and their first runs beyond it side by side, in pairs."""
 
     common: int
     a: ComparedBranch
     b: ComparedBranch
-    runs: Sequence[Comparison] = field(default_factory=list[Comparison])
+    pairs: Sequence[Comparison]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,47 +129,25 @@ class ThreadService:
         """Return two branches with their runs beyond what they share."""
         found = await self.reader.show(tenant, thread)
         a, b = found.named(first), found.named(second)
-        common = _common(found, a, b)
-        ours, theirs = [await self._runs(tenant, found, one, common) for one in (a, b)]
-        pairs = [compare(one, other) for one, other in zip(ours, theirs, strict=False)]
-        return BranchComparison(common, _side(a, ours), _side(b, theirs), pairs)
+        theirs = found.line(b)
+        common = max((min(upto, theirs[name]) for name, upto in found.line(a).items() if name in theirs), default=0)
+        one, other = [await self._beyond(tenant, found, branch, common) for branch in (a, b)]
+        pairs = [
+            compare(*[await self.documents.read(RunKey(tenant, run.run_id)) for run in pair])
+            for pair in islice(zip(one.runs, other.runs, strict=False), _PAIRS)
+        ]
+        return BranchComparison(common, one, other, pairs)
 
     async def _views(self, tenant: str, thread: Thread, branch: Branch, after: int) -> AsyncIterator[StateView]:
-        async for one in self.reader.states(tenant, thread.id, branch, after=after):
-            yield _view(thread.id, one)
+        async for view in self.reader.states(tenant, thread, branch, after=after):
+            yield view
         if branch.live_run:
             document = await self.documents.read(RunKey(tenant, branch.live_run), ("tasks",))
-            for index, placed in enumerate(states_of(document)):
-                position = branch.tip + 1 + index
-                parent = None if placed.parent is None else branch.tip + 1 + placed.parent
-                if position > after:
-                    state = StoredState(branch.id, position, branch.live_run, parent, placed)
-                    yield _view(thread.id, state, live=True)
+            begin, states = branch.tip + 1, states_of(document)
+            for view in views_of(thread.id, branch.id, branch.live_run, begin, states, live=True):
+                if view.position > after:
+                    yield view
 
-    async def _runs(self, tenant: str, thread: Thread, branch: Branch, after: int) -> list[RunDocument]:
-        """Return the runs whose states lie beyond a position, whole or in part, in their order."""
-        names = dict.fromkeys([one.run_id async for one in self.reader.states(tenant, thread.id, branch, after=after)])
-        return [await self.documents.read(RunKey(tenant, name)) for name in names if name]
-
-
-def _view(thread: str, one: StoredState, *, live: bool = False) -> StateView:
-    placed = one.placed
-    reference = f"{thread}/{one.branch}/{one.run_id or '-'}/{one.position}"
-    place = (one.position, one.branch, one.run_id, placed.agent, one.parent)
-    state = placed.state
-    return StateView(reference, *place, type(state).__name__, state.__version__, placed.ts, fields_of(state), live)
-
-
-def _common(thread: Thread, a: Branch, b: Branch) -> int:
-    """Return the last position that the lines of two branches share, 0 if none."""
-    theirs = dict(thread.line(b))
-    return max((min(upto, theirs[name]) for name, upto in thread.line(a) if name in theirs), default=0)
-
-
-def _side(branch: Branch, runs: Sequence[RunDocument]) -> ComparedBranch:
-    return ComparedBranch(branch.id, [run.run_id for run in runs], list(_effects(runs)))
-
-
-def _effects(runs: Sequence[RunDocument]) -> Iterator[BranchEffect]:
-    for run in runs:
-        yield from (BranchEffect(run.run_id, change) for change in (run.result or {}).get("effects") or ())
+    async def _beyond(self, tenant: str, thread: Thread, branch: Branch, after: int) -> ComparedBranch:
+        runs = await self.reader.runs_beyond(tenant, thread, branch, after)
+        return ComparedBranch(branch.id, [RunEffects(*run) for run in runs])

@@ -1,11 +1,18 @@
 """Threads, branches and states over HTTP, with runs between them."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
 import pytest
 
+from starling.core.errors import ConflictError
 from starling.core.ids import new_id
+from starling.core.principal import DEFAULT_TENANT
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import changing, driver
+from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -60,3 +67,73 @@ async def test_line_is_forked_rewound_pruned_and_deleted(api: LiveApi) -> None:
     gone = await call(api, "DELETE", path)
     assert gone["runs"] == 3
     await call(api, "GET", path, status=HTTPStatus.NOT_FOUND)
+
+
+async def imported(api: LiveApi, thread: str, *texts: str, branch: str | None = None) -> None:
+    messages = [{"role": "user", "content": text} for text in texts]
+    body = {"branch": branch, "messages": messages}
+    await call(api, "POST", f"/v1/threads/{thread}/states", body, HTTPStatus.CREATED)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", f"states?after={2**63 - 1}", None, 422),
+        ("POST", "fork", {"position": 2**64}, 422),
+        ("POST", "rewind", {"position": 3}, 422),
+        ("POST", "fork", {"name": "a\0b"}, 422),
+        ("POST", "fork", {"name": "main"}, 409),
+        ("POST", "states", {"states": [{"t": "ToolResultState", "data": {"tool_call_id": "x"}}]}, 422),
+        ("POST", "states", {"branch": "other", "messages": [{"role": "user", "content": ""}]}, 404),
+    ],
+)
+async def test_change_that_does_not_fit_is_refused(
+    api: LiveApi, method: str, path: str, body: object, status: int
+) -> None:
+    thread = new_id()
+    await imported(api, thread, "one", "two")
+    await call(api, method, f"/v1/threads/{thread}/{path}", body, status)
+
+
+async def test_branch_that_a_rewind_left_takes_no_states_but_can_be_forked(api: LiveApi) -> None:
+    path = f"/v1/threads/{(thread := new_id())}"
+    await imported(api, thread, "one", "two")
+    hidden = (await call(api, "POST", f"{path}/rewind", {"position": 1}))["hidden"]["id"]
+    message = {"branch": hidden, "messages": [{"role": "user", "content": "three"}]}
+    await call(api, "POST", f"{path}/states", message, HTTPStatus.CONFLICT)
+    assert (await call(api, "POST", f"{path}/fork", {"branch": hidden}, HTTPStatus.CREATED))["tip"] == 2
+
+
+async def test_fork_of_a_run_keeps_its_line_when_its_branch_is_rewound_below_its_own_fork(api: LiveApi) -> None:
+    path = f"/v1/threads/{(thread := new_id())}"
+    await imported(api, thread, "one", "two")
+    await call(api, "POST", f"{path}/fork", {"name": "other"}, HTTPStatus.CREATED)
+    run = (await api.ask(ASKS, thread, branch="other"))[0].data["run_id"]
+    await call(api, "POST", f"/v1/runs/{run}/fork", {"at": "start"}, HTTPStatus.ACCEPTED)
+    await call(api, "POST", f"{path}/rewind", {"branch": "other", "position": 1})
+    await imported(api, thread, "three", branch="other")
+    forked = next(one for one in (await call(api, "GET", path))["branches"] if one["id"].startswith("fork-"))
+    assert [one["data"] for one in (await states(api, thread, f"branch={forked['id']}"))[:2]] == [
+        {"text": "one"},
+        {"text": "two"},
+    ]
+
+
+async def test_fork_of_a_run_waits_for_a_change_of_its_thread(api: LiveApi) -> None:
+    thread, tenant = new_id(), DEFAULT_TENANT
+    run = (await api.ask(ASKS, thread))[0].data["run_id"]
+    place = {"tenant": tenant, "thread_id": thread}
+    async with changing(api.services.storage.engine) as connection:
+        await (await driver(connection)).execute(f"SELECT {TAKE_TURN}".encode(), place)
+        forked = asyncio.create_task(call(api, "POST", f"/v1/runs/{run}/fork", {"at": "start"}, HTTPStatus.ACCEPTED))
+        done, _ = await asyncio.wait([forked], timeout=0.5)
+        assert not done
+    await forked
+
+
+async def test_thread_that_was_used_meanwhile_is_not_deleted_as_old(api: LiveApi) -> None:
+    await imported(api, thread := new_id(), "one")
+    changes, now = api.services.threads.changes, datetime.now(UTC)
+    with pytest.raises(ConflictError, match="was used"):
+        await changes.delete(DEFAULT_TENANT, thread, Actor.local("test"), since=now - timedelta(minutes=1))
+    await changes.delete(DEFAULT_TENANT, thread, Actor.local("test"), since=now + timedelta(minutes=1))

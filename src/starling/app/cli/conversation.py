@@ -48,8 +48,10 @@ def list_threads(
     """List threads, the one that began last first."""
 
     def cells(thread: Document) -> tuple[str, ...]:
-        last = moment(thread["last_at"], utc=utc) if thread["last_at"] else ""
-        return thread["id"], thread["branch"], str(thread["branches"]), str(thread["runs"]), last
+        branches = thread["branches"]
+        last = max((branch["last_at"] for branch in branches if branch["last_at"]), default="")
+        counts = sum(not branch["hidden"] for branch in branches), sum(branch["runs"] for branch in branches)
+        return thread["id"], thread["branch"], *map(str, counts), moment(last, utc=utc) if last else ""
 
     found = list(connection_of(context).api(tenant).pages(_PATH, "threads", {}, most=_PAGE, limit=limit))
     columns = ("THREAD", "BRANCH", "BRANCHES", "RUNS", "LAST RUN")
@@ -149,8 +151,9 @@ def diff(  # noqa: PLR0913, PLR0917 - its options
     print_line(f"Both have the same states up to position {found['common']}.")
     for side in (found["a"], found["b"]):
         print_line(f"{side['branch']}: {len(side['runs'])} runs beyond")
-        print_part("Changed there, which a rewind doesn't undo", [_effect_line(one["call"]) for one in side["effects"]])
-    for pair in found["runs"]:
+        changed = [_effect_line(call) for run in side["runs"] for call in run["effects"]]
+        print_part("Changed there, which a rewind doesn't undo", changed)
+    for pair in found["pairs"]:
         print_line()
         print_comparison(pair, every=every)
 

@@ -27,9 +27,9 @@ class RetentionService:
         if dry_run:
             return _with_threads(await self.repository.preview(which), len(threads))
         deleted = 0
-        for tenant, thread in threads:
+        for tenant, thread, before in threads:
             with suppress(ConflictError, NotFoundError):  # it is used again, deleted already, or has a call in doubt
-                await self.changes.delete(tenant, thread, actor)
+                await self.changes.delete(tenant, thread, actor, since=before)
                 deleted += 1
         report = _with_threads(await self.repository.prune(which), deleted)
         if report.total:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -133,9 +133,9 @@ class PostgresArtifacts(ArtifactStore):
 
 
 async def delete_unreferenced_contents(
-    connection: AsyncConnection, tenant: str | None, after: ContentKey, limit: int
+    connection: AsyncConnection, tenant: str | None, after: ContentKey, limit: int, among: Collection[str] | None = None
 ) -> tuple[int, ContentKey | None]:
-    """Delete contents without a reference, of a tenant or of all, in the connection's transaction.
+    """Delete contents without a reference, of a tenant or of all, in the connection's transaction; maybe only some.
 
     Checks up to `limit` of them after `after`; returns how many were deleted, and the key to continue after if there
     may be more. Contents that are put concurrently stay: they are either locked, or checked again under the lock.
@@ -143,6 +143,7 @@ async def delete_unreferenced_contents(
     place = tuple_(artifacts.c.tenant, artifacts.c.hash)
     query = select(artifacts.c.tenant, artifacts.c.hash).where(unreferenced(tenant), place > after)
     query = query.order_by(artifacts.c.tenant, artifacts.c.hash).limit(limit)
+    query = query if among is None else query.where(artifacts.c.hash.in_(among))
     locked = (await connection.execute(query.with_for_update(skip_locked=True))).all()
     if not locked:
         return 0, None

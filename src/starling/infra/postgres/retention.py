@@ -155,14 +155,14 @@ class _OldRows:
         going = exists().where(_of_run(run_artifacts, runs), self.ended())
         return select(func.count().label("count")).select_from(artifacts).where(unreferenced(self.which.tenant, going))
 
-    def threads(self) -> Select[str, str]:
+    def threads(self) -> Select[str, str, datetime]:
         """Select the threads of which nothing is newer: no run goes on or ended since, and no state was added."""
         of_thread = and_(runs.c.tenant == threads.c.tenant, runs.c.thread_id == threads.c.id)
         later = exists().where(of_thread, or_(runs.c.ended_at.is_(None), runs.c.ended_at >= self.before))
         its = and_(states.c.tenant == threads.c.tenant, states.c.thread_id == threads.c.id)
         added = exists().where(its, states.c.ts >= self.before.timestamp())
         old = and_(threads.c.created_at < self.before, self._mine(threads))
-        return select(threads.c.tenant, threads.c.id).where(old, not_(or_(later, added)))
+        return select(threads.c.tenant, threads.c.id, literal(self.before)).where(old, not_(or_(later, added)))
 
     def _mine(self, table: Table) -> Condition:
         return true() if self.which.tenant is None else table.c.tenant == self.which.tenant
@@ -227,13 +227,13 @@ class Retention:
         found = Counter({name: (await self._row(query))["count"] for name, query in queries.items()})
         return await self._report(old, found)
 
-    async def old_threads(self, which: PruneSelection) -> Sequence[tuple[str, str]]:
-        """Return tenant and id of each thread that is to be deleted. Raises DatabaseUnavailableError."""
+    async def old_threads(self, which: PruneSelection) -> Sequence[tuple[str, str, datetime]]:
+        """Return tenant and id of each unused thread, and since when it is. Raises DatabaseUnavailableError."""
         if not which.threads:
             return ()
         query = (await self._old_rows(which)).threads()
         async with reading(self._engine) as connection:
-            return [(tenant, thread) for tenant, thread in await connection.execute(query)]
+            return [(tenant, thread, since) for tenant, thread, since in await connection.execute(query)]
 
     async def prune(self, which: PruneSelection) -> RetentionReport:
         """Delete old rows and return the report. Raises DatabaseUnavailableError; earlier batches stay deleted."""

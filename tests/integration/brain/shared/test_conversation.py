@@ -23,7 +23,7 @@ from starling.core.conversation.turn import PlacedState, states_of
 from starling.core.errors import InvalidRequestError
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.conversations import ConversationRepository
+from starling.infra.postgres.runs.conversations import ConversationRepository, read_line, reader_of
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
@@ -92,7 +92,7 @@ async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
 
 async def stored(platform: Platform, key: RunKey) -> list[PlacedState]:
     """The states on the branch of a run, which has to be the only one of its thread."""
-    rows = await ConversationRepository(platform.services.storage.engine).line(key.tenant, THREAD, "main", limit=10)
+    rows = await read_line(reader_of(platform.services.storage.engine, key.tenant), THREAD, "main", limit=10)
     assert [(row.position, row.length, row.run_id) for row in rows] == [(1, len(rows[0].states()), key.id)]
     return rows[0].states()
 
@@ -164,7 +164,8 @@ async def test_history_has_states_in_rows_of_their_own_and_follows_forks_to_thei
     run, conversations = first.run, ConversationRepository(platform.services.storage.engine)
 
     main, other = await conversations.said(run, 3), await conversations.said(replace(run, branch_id="other"), 10)
-    pages = [await conversations.line(tenant, THREAD, "other", after=n, limit=1) for n in (0, 1, 4, 5)]
+    rows = reader_of(platform.services.storage.engine, tenant)
+    pages = [await read_line(rows, THREAD, "other", after=n, limit=1) for n in (0, 1, 4, 5)]
 
     said = ["an old row", "turn 0.", "reply 0.", "turn 1.", "reply 1."]
     assert [message["content"] for message in history_messages(main)] == said[2:]

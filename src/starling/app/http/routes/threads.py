@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field, model_validator
@@ -13,7 +13,7 @@ from starling.app.http.schemas import ClosedModel, Name
 from starling.app.threads import BranchComparison, GivenState, StatePage
 from starling.core.conversation.openai_messages import ChatMessage
 from starling.infra.postgres.runs.thread_changes import Removed, Rewound
-from starling.infra.postgres.runs.threads import Branch, Thread, ThreadSummary
+from starling.infra.postgres.runs.threads import Branch, Thread
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"], responses=refusals(404, 422, 503))
 
@@ -25,15 +25,8 @@ _CURRENT = "A branch; without it, the one that runs go to."
 class ThreadPage:
     """Threads, the one that began last first. `next` is the value of `before` for the next page, null on the last."""
 
-    threads: Sequence[ThreadSummary]
+    threads: Sequence[Thread]
     next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BranchList:
-    """The branches of a thread, oldest first, also hidden ones, which rewinds left."""
-
-    branches: Sequence[Branch]
 
 
 class ThreadQuery(ClosedModel):
@@ -47,7 +40,7 @@ class StateQuery(ClosedModel):
     """Which states of a line are listed."""
 
     branch: Name | None = Field(None, description=_CURRENT)
-    after: int = Field(0, ge=0, description="Only those after this position.")
+    after: int = Field(0, ge=0, le=2**53, description="Only those after this position.")
     agent: Name | None = Field(None, description="Only those of this agent: its own stack.")
     kind: Name | None = Field(None, description="Only those of this kind, such as `ToolCallState`.")
     limit: int = Field(50, ge=1, le=200)
@@ -60,21 +53,12 @@ class DiffQuery(ClosedModel):
     b: Name | None = Field(None, description="Another branch; without it, the one that runs go to.")
 
 
-class NewState(ClosedModel):
-    """A state as its envelope has it."""
-
-    t: Annotated[str, Field(description="The kind, such as `UserMessageState`.")]
-    data: dict[str, Any]
-    v: int = 1
-    agent: Annotated[Name | None, Field(description="The agent that it belongs to.")] = None
-
-
 class NewStates(ClosedModel):
     """What is added to a branch: either messages as OpenAI's chat API has them, or states."""
 
     branch: Annotated[Name | None, Field(description=_CURRENT)] = None
     messages: list[ChatMessage] = Field(default=[], max_length=1_000)
-    states: list[NewState] = Field(default=[], max_length=1_000)
+    states: list[GivenState] = Field(default=[], max_length=1_000)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "NewStates":
@@ -130,21 +114,17 @@ async def append(thread_id: Name, body: NewStates, services: FromServices, calle
 
     409 while a run of the branch goes on; 422 for a state that can't follow the one before it.
     """
-    given = [GivenState(**one.model_dump()) for one in body.states]
-    return await services.threads.append(caller.tenant, thread_id, body.branch, body.messages, given)
-
-
-@router.get("/{thread_id:path}/branches", summary="List the branches of a thread")
-async def branches(thread_id: Name, services: FromServices, caller: Caller) -> BranchList:
-    """List all branches, oldest first, also hidden ones, which rewinds left."""
-    return BranchList((await services.threads.reader.show(caller.tenant, thread_id)).branches)
+    return await services.threads.append(caller.tenant, thread_id, body.branch, body.messages, body.states)
 
 
 @router.get("/{thread_id:path}/diff", summary="Compare two branches")
 async def diff(
     thread_id: Name, services: FromServices, caller: Caller, wanted: Annotated[DiffQuery, Query()]
 ) -> BranchComparison:
-    """Return the last position that two branches share, and the runs of each beyond it, with what they changed."""
+    """Return the last position that two branches share, and the runs of each beyond it, with what they changed.
+
+    The first 20 of them are compared, in pairs.
+    """
     return await services.threads.compare(caller.tenant, thread_id, wanted.a, wanted.b)
 
 
@@ -169,15 +149,19 @@ async def rewind(thread_id: Name, body: Rewind, services: FromServices, caller: 
     return await services.threads.changes.rewind(caller.tenant, thread_id, body.branch, body.position, actor)
 
 
-@router.post("/{thread_id:path}/prune", summary="Delete what rewinds left")
+@router.post("/{thread_id:path}/prune", summary="Delete what rewinds left", responses=refusals(409))
 async def prune(thread_id: Name, services: FromServices, caller: Caller, actor: ChangeActor) -> Removed:
-    """Delete the states, with their runs, that no visible branch reaches."""
+    """Delete the states, with their runs, that no visible branch reaches.
+
+    409 while it isn't known whether one of their calls was made.
+    """
     return await services.threads.changes.prune(caller.tenant, thread_id, actor)
 
 
+@router.get("/{thread_id:path}/branches", summary="List the branches of a thread")
 @router.get("/{thread_id:path}", summary="Show a thread")
 async def show(thread_id: Name, services: FromServices, caller: Caller) -> Thread:
-    """Show a thread with its branches."""
+    """Show a thread with its branches, oldest first, also hidden ones, which rewinds left."""
     return await services.threads.reader.show(caller.tenant, thread_id)
 
 

@@ -1,8 +1,8 @@
 """Conversations: the states of a run are stored with its end, and read along the line of a branch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -48,7 +48,7 @@ WITH RECURSIVE line AS (
 SELECT line.id, line.until, part.* FROM line CROSS JOIN LATERAL (
     SELECT position, run_id::text, v, t, ts, data, compressed, length FROM states
     WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = line.id
-        AND position <= line.until AND position < %(before)s AND position >= coalesce((
+        AND position <= line.until AND position >= coalesce((
             SELECT max(position) FROM states WHERE tenant = %(tenant)s AND thread_id = %(thread)s
                 AND branch_id = line.id AND position <= %(after)s + 1), 0)
         AND least(position + length - 1, line.until) > %(after)s
@@ -62,7 +62,6 @@ SELECT coalesce(last_agents, array_remove(ARRAY[last_agent], NULL)) FROM branche
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s"""
 
 _SAID: Final = (UserMessageState, UserResponseState, AssistantMessageState)
-_END: Final = 2**63 - 1
 
 
 def push_turn(run: Run, states: Sequence[PlacedState], *, agents: Sequence[str] = (), unasked: bool = False) -> Clause:
@@ -77,6 +76,21 @@ def push_turn(run: Run, states: Sequence[PlacedState], *, agents: Sequence[str] 
     values |= {"thread_id": run.thread_id, "branch_id": run.branch_id, "unasked": unasked}
     values |= {"last_agent": agents[-1] if agents else None, "last_agents": list(dict.fromkeys(agents)) or None}
     return Clause(_PUSH, values)
+
+
+class Rows(Protocol):
+    """Executes a statement for a tenant and returns its rows, on its own or in a transaction."""
+
+    async def __call__(self, statement: str, **values: Any) -> list[tuple[Any, ...]]: ...
+
+
+def reader_of(engine: AsyncEngine, tenant: str) -> Rows:
+    """Return what executes each statement on its own."""
+
+    async def rows(statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return await fetch_autocommit(engine, statement, {"tenant": tenant, **values})
+
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +108,40 @@ class StoredStates:
         return unpack(self.row)[: self.length]
 
 
+async def read_line(
+    rows: Rows,
+    thread: str,
+    branch: str,
+    *,
+    limit: int,
+    after: int | None = None,
+    kinds: Sequence[str] | None = None,
+) -> list[StoredStates]:
+    """Return rows with states of a branch and of those that it was forked from, maybe only of some kinds.
+
+    Newest first; with `after`, oldest first from the row on that has the state after that position. None where there
+    is no such branch.
+    """
+    statement = _NEWEST if after is None else _OLDEST
+    values = {"thread": thread, "branch": branch, "limit": limit, "kinds": kinds}
+    found = await rows(statement, **values, after=-1 if after is None else after)
+    return [
+        StoredStates(name, position, run, Envelope(*row), min(row[-1], until - position + 1))
+        for name, until, position, run, *row in found
+    ]
+
+
 class ConversationRepository:
     """Reads branches."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def line(
-        self, tenant: str, thread: str, branch: str, *, before: int = _END, after: int | None = None, limit: int
-    ) -> list[StoredStates]:
-        """Return rows with states of a branch and of those that it was forked from.
-
-        Newest first those that begin before a position; with `after`, oldest first from the row on that has the state
-        after that position. None where there is no such branch.
-        """
-        values = {"tenant": tenant, "thread": thread, "branch": branch, "before": before, "limit": limit}
-        if after is not None:
-            return await self._rows(_OLDEST, {**values, "after": after, "kinds": None})
-        return await self._rows(_NEWEST, {**values, "after": -1, "kinds": None})
-
     async def said(self, run: Run, count: int) -> list[BaseState]:
         """Return the last messages, questions and answers before a run, without those inside teams, oldest first."""
-        values = {"tenant": run.tenant, "thread": run.thread_id, "branch": run.branch_id, "before": _END, "after": -1}
         kinds = [TURN, *(kind.__name__ for kind in _SAID)]  # in rows of their own in earlier versions
         found: list[BaseState] = []
-        for row in await self._rows(_NEWEST, {**values, "limit": count, "kinds": kinds}):
+        for row in await self._last(run, count, kinds):
             states = (one.state for one in reversed(row.states()) if one.parent is None)
             found += [state for state in states if isinstance(state, _SAID)]
             if len(found) >= count:
@@ -127,15 +150,12 @@ class ConversationRepository:
 
     async def turns(self, run: Run, count: int) -> list[PlacedState]:
         """Return the states of the last turns before a run, oldest first."""
-        rows = await self.line(run.tenant, run.thread_id, run.branch_id, limit=count) if run.has_history else []
+        rows = await self._last(run, count) if run.has_history else []
         return [state for row in reversed(rows) for state in row.states()]
 
-    async def _rows(self, statement: str, values: Mapping[str, Any]) -> list[StoredStates]:
-        rows = await fetch_autocommit(self._engine, statement, values)
-        return [
-            StoredStates(name, position, run, Envelope(*row), min(row[-1], until - position + 1))
-            for name, until, position, run, *row in rows
-        ]
+    async def _last(self, run: Run, count: int, kinds: Sequence[str] | None = None) -> list[StoredStates]:
+        rows = reader_of(self._engine, run.tenant)
+        return await read_line(rows, run.thread_id, run.branch_id, limit=count, kinds=kinds)
 
     async def last_agents(self, run: Run) -> list[str]:
         """Return the agents of the last turn with tasks on the run's branch."""

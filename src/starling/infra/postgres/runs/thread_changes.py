@@ -1,28 +1,28 @@
 """Changes of threads: forks, checkouts, rewinds, imports, prunings and deletions, one of a thread at a time."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Final
 
+from psycopg import AsyncCursor
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from starling.core.conversation.states import BaseState, Envelope
+from starling.core.conversation.states import Envelope
 from starling.core.conversation.transitions import check
 from starling.core.conversation.turn import PlacedState, pack, unpack
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.ids import new_id
-from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents
+from starling.infra.postgres.artifacts import FIRST_CONTENT, delete_unreferenced_contents
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, changing, driver
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN
+from starling.infra.postgres.runs.conversations import read_line
 from starling.infra.postgres.runs.threads import Branch, Thread, read_thread
 
-_CONTENTS_AT_ONCE: Final = 1_000
-
-_OPEN_THREAD: Final = """
-INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread)s) ON CONFLICT DO NOTHING"""
-_OPEN_MAIN: Final = """
+_OPEN: Final = """
+WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id) VALUES (%(tenant)s, %(thread)s, 'main') ON CONFLICT DO NOTHING"""
 _INSERT: Final = """
 INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed, length)
@@ -30,10 +30,6 @@ VALUES (%(tenant)s, %(thread)s, %(branch)s, %(position)s, %(run)s, %(v)s, %(t)s,
     %(length)s)"""
 _MOVE_TIP: Final = """
 UPDATE branches SET tip = %(position)s WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s"""
-_LAST_ROW: Final = """
-SELECT position, v, t, ts, data, compressed, length FROM states
-WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = %(branch)s AND position <= %(position)s
-ORDER BY position DESC LIMIT 1"""
 
 # A fork at the tip goes on asking and looking where its parent would; elsewhere it counts anew.
 _FORK: Final = """
@@ -75,20 +71,27 @@ WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = %(branch)s 
 _CUT: Final = """
 DELETE FROM states WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = %(branch)s
     AND position > %(position)s"""
+
+# Runs are locked before what belongs to them, as by the pruning of old rows.
 _STRANDED: Final = """
 SELECT id::text FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = ANY(%(branches)s)
 AND NOT EXISTS (SELECT FROM states WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id
-    AND states.run_id = runs.id AND NOT states.branch_id = ANY(%(deleted)s))"""
-
-_RUNS: Final = "SELECT id::text, ended_at IS NULL FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread)s"
+    AND states.run_id = runs.id AND NOT states.branch_id = ANY(%(gone)s)) ORDER BY id FOR UPDATE"""
+_RUNS: Final = """
+SELECT id::text FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread)s ORDER BY id FOR UPDATE"""
+_USED: Final = """
+SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND ended_at >= %(since)s
+UNION ALL SELECT FROM states WHERE tenant = %(tenant)s AND thread_id = %(thread)s
+    AND ts >= extract(epoch FROM %(since)s::timestamptz) LIMIT 1"""
 _UNSETTLED: Final = """
 SELECT run_id::text FROM ledger WHERE tenant = %(tenant)s AND run_id = ANY(%(runs)s::uuid[])
 AND state = 'in_doubt' AND settled_at IS NULL LIMIT 1"""
 _OF_RUNS: Final = (
-    *("events", "steps", "journal", "ledger", "interrupts", "feedback", "unsent_status_scores", "run_artifacts"),
-    *("idempotency_keys", "call_claims"),
+    *("events", "steps", "journal", "ledger", "interrupts", "feedback", "unsent_status_scores", "idempotency_keys"),
+    "call_claims",
 )
 _DELETE_OF_RUNS: Final = "DELETE FROM {} WHERE tenant = %(tenant)s AND run_id = ANY(%(runs)s::uuid[])"
+_DELETE_REFERENCES: Final = _DELETE_OF_RUNS.format("run_artifacts") + " RETURNING hash"
 _DELETE_RUNS: Final = "DELETE FROM runs WHERE tenant = %(tenant)s AND id = ANY(%(runs)s::uuid[])"
 _DELETE_BRANCHES: Final = """
 DELETE FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = ANY(%(gone)s)"""
@@ -117,26 +120,20 @@ class Removed:
     artifacts: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Change:
     """A change of one thread, which no other change of it and no acceptance of a run meets."""
 
     connection: AsyncConnection
     tenant: str
     thread: str
-    place: Mapping[str, Any] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.place = {"tenant": self.tenant, "thread": self.thread, "thread_id": self.thread}
-
-    async def execute(self, statement: str, **values: Any) -> int:
-        """Execute a statement; return how many rows it changed."""
-        cursor = await (await driver(self.connection)).execute(statement.encode(), {**self.place, **values})
-        return cursor.rowcount
+    async def execute(self, statement: str, **values: Any) -> AsyncCursor[Any]:
+        place = {"tenant": self.tenant, "thread": self.thread, "thread_id": self.thread}
+        return await (await driver(self.connection)).execute(statement.encode(), place | values)
 
     async def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        cursor = await (await driver(self.connection)).execute(statement.encode(), {**self.place, **values})
-        return await cursor.fetchall()
+        return await (await self.execute(statement, **values)).fetchall()
 
     async def found(self) -> Thread:
         """Return the thread as it is now. Raises NotFoundError."""
@@ -158,11 +155,11 @@ class ThreadChanges:
         Raises InvalidRequestError for a state that can't follow the one before; ConflictError while a run goes on.
         """
         async with self._changing(tenant, thread) as change:
-            await change.execute(_OPEN_THREAD)
-            await change.execute(_OPEN_MAIN)
-            found = await change.found()
-            target = _idle(found.named(branch))
-            before = await _states_before(change, found, target)
+            await change.execute(_OPEN)
+            target = _idle((await change.found()).named(branch))
+            before = [
+                one.state for row in await read_line(change.rows, thread, target.id, limit=1) for one in row.states()
+            ]
             for one in states:
                 check(before, one.state)
                 before.append(one.state)
@@ -200,19 +197,20 @@ class ThreadChanges:
         """
         async with self._changing(tenant, thread) as change:
             found = await change.found()
-            target = _idle(_visible(found.named(branch)))
+            target = _idle(found.named(branch))
             _check_position(target, position)
             if position == target.tip:
                 return Rewound(target, None)
             hidden = f"rewound-{new_id()[-8:]}"
-            own = max(position, target.fork_position or 0)  # beyond it, states are its own and move
-            inside = target.parent is None or position > (target.fork_position or 0)
-            beyond = (target.id, own) if inside else (target.parent, target.fork_position)
+            owner = found.owner(target, position)
+            # Where the position is on the parent's part of the line, all of the branch's own states move.
+            own = owner is target
+            beyond = (target.id, position) if own else (target.parent, target.fork_position)
+            begins = (target.parent, target.fork_position) if own else (owner.id, position)
             await change.execute(_HIDE, branch=target.id, hidden=hidden, parent=beyond[0], fork_position=beyond[1])
-            await _split(change, target.id, own, keep=hidden)
+            await _split(change, target.id, position, keep=hidden)
             for statement in _MOVED:
-                await change.execute(statement, branch=target.id, hidden=hidden, position=own)
-            begins = (target.parent, target.fork_position) if inside else (found.owner(target, position).id, position)
+                await change.execute(statement, branch=target.id, hidden=hidden, position=position)
             await change.execute(
                 _REWOUND, branch=target.id, parent=begins[0], fork_position=begins[1], position=position
             )
@@ -221,47 +219,47 @@ class ThreadChanges:
             return Rewound(now.named(target.id), now.named(hidden))
 
     async def prune(self, tenant: str, thread: str, actor: Actor) -> Removed:
-        """Delete what no visible branch reaches, with its runs."""
-        async with self._changing(tenant, thread) as change:
-            found = await change.found()
-            needed = _needed(found)
-            gone = [branch.id for branch in found.branches if branch.id not in needed]
-            cut = {
-                one.id: needed[one.id] for one in found.branches if one.hidden and one.tip > needed.get(one.id, one.tip)
-            }
-            for name, upto in cut.items():
-                await _split(change, name, upto, keep=None)
-                await change.execute(_CUT, branch=name, position=upto)
-                await change.execute(_MOVE_TIP, branch=name, position=upto)
-            runs = [row[0] for row in await change.rows(_STRANDED, branches=[*gone, *cut], deleted=gone)]
-            removed = Removed(gone, len(runs), 0, await _delete_runs(change, runs))
-            await change.execute(_DELETE_RUNS, runs=runs)
-            await change.execute(_DELETE_BRANCHES, gone=gone)
-            if gone or cut:
-                await change.audit(actor, "thread.prune", branches=gone, cut=list(cut), runs=len(runs))
-            return removed
+        """Delete what no visible branch reaches, with its runs.
 
-    async def delete(self, tenant: str, thread: str, actor: Actor) -> Removed:
-        """Delete a thread with its runs, their artifacts, and the skills that were learned only there.
-
-        Raises ConflictError while a run goes on, or while it isn't known whether one of its calls was made.
+        Raises ConflictError while it isn't known whether one of their calls was made.
         """
         async with self._changing(tenant, thread) as change:
             found = await change.found()
-            runs = await change.rows(_RUNS)
-            if live := [name for name, is_live in runs if is_live]:
-                raise ConflictError(
-                    f"Run {live[0]} of thread {thread!r} hasn't ended.", "Cancel it, or wait for its end."
-                )
-            ids = [name for name, _ in runs]
-            if unsettled := await change.rows(_UNSETTLED, runs=ids):
-                text = f"It isn't known whether a call of run {unsettled[0][0]} was made."
-                raise ConflictError(text, "Settle it first: `starling run approve --list` shows it.")
-            skills = await change.execute(_LEARNED_ONLY_THERE, runs=ids)
-            contents = await _delete_runs(change, ids)
+            needed: dict[str, int] = {}  # the last position that visible branches reach of each
+            for branch in found.branches:
+                for name, upto in found.line(branch).items() if not branch.hidden else ():
+                    needed[name] = max(needed.get(name, 0), upto)
+            gone = [branch.id for branch in found.branches if branch.id not in needed]
+            cut = [one.id for one in found.branches if one.hidden and one.tip > needed.get(one.id, one.tip)]
+            for name in cut:
+                await _split(change, name, needed[name], keep=None)
+                await change.execute(_CUT, branch=name, position=needed[name])
+                await change.execute(_MOVE_TIP, branch=name, position=needed[name])
+            runs = [row[0] for row in await change.rows(_STRANDED, branches=[*gone, *cut], gone=gone)]
+            artifacts = await _delete_runs(change, runs)
+            await change.execute(_DELETE_BRANCHES, gone=gone)
+            if gone or cut:
+                await change.audit(actor, "thread.prune", branches=gone, cut=cut, runs=len(runs))
+            return Removed(gone, len(runs), 0, artifacts)
+
+    async def delete(self, tenant: str, thread: str, actor: Actor, *, since: datetime | None = None) -> Removed:
+        """Delete a thread with its runs, their artifacts, and the skills that were learned only there.
+
+        Raises ConflictError while a run goes on, or while it isn't known whether one of its calls was made; also where
+        the thread was used `since` a moment.
+        """
+        async with self._changing(tenant, thread) as change:
+            branches = (await change.found()).branches
+            for branch in branches:
+                _ended(branch)
+            if since and await change.rows(_USED, since=since):
+                raise ConflictError(f"Thread {thread!r} was used since {since}.", "Leave it.")
+            runs = [row[0] for row in await change.rows(_RUNS)]
+            skills = (await change.execute(_LEARNED_ONLY_THERE, runs=runs)).rowcount
+            artifacts = await _delete_runs(change, runs)
             await change.execute(_DELETE_THREAD)
-            await change.audit(actor, "thread.delete", runs=len(ids), skills=skills, artifacts=contents)
-            return Removed([branch.id for branch in found.branches], len(ids), skills, contents)
+            await change.audit(actor, "thread.delete", runs=len(runs), skills=skills, artifacts=artifacts)
+            return Removed([branch.id for branch in branches], len(runs), skills, artifacts)
 
     @asynccontextmanager
     async def _changing(self, tenant: str, thread: str) -> AsyncGenerator[_Change]:
@@ -272,6 +270,10 @@ class ThreadChanges:
 
 
 def _idle(branch: Branch) -> Branch:
+    return _visible(_ended(branch))
+
+
+def _ended(branch: Branch) -> Branch:
     if branch.live_run:
         raise ConflictError(
             f"Run {branch.live_run} of branch {branch.id!r} hasn't ended.", "Wait for it, or cancel it."
@@ -292,25 +294,6 @@ def _check_position(branch: Branch, position: int) -> None:
         )
 
 
-def _needed(thread: Thread) -> Mapping[str, int]:
-    """Return the branches that visible ones reach, each with the last position that they reach of it."""
-    needed: dict[str, int] = {}
-    for branch in thread.branches:
-        for name, upto in thread.line(branch) if not branch.hidden else ():
-            needed[name] = max(needed.get(name, 0), upto)
-    return needed
-
-
-async def _states_before(change: _Change, thread: Thread, branch: Branch) -> list[BaseState]:
-    """Return the states of the last row of a line, which those that follow are checked against."""
-    for name, upto in thread.line(branch):
-        rows = await change.rows(_LAST_ROW, branch=name, position=upto)
-        if rows:
-            position, *row = rows[0]
-            return [one.state for one in unpack(Envelope(*row))][: upto - position + 1]
-    return []
-
-
 async def _split(change: _Change, branch: str, position: int, *, keep: str | None) -> None:
     """End the row that spans a position there; what it has beyond becomes a row of the branch `keep`, if any."""
     for begin, run, *row in await change.rows(_ACROSS, branch=branch, position=position):
@@ -322,11 +305,13 @@ async def _split(change: _Change, branch: str, position: int, *, keep: str | Non
 
 
 async def _delete_runs(change: _Change, runs: Sequence[str]) -> int:
-    """Delete what belongs to runs beside their rows; return how many contents of artifacts went with it."""
+    """Delete runs that have ended; return how many contents of artifacts went with them. Raises ConflictError."""
+    if unsettled := await change.rows(_UNSETTLED, runs=runs):
+        text = f"It isn't known whether a call of run {unsettled[0][0]} was made."
+        raise ConflictError(text, "Settle it first: `starling run approve --list` shows it.")
+    hashes = {row[0] for row in await change.rows(_DELETE_REFERENCES, runs=runs)}
     for table in _OF_RUNS:
         await change.execute(_DELETE_OF_RUNS.format(table), runs=runs)
-    count, last = 0, cast("ContentKey | None", FIRST_CONTENT)
-    while last is not None:
-        gone, last = await delete_unreferenced_contents(change.connection, change.tenant, last, _CONTENTS_AT_ONCE)
-        count += gone
-    return count
+    await change.execute(_DELETE_RUNS, runs=runs)
+    place = (change.connection, change.tenant, FIRST_CONTENT)
+    return (await delete_unreferenced_contents(*place, len(hashes), hashes))[0]

@@ -1,48 +1,55 @@
 """Threads, their branches, and the states on the line of a branch."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, cast
+from itertools import groupby
+from typing import Any, Final
 
+from starling.core.conversation.states import fields_of
 from starling.core.conversation.turn import PlacedState, scored
 from starling.core.errors import NotFoundError
-from starling.infra.postgres.engine import Engine, fetch_autocommit
-from starling.infra.postgres.runs.conversations import ConversationRepository
+from starling.core.json import JsonObject
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.runs.conversations import Rows, read_line, reader_of
 
-_REMEDY: Final = "`starling conversation show THREAD` shows its branches."
 _ROWS: Final = 50
 
 _THREADS: Final = """
 SELECT threads.id, threads.branch, threads.created_at,
-    (SELECT count(*) FROM branches WHERE branches.tenant = threads.tenant AND branches.thread_id = threads.id
-        AND NOT hidden),
-    count(runs.id), max(runs.created_at)
-FROM threads LEFT JOIN runs ON runs.tenant = threads.tenant AND runs.thread_id = threads.id
-WHERE threads.tenant = %(tenant)s AND (%(before)s::text IS NULL OR (threads.created_at, threads.id) < (
-    SELECT created_at, id FROM threads WHERE tenant = %(tenant)s AND id = %(before)s))
-GROUP BY threads.tenant, threads.id, threads.branch, threads.created_at
-ORDER BY threads.created_at DESC, threads.id DESC LIMIT %(limit)s"""
-_THREAD: Final = """
-SELECT threads.branch, threads.created_at, branches.id, parent, fork_position, tip, hidden, branches.created_at,
-    count(runs.id),
-    (array_agg(runs.id::text ORDER BY arrival) FILTER (WHERE runs.id IS NOT NULL AND ended_at IS NULL))[1]
-FROM threads JOIN branches ON branches.tenant = threads.tenant AND branches.thread_id = threads.id
-LEFT JOIN runs ON runs.tenant = threads.tenant AND runs.thread_id = threads.id AND runs.branch_id = branches.id
-WHERE threads.tenant = %(tenant)s AND threads.id = %(thread)s
-GROUP BY threads.tenant, threads.id, branches.tenant, branches.thread_id, branches.id
-ORDER BY branches.created_at, branches.id"""
+    branches.id, parent, fork_position, tip, hidden, branches.created_at, its.*
+FROM (SELECT * FROM threads WHERE tenant = %(tenant)s AND {which}) AS threads
+JOIN branches ON branches.tenant = threads.tenant AND branches.thread_id = threads.id
+CROSS JOIN LATERAL (
+    SELECT count(*), max(created_at), (array_agg(id::text ORDER BY arrival) FILTER (WHERE ended_at IS NULL))[1]
+    FROM runs WHERE tenant = branches.tenant AND thread_id = branches.thread_id AND branch_id = branches.id) AS its
+ORDER BY threads.created_at DESC, threads.id DESC, branches.created_at, branches.id"""
+_ONE: Final = _THREADS.format(which="id = %(thread)s")
+_LATEST: Final = _THREADS.format(
+    which="""(%(before)s::text IS NULL OR (created_at, id) < (
+        SELECT created_at, id FROM threads WHERE tenant = %(tenant)s AND id = %(before)s))
+    ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
+)
 
 _FEEDBACK: Final = """
 SELECT run_id::text, avg(score) FROM feedback WHERE tenant = %(tenant)s AND run_id = ANY(%(runs)s::uuid[])
 GROUP BY run_id"""
+_RUNS_BEYOND: Final = """
+SELECT id::text, coalesce(result -> 'effects', '[]') FROM runs JOIN (
+    SELECT run_id, min(position) AS begin
+    FROM states JOIN unnest(%(branches)s::text[], %(ends)s::bigint[]) AS line (branch_id, upto) USING (branch_id)
+    WHERE tenant = %(tenant)s AND thread_id = %(thread)s
+        AND position <= upto AND least(position + length - 1, upto) > %(after)s
+    GROUP BY run_id) AS placed ON runs.tenant = %(tenant)s AND runs.id = placed.run_id
+ORDER BY begin"""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A line of states: those of `parent` up to `fork_position`, then its own up to `tip`; positions count from 1.
 
-    `hidden` is what a rewind left behind. `live_run` is the oldest run of the branch that hasn't ended.
+    `hidden` is what a rewind left behind. `last_at` is when its last run was accepted, `live_run` its oldest one that
+    hasn't ended.
     """
 
     id: str
@@ -52,24 +59,25 @@ class Branch:
     hidden: bool
     created_at: datetime
     runs: int
+    last_at: datetime | None
     live_run: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A conversation. `branch` is the one that runs go to where they name none."""
+    """A conversation with its branches, oldest first, also hidden ones. `branch` is where runs go that name none."""
 
     id: str
     branch: str
     created_at: datetime
-    branches: Sequence[Branch] = ()
+    branches: Sequence[Branch]
 
     def named(self, name: str | None) -> Branch:
         """Return a branch, the current one without a name. Raises NotFoundError."""
         wanted = name or self.branch
         found = next((branch for branch in self.branches if branch.id == wanted), None)
         if found is None:
-            raise NotFoundError("branch", wanted, _REMEDY)
+            raise NotFoundError("branch", wanted, "`starling conversation show THREAD` shows its branches.")
         return found
 
     def owner(self, branch: Branch, position: int) -> Branch:
@@ -78,55 +86,53 @@ class Thread:
             branch = self.named(branch.parent)
         return branch
 
-    def line(self, branch: Branch) -> list[tuple[str, int]]:
+    def line(self, branch: Branch) -> dict[str, int]:
         """Return the branches of a line, itself first, each with the last position that the line has of it."""
-        found, upto = [(branch.id, branch.tip)], branch.tip
+        found = {branch.id: (upto := branch.tip)}
         while branch.parent is not None:
-            upto = min(upto, branch.fork_position or 0)
+            found[branch.parent] = upto = min(upto, branch.fork_position or 0)
             branch = self.named(branch.parent)
-            found.append((branch.id, upto))
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadSummary:
-    """A thread in a list. `last_at` is when its last run was accepted."""
+class StateView:
+    """A state on a line. `reference` is `thread/branch/run/position`; the branch is the one where it is stored.
 
-    id: str
-    branch: str
-    created_at: datetime
-    branches: int
-    runs: int
-    last_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredState:
-    """A state with its place: the branch where it is stored, and its position on every line that it is on.
-
-    `parent` is the position of the state that it is a part of; `run_id` is None for imported ones.
+    `parent` is the position of the state that it is a part of: of a tool's result the call, of a call the agent's.
+    `run_id` is null for imported ones. `live`: of a run that goes on, derived from its events, and stored once it ends.
+    `ts` is in seconds since the epoch.
     """
 
-    branch: str
+    reference: str
     position: int
+    branch: str
     run_id: str | None
+    agent: str
     parent: int | None
-    placed: PlacedState
-
-
-class Rows(Protocol):
-    """Executes a statement and returns its rows, on its own or in a transaction."""
-
-    async def __call__(self, statement: str, **values: Any) -> list[tuple[Any, ...]]: ...
+    t: str
+    v: int
+    ts: float
+    data: JsonObject
+    live: bool = False
 
 
 async def read_thread(rows: Rows, thread: str) -> Thread:
-    """Return a thread with its branches, also hidden ones. Raises NotFoundError."""
-    found = await rows(_THREAD, thread=thread)
+    """Return a thread. Raises NotFoundError."""
+    found = _threads(await rows(_ONE, thread=thread))
     if not found:
         raise NotFoundError("thread", thread, "`starling conversation list` shows the threads.")
-    branch, created_at, *_ = found[0]
-    return Thread(thread, branch, created_at, [Branch(*row[2:]) for row in found])
+    return found[0]
+
+
+def views_of(
+    thread: str, branch: str, run: str | None, begin: int, states: Sequence[PlacedState], *, live: bool = False
+) -> Iterator[StateView]:
+    """Yield the states of a run, the first one at the position `begin`."""
+    for position, one in enumerate(states, begin):
+        parent, kind = None if one.parent is None else begin + one.parent, type(one.state)
+        place = (f"{thread}/{branch}/{run or '-'}/{position}", position, branch, run, one.agent, parent)
+        yield StateView(*place, kind.__name__, kind.__version__, one.ts, fields_of(one.state), live)
 
 
 class ThreadReader:
@@ -134,31 +140,38 @@ class ThreadReader:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._conversations = ConversationRepository(engine)
 
-    async def latest(self, tenant: str, *, limit: int, before: str | None = None) -> Sequence[ThreadSummary]:
+    async def latest(self, tenant: str, *, limit: int, before: str | None = None) -> Sequence[Thread]:
         """Return threads, the one that began last first; those that began before the thread `before`."""
-        rows = await fetch_autocommit(self._engine, _THREADS, {"tenant": tenant, "limit": limit, "before": before})
-        return [ThreadSummary(*row) for row in rows]
+        return _threads(await reader_of(self._engine, tenant)(_LATEST, limit=limit, before=before))
 
     async def show(self, tenant: str, thread: str) -> Thread:
-        """Return a thread with its branches, also hidden ones."""
+        """Return a thread."""
+        return await read_thread(reader_of(self._engine, tenant), thread)
 
-        async def rows(statement: str, **values: Any) -> list[tuple[Any, ...]]:
-            return await fetch_autocommit(self._engine, statement, {"tenant": tenant, **values})
-
-        return await read_thread(rows, thread)
-
-    async def states(self, tenant: str, thread: str, branch: Branch, *, after: int = 0) -> AsyncGenerator[StoredState]:
-        """Yield the stored states of a branch's line after a position, oldest first."""
-        while page := await self._conversations.line(tenant, thread, branch.id, after=after, limit=_ROWS):
-            runs = [row.run_id for row in page if row.run_id]
-            scores = await fetch_autocommit(self._engine, _FEEDBACK, {"tenant": tenant, "runs": runs})
-            feedback = dict(cast("list[tuple[str, float]]", scores))
+    async def states(self, tenant: str, thread: Thread, branch: Branch, *, after: int) -> AsyncGenerator[StateView]:
+        """Yield the stored states of a branch's line after a position, up to its tip as it was read, oldest first."""
+        rows = reader_of(self._engine, tenant)
+        while after < branch.tip and (page := await read_line(rows, thread.id, branch.id, after=after, limit=_ROWS)):
+            feedback = dict(await rows(_FEEDBACK, runs=[row.run_id for row in page if row.run_id]))
             for row in page:
-                for position, one in enumerate(row.states(), row.position):
-                    if position > after:
-                        parent = None if one.parent is None else row.position + one.parent
-                        placed = scored(one, feedback.get(row.run_id or ""))
-                        yield StoredState(row.branch, position, row.run_id, parent, placed)
-                        after = position
+                states = [scored(one, feedback.get(row.run_id)) for one in row.states()]
+                for view in views_of(thread.id, row.branch, row.run_id, row.position, states):
+                    if after < view.position <= branch.tip:
+                        yield view
+                after = row.position + row.length - 1
+
+    async def runs_beyond(
+        self, tenant: str, thread: Thread, branch: Branch, after: int
+    ) -> Sequence[tuple[str, Sequence[JsonObject]]]:
+        """Return the runs with stored states after a position of a line, in order, each with what it changed."""
+        line = thread.line(branch)
+        values = {"thread": thread.id, "branches": list(line), "ends": list(line.values()), "after": after}
+        found: Sequence[Any] = await reader_of(self._engine, tenant)(_RUNS_BEYOND, **values)
+        return found
+
+
+def _threads(rows: Sequence[tuple[Any, ...]]) -> list[Thread]:
+    return [
+        Thread(*key, branches=[Branch(*row[3:]) for row in of]) for key, of in groupby(rows, key=lambda row: row[:3])
+    ]
