@@ -57,7 +57,7 @@ class RunConfig(ClosedDocument):
     )
 
 
-class ForkRequest(ClosedDocument):
+class ForkRequest(ClosedDocument, defer_build=False):
     """Where a fork of a run begins, what is different in it, and the limits of the caller who forks."""
 
     at: str = Field(
