@@ -65,6 +65,10 @@ class Api:
             transport=transport or _connection_to(self.url),
         )
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def answers(self) -> bool:
         """Return whether Starling answers at the address."""
         try:

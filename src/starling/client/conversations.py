@@ -1,9 +1,9 @@
 """A conversation as a stack of states, over the HTTP API."""
 
 import base64
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from time import time
 from typing import Any, Final
 from urllib.parse import quote
@@ -73,9 +73,9 @@ class InteractionStack:
         return sum(1 for _ in self.entries())
 
     def iter_last_n(self, n: int) -> Iterator[StackEntry]:
-        """Yield the last `n` states, oldest first."""
-        found = list(self.entries())
-        return islice(found, max(0, len(found) - n), None)
+        """Return the last `n` states, oldest first. Those of one agent may be anywhere, so all are read for them."""
+        after = 0 if self.agent_id else max(0, self._tip() - n)
+        return iter(deque(self.entries(after=after), n))
 
     def fork(self, index: int | None = None, name: str | None = None) -> str:
         """Begin a branch after a position, or at the end; return its id. The stack stays where it is."""
@@ -91,24 +91,17 @@ class InteractionStack:
         """Move what lies beyond a position to a hidden branch."""
         self.client.post(f"{self._path}/rewind", {"branch": self.branch, "position": index})
 
+    def _tip(self) -> int:
+        thread = self.client.get(self._path)
+        return next(one["tip"] for one in thread["branches"] if one["id"] == (self.branch or thread["branch"]))
+
     def get_branch_info(self) -> Sequence[Mapping[str, Any]]:
         """Return the branches, oldest first, as the API has them."""
         return self.client.get(f"{self._path}/branches")["branches"]
 
 
-def fork(stack: InteractionStack, index: int | None = None) -> str:
-    """Begin a branch of a stack after a position; return its id."""
-    return stack.fork(index)
-
-
-def checkout(stack: InteractionStack, branch: str) -> None:
-    """Go to a branch of a stack."""
-    stack.checkout(branch)
-
-
-def rewind(stack: InteractionStack, index: int) -> None:
-    """Move what lies beyond a position of a stack to a hidden branch."""
-    stack.rewind(index)
+fork, checkout, rewind = InteractionStack.fork, InteractionStack.checkout, InteractionStack.rewind
+"""The same as functions, whose first argument is the stack."""
 
 
 def encode(state: BaseState) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class AgentRegistry:
         self._client = client
 
     def get_agent(self, agent_id: str) -> Mapping[str, Any]:
-        """Return an agent: `name`, `kind`, `description`, `state`, `tools`. Raises NotFoundError."""
+        """Return an agent: `name`, `kind`, `description`, `state`, `tools`. Raises InvalidRequestError."""
         return self._client.get(f"/v1/agents/{quote(agent_id, safe='')}")["agent"]
 
     def list_agents(self) -> Mapping[str, str]:

@@ -185,7 +185,7 @@ def state_of(t: str, v: int, data: Mapping[str, Any]) -> BaseState:
     if kind is None or v != kind.__version__:
         raise InvalidRequestError(
             f"The stored state {t!r} of version {v} isn't known to this version of Starling.",
-            "Upgrade Starling: the state was written by a newer one.",
+            "Upgrade Starling, or install the package that has this kind.",
         )
     return kind(**data)
 
