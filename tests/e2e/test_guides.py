@@ -110,7 +110,7 @@ def test_blocks_that_are_run_are_marked(page: str) -> None:
     marks = [block.mark for block in found if block.mark]
 
     assert [mark for mark in marks if not re.fullmatch(r"exit code: \d+|file: [\w.]+", mark)] == []
-    assert {block.language for block in found} <= {"sh", "console", "text", "json", "yaml", ""}
+    assert {block.language for block in found} <= {"sh", "console", "text", "json", "yaml", "python", ""}
     assert not [block for block in found if not block.is_run and re.search(r"^\$ ", block.text, re.MULTILINE)]
 
 

@@ -50,7 +50,7 @@ class Block:
     """One fenced block, and the comment before it.
 
     A block in `sh` or `console` is run; one in another language is only looked at. A comment before it says more:
-    `<!-- exit code: 10 -->` for its first command, and before `json` or `yaml` `<!-- file: name -->`, which writes the
+    `<!-- exit code: 10 -->` for its first command, and before another `<!-- file: name -->`, which writes the
     block into the folder where the commands are run.
     """
 

@@ -54,7 +54,7 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
         detail, remedy, code = str(problem["detail"]), str(problem.get("remedy", "")), problem.get("code")
         if faults := [one for one in problem.get("errors", ()) if str(one.get("where")).startswith(_BODY)]:
             detail = "; ".join(f"{one['where'].removeprefix(_BODY)}: {one['what']}" for one in faults)
-            remedy = "`--help` after the command describes its options."
+            remedy = "`--help` after a command describes its options, `/docs` of the API its fields."
     except (ValueError, KeyError, TypeError, AttributeError):
         detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
     if status == 401 and code == UnauthorizedError.code:
