@@ -10,31 +10,24 @@ from typing import Any, ClassVar
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from starling import (
+import starling
+from starling.client.conversations import Client, InteractionStack, checkout, decode, encode, fork, rewind
+from starling.client.registries import AgentRegistry, tool_registry
+from starling.core.conversation.rendering import POLICIES, register_policy, render_for_llm
+from starling.core.conversation.states import (
+    KINDS,
     AgentCallState,
-    AgentRegistry,
     AgentResultState,
     AssistantMessageState,
     BaseState,
-    Client,
     FinishedState,
-    InteractionStack,
     ToolCallState,
     ToolResultState,
     UserMessageState,
     UserResponseState,
     WaitingState,
-    checkout,
-    decode,
-    encode,
-    fork,
-    register_policy,
-    render_for_llm,
-    rewind,
-    tool_registry,
+    migration,
 )
-from starling.core.conversation.rendering import POLICIES
-from starling.core.conversation.states import KINDS, migration
 from starling.core.errors import InvalidRequestError
 from starling.core.ids import new_id
 from tests.integration.http.conftest import SERVERS, running_api
@@ -113,6 +106,16 @@ def client(caller: Caller) -> Client:
     return caller.client
 
 
+def test_the_package_offers_all_names_and_no_other() -> None:
+    names = [Client, InteractionStack, AgentRegistry, BaseState, *list(KINDS.values())[:9]]
+    names += [fork, checkout, rewind, encode, decode, render_for_llm, register_policy]
+
+    assert [getattr(starling, one.__name__) for one in names] == names
+    assert starling.tool_registry is tool_registry
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = starling.nothing
+
+
 def test_interaction_stack(client: Client, caller: Caller) -> None:
     conversation_id, agent_id = new_id(), "helper_agent"
     stack = InteractionStack(client, conversation_id, agent_id)
@@ -171,7 +174,9 @@ def test_rendering(client: Client, caller: Caller, monkeypatch: pytest.MonkeyPat
     messages = render_for_llm(stack, last_n=10)
     assert [message["role"] for message in render_for_llm(stack)[:4]] == ["user", "assistant", "assistant", "tool"]
     assert messages == render_for_llm(stack)[-len(messages) :]
-    assert messages[-1] == {"role": "assistant", "content": list(stack)[-2].content}
+    reply = list(stack)[-2]
+    assert isinstance(reply, AssistantMessageState)
+    assert messages[-1] == {"role": "assistant", "content": reply.content}
     messages = render_for_llm(stack, last_n=20, policy_name="summary", exclude_types=[WaitingState, ToolCallState])
     assert messages == summary_policy(messages, last_n=20)
 
@@ -219,7 +224,6 @@ def test_custom_state_is_migrated_once_its_kind_is_known(monkeypatch: pytest.Mon
 
 
 def test_registries_are_views(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_registry, "_client", None)
     monkeypatch.setenv("STARLING_URL", client.url)
     monkeypatch.setenv("STARLING_API_KEY", client.key)
 
@@ -227,7 +231,8 @@ def test_registries_are_views(client: Client, monkeypatch: pytest.MonkeyPatch) -
     tool_names = tool_registry.list_tools()
     tool = tool_registry.get_tool_by_name("disk")
     unknown = tool_registry.get_tool_by_name("get_weather")
-    tool_registry._client.close()
+    vars(tool_registry)["_client"].close()
+    monkeypatch.setattr(tool_registry, "_client", None)
 
     assert tool in tools
     assert tool_names == {one["name"]: one["description"] for one in tools}

@@ -158,8 +158,8 @@ async def prune(thread_id: Name, services: FromServices, caller: Caller, actor: 
     return await services.threads.changes.prune(caller.tenant, thread_id, actor)
 
 
-@router.get("/{thread_id:path}/branches", summary="List the branches of a thread")
 @router.get("/{thread_id:path}", summary="Show a thread")
+@router.get("/{thread_id:path}/branches", summary="List the branches of a thread")  # first: the last is applied first
 async def show(thread_id: Name, services: FromServices, caller: Caller) -> Thread:
     """Show a thread with its branches, oldest first, also hidden ones, which rewinds left."""
     return await services.threads.reader.show(caller.tenant, thread_id)
