@@ -15,7 +15,7 @@ SELECT value.channel, newest.checkpoint -> 'channel_versions' ->> value.channel 
 FROM checkpoint_blobs AS value, (SELECT checkpoint FROM checkpoints ORDER BY checkpoint_id DESC LIMIT 1) AS newest"""
 _LEFT = """
 SELECT checkpoint_id FROM checkpoints UNION ALL SELECT channel FROM checkpoint_blobs
-UNION ALL SELECT path FROM journal WHERE path LIKE 't%' AND kind IN ('context', 'result')"""
+UNION ALL SELECT path FROM journal WHERE path LIKE 't%' AND kind = 'context'"""
 _ANSWERS = "SELECT path FROM journal WHERE path LIKE 't%' AND kind = 'answer'"
 
 
