@@ -11,6 +11,7 @@ import pytest
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.app.worker import worker as worker_module
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.settings.schema import Limits
@@ -138,7 +139,8 @@ async def test_stopped_worker_hands_back_its_runs_without_counting_a_crash(harne
     assert [claim.run.crashes for claim in harness.handlers.claims] == [0, 0]
 
 
-async def test_worker_without_free_slots_still_sweeps(harness: WorkerHarness) -> None:
+async def test_worker_without_free_slots_still_sweeps(harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_SWEEP_SECONDS", 0.1)
     await harness.accept()
     async with harness.worker(slots=1):
         await harness.handlers.began[1].wait()
@@ -211,7 +213,7 @@ async def test_worker_stopped_while_draining_does_not_wait_for_its_runs(harness:
 
 
 async def test_blocked_event_loop_keeps_its_leases(harness: WorkerHarness) -> None:
-    lease = 4.0
+    lease = 3.0
     key = await harness.accept()
     async with open_queue(harness.url) as queue, harness.worker(lease=lease):
         await harness.handlers.began[1].wait()
@@ -244,7 +246,7 @@ async def test_runs_are_stopped_after_the_machine_slept_past_their_leases(
         return awake(which) + 60  # the other clocks stood still
 
     await harness.accept()
-    async with harness.worker(lease=60, heartbeat_url=_NOWHERE):
+    async with harness.worker(lease=30, heartbeat_url=_NOWHERE):
         await harness.handlers.began[1].wait()
 
         monkeypatch.setattr(time, "clock_gettime", after_sleep)
@@ -254,7 +256,7 @@ async def test_runs_are_stopped_after_the_machine_slept_past_their_leases(
 
 async def test_run_claimed_by_another_worker_is_stopped_and_not_released(harness: WorkerHarness) -> None:
     await harness.accept()
-    async with harness.worker(lease=6):
+    async with harness.worker(lease=3):
         await harness.handlers.began[1].wait()
         await harness.execute("UPDATE runs SET fence = fence + 1, worker = 'another'")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from starling.app.worker import worker
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.model_script import Answer
@@ -94,7 +95,8 @@ async def test_twenty_running_runs_continue_after_an_outage(
     assert decisions(outage.model) == _MANY
 
 
-async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path) -> None:
+async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_STOP_SECONDS", 0.5)
     async with asyncio.timeout(120):
         async with standing(open_folder) as outage:
             await outage.platform.accept("hello")

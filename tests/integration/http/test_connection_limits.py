@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
@@ -74,7 +76,10 @@ async def answer(port: int, data: bytes) -> bytes:
         pytest.param(GET + b"\r\n\r\n", b"HTTP/1.1 200 ", id="an empty line after a request"),
     ],
 )
-async def test_connection_without_complete_headers_is_closed(data: bytes, status: bytes) -> None:
+async def test_connection_without_complete_headers_is_closed(
+    data: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=1))
     async with server() as port:
         received = await answer(port, data)
 

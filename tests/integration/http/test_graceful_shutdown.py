@@ -85,7 +85,10 @@ async def test_draining_server_is_alive_and_accepts_runs_but_is_not_ready(databa
     assert said["code"] == "draining"
 
 
-async def test_request_waiting_for_a_stopped_postgres_is_answered_before_shutdown_ends(database_url: str) -> None:
+async def test_request_waiting_for_a_stopped_postgres_is_answered_before_shutdown_ends(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "_STOP_SECONDS", 0.5)
     async with proxied(database_url) as database, opened(database.url) as api, asyncio.timeout(60):
         await answered(api.client)  # over a connection that stays
         database.proxy.freeze()
