@@ -298,7 +298,7 @@ async def test_timed_out_call_that_the_reconcile_tool_found_not_done_fails(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge", "before"), calls(("charge", {"what": "b"})))
-    async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
+    async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=2)}) as platform:
         stream = await platform.ask("Do it.")
         found = await rows(platform, stream.key)
 

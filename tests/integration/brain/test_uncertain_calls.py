@@ -131,7 +131,7 @@ async def test_idempotent_call_that_timed_out_is_repeated_under_the_same_key(
     script.agent("t1", calls(("pay", {"what": "a", "stall": "after", "gate": "gate"})))
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Paid [1]."))
-    async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
+    async with opened(servers={"effects": effects.as_server(timeout=2)}) as platform:
         key = await platform.accept("Do it.")
         async with platform.executing(key) as run:
             await effects.until("arrived", "a", 2)
@@ -157,7 +157,7 @@ async def test_idempotent_call_that_never_answers_is_named_in_the_answer_and_rep
     script.supervisor(decision(task("t1", AGENT)), decision(task("t2", AGENT, "do it")), decision())
     script.agent("t1", wanted, wanted, Answer("I can't."))
     script.agent("t2", wanted)
-    async with opened(servers={"effects": effects.as_server(timeout=4)}) as platform:
+    async with opened(servers={"effects": effects.as_server(timeout=1)}) as platform:
         stream = await platform.ask("Do it.")
         found = await states(platform, stream.key)
         parts = await degraded(platform, stream.key)
