@@ -26,9 +26,10 @@ from tests.support.worker_runtime import running_worker
 CRASHES = 1
 KILLER = "mcp_agent_killer"
 _KILLED_SECONDS = 60  # until a process that is killed has ended
-LIMITS = {"lease_seconds": 3, "crashes_per_run": CRASHES, "tool_call_seconds": 120}
+LIMITS = {"lease_seconds": 60, "crashes_per_run": CRASHES, "tool_call_seconds": 120}
 _GARBAGE = text("INSERT INTO checkpoints (thread_id, checkpoint_id, checkpoint) VALUES (:run, 'z', '[]')")
 _SUSPECT = text("UPDATE runs SET isolation = 'due' WHERE id = :run")
+_EXPIRE = text("UPDATE runs SET lease_until = now() - interval '1 second' WHERE status = 'running'")
 _CRASHES = text("SELECT crashes FROM runs WHERE id = :run")
 
 
@@ -104,6 +105,13 @@ def workers(platform: Platform, database_url: str) -> Generator[Callable[[], Pro
         yield start
 
 
+async def queue_again(platform: Platform) -> None:
+    """Queue the runs of a worker that was killed, as the next one does once their leases have expired."""
+    async with platform.services.storage.engine.begin() as connection:
+        await connection.execute(_EXPIRE)
+    await platform.services.runs.leases.sweep(grace_seconds=60, lease_seconds=60)
+
+
 async def crashes(platform: Platform, key: RunKey) -> int:
     async with platform.services.storage.engine.connect() as connection:
         return (await connection.execute(_CRASHES, {"run": key.id})).scalar_one()
@@ -118,8 +126,10 @@ async def test_run_that_kills_its_process_is_parked_and_its_neighbours_succeed(
         await effects.until("arrived", "look", len(neighbours))
         poison = await platform.accept("Take it down.", thread="poison")
         await asyncio.to_thread(first.wait, _KILLED_SECONDS)
+        await queue_again(platform)
         second = await asyncio.to_thread(start)
         await asyncio.to_thread(second.wait, _KILLED_SECONDS)
+        await queue_again(platform)
         third = await asyncio.to_thread(start)
 
         stream = await platform.stream(poison)
