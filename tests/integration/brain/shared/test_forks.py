@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from brain.state import GRAPH_VERSION
+from starling.core.conversation.turn import states_of
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.forks import ForkChanges, NotForkableError
 from starling.core.principal import Scope
 from starling.core.runs import ForkRequest
 from starling.infra.postgres.retention import PruneSelection, Retention
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.conversations import read_line, reader_of
 from starling.infra.postgres.runs.leases import Leases
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
 from tests.support.model_script import Answer
@@ -205,7 +207,12 @@ async def test_fork_keeps_answers_before_its_place_and_asks_others_again(
     kept = await fork(platform, original, "d2")
     assert "The red one." in str(platform.model.bodies[0]["messages"])
     assert kept.status == "succeeded"
-    assert [item.answer for item in (await document(platform, kept.key)).interrupts] == ["The red one."]
+    told = await document(platform, kept.key)
+    assert [item.answer for item in told.interrupts] == ["The red one."]
+    rows = reader_of(platform.services.storage.engine, kept.key.tenant)
+    [(branch,)] = await rows("SELECT branch_id FROM runs WHERE id = %(run)s", run=kept.key.id)
+    [stored] = await read_line(rows, told.thread_id, branch, limit=1)
+    assert [one.state for one in stored.states()] == [one.state for one in states_of(told)]
 
     script.forget()
     script.supervisor(asks)

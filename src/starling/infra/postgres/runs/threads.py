@@ -99,7 +99,7 @@ class Thread:
 class StateView:
     """A state on a line. `reference` is `thread/branch/run/position`; the branch is the one where it is stored.
 
-    `parent` is the position of the state that it is a part of: of a tool's result the call, of a call the agent's.
+    `parent` is the position of the state that it is a part of: the call of the agent or team inside which it is.
     `run_id` is null for imported ones. `live`: of a run that goes on, derived from its events, and stored once it ends.
     `ts` is in seconds since the epoch.
     """

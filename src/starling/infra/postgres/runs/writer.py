@@ -179,8 +179,8 @@ class RunWriter:
         self._pending = _Batch()
         self._write_lock = asyncio.Lock()
         self._broken: Exception | None = None
-        # None where the document has to be read first: it has events that this writer didn't write.
-        self._document = _document_of(claim.run) if claim.seq <= 1 else None
+        # None where the document has to be read first: it has what this writer didn't write: events, answers of a fork.
+        self._document = _document_of(claim.run) if claim.seq <= 1 and claim.run.forked_from is None else None
         self._delayed_flush: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._begun = self._confirmed_at = lease_time()
