@@ -160,6 +160,7 @@ class TaskBuildRun:
         return Approval(outcome.state == "resolved" and outcome.payload.get("approved") is True, outcome.by, said)
 
     async def try_case(self, star: StarSpec, case: Example) -> TrialRecord:
+        await self.flush()  # the design is kept, whatever happens in its trials
         card = team_card(star, tools_of(self.execution.context.roster.cards))
         return await self.trial.run(self.execution, card, case, f"case-{case.id}")
 
