@@ -14,12 +14,13 @@ from starling.core.conversation.states import BaseState, fields_of, state_of
 from starling.core.conversation.turn import SUPERVISOR, PlacedState, states_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
-from starling.core.validation_errors import fault_list
+from starling.core.validation_errors import PRINTABLE_NAME, fault_list
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
 from starling.infra.postgres.runs.threads import Branch, StateView, Thread, ThreadReader, views_of
 
+_PAGE_CHARS: Final = 2**22  # of states, after which a page ends
 _PAIRS: Final = 20
 """How many pairs of runs are compared; what the others changed is listed."""
 
@@ -32,7 +33,10 @@ class GivenState(BaseModel):
     t: Annotated[str, Field(description="The kind, such as `UserMessageState`.")]
     data: dict[str, Any]
     v: int = 1
-    agent: Annotated[str | None, Field(max_length=200, description="The agent that it belongs to.")] = None
+    agent: Annotated[
+        str | None,
+        Field(min_length=1, max_length=200, pattern=PRINTABLE_NAME, description="The agent that it belongs to."),
+    ] = None
 
     def state(self) -> BaseState:
         """Return the state. Raises InvalidRequestError for an unknown kind, and for fields that don't suit it."""
@@ -102,14 +106,14 @@ class ThreadService:
     ) -> StatePage:
         """Return the states of a branch's line after a position, with those of the run that goes on."""
         found = await self.reader.show(tenant, thread)
-        views = list[StateView]()
+        views, chars = list[StateView](), 0
         async for view in self._views(tenant, found, found.named(branch), after):
-            if (agent is None or view.agent == agent) and (kind is None or view.t == kind):
+            if agent in (None, view.agent) and kind in (None, view.t):
+                if len(views) == limit or chars > _PAGE_CHARS:
+                    return StatePage(views, views[-1].position)
                 views.append(view)
-                if len(views) > limit:
-                    break
-        more = len(views) > limit
-        return StatePage(views[:limit], views[limit - 1].position if more else None)
+                chars += len(str(view.data))
+        return StatePage(views, None)
 
     async def append(
         self,

@@ -84,6 +84,7 @@ async def imported(api: LiveApi, thread: str, *texts: str, branch: str | None = 
         ("POST", "fork", {"name": "a\0b"}, 422),
         ("POST", "fork", {"name": "main"}, 409),
         ("POST", "states", {"states": [{"t": "ToolResultState", "data": {"tool_call_id": "x"}}]}, 422),
+        ("POST", "states", {"states": [{"t": "UserMessageState", "data": {"text": ""}, "agent": "a\0"}]}, 422),
         ("POST", "states", {"branch": "other", "messages": [{"role": "user", "content": ""}]}, 404),
     ],
 )
@@ -137,3 +138,13 @@ async def test_thread_that_was_used_meanwhile_is_not_deleted_as_old(api: LiveApi
     with pytest.raises(ConflictError, match="was used"):
         await changes.delete(DEFAULT_TENANT, thread, Actor.local("test"), since=now - timedelta(minutes=1))
     await changes.delete(DEFAULT_TENANT, thread, Actor.local("test"), since=now + timedelta(minutes=1))
+
+
+async def test_page_of_long_states_ends_early(api: LiveApi) -> None:
+    thread, texts = new_id(), [f"{number} {'x' * 900_000}" for number in range(6)]
+    for text in texts:
+        await imported(api, thread, text)
+    page = await call(api, "GET", f"/v1/threads/{thread}/states?limit=200")
+    rest = await call(api, "GET", f"/v1/threads/{thread}/states?limit=200&after={page['next']}")
+    assert [one["data"]["text"] for one in (*page["states"], *rest["states"])] == texts
+    assert rest["next"] is None

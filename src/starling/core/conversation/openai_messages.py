@@ -13,7 +13,6 @@ from starling.core.conversation.states import (
     UserMessageState,
 )
 from starling.core.errors import InvalidRequestError
-from starling.core.json import canonical
 
 
 class TextPart(BaseModel):
@@ -34,12 +33,8 @@ class MessageCall(BaseModel):
     """A call that a message of the assistant asks for."""
 
     id: str
+    type: Literal["function"] = "function"
     function: CalledFunction
-
-    def as_openai(self) -> dict[str, Any]:
-        """Return the call as OpenAI has it."""
-        function = {"name": self.function.name, "arguments": canonical(self.function.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
 
 
 class _Message(BaseModel):
@@ -84,7 +79,7 @@ def states_of_messages(messages: Sequence[ChatMessage]) -> list[BaseState]:
             case UserMessage():
                 found.append(UserMessageState(text=message.text))
             case AssistantMessage(tool_calls=calls):
-                asked = [call.as_openai() for call in calls]
+                asked = [call.model_dump(round_trip=True) for call in calls]  # with the arguments as a text
                 found.append(AssistantMessageState(content=message.text, tool_calls=asked))
                 for call in calls:
                     called[call.id] = call.function.name

@@ -31,18 +31,14 @@ VALUES (%(tenant)s, %(thread)s, %(branch)s, %(position)s, %(run)s, %(v)s, %(t)s,
 _MOVE_TIP: Final = """
 UPDATE branches SET tip = %(position)s WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s"""
 
-# A fork at the tip goes on asking and looking where its parent would; elsewhere it counts anew.
-_FORK: Final = """
-INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, clarifications, last_agents)
-SELECT tenant, thread_id, %(name)s, %(parent)s, %(position)s, %(position)s,
-    CASE WHEN tip = %(position)s THEN clarifications ELSE 0 END, CASE WHEN tip = %(position)s THEN last_agents END
-FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(parent)s"""
+# A branch with all of another one goes on asking and looking where that would; else it counts anew.
+_BRANCH: Final = """
+INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, hidden, clarifications, last_agents)
+SELECT tenant, thread_id, %(name)s, %(parent)s, %(fork_position)s, %(tip)s, %(hidden)s,
+    CASE WHEN tip = %(tip)s THEN clarifications ELSE 0 END, CASE WHEN tip = %(tip)s THEN last_agents END
+FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s"""
 _CHECKOUT: Final = "UPDATE threads SET branch = %(branch)s WHERE tenant = %(tenant)s AND id = %(thread)s"
 
-_HIDE: Final = """
-INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, arrivals, hidden)
-SELECT tenant, thread_id, %(hidden)s, %(parent)s, %(fork_position)s, tip, arrivals, true
-FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s"""
 _ACROSS: Final = """
 SELECT position, run_id::text, v, t, ts, data, compressed, length FROM states
 WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND branch_id = %(branch)s
@@ -180,7 +176,8 @@ class ThreadChanges:
             made = name or f"fork-{new_id()[-8:]}"
             if any(one.id == made for one in found.branches):
                 raise ConflictError(f"Thread {thread!r} has a branch {made!r} already.", "Choose another name.")
-            await change.execute(_FORK, name=made, parent=found.owner(source, at).id, position=at)
+            begins = {"parent": found.owner(source, at).id, "fork_position": at, "tip": at}
+            await change.execute(_BRANCH, branch=source.id, name=made, hidden=False, **begins)
             return (await change.found()).named(made)
 
     async def checkout(self, tenant: str, thread: str, branch: str) -> Thread:
@@ -202,18 +199,17 @@ class ThreadChanges:
             if position == target.tip:
                 return Rewound(target, None)
             hidden = f"rewound-{new_id()[-8:]}"
+            began = {"parent": target.parent, "fork_position": target.fork_position}
             owner = found.owner(target, position)
-            # Where the position is on the parent's part of the line, all of the branch's own states move.
-            own = owner is target
-            beyond = (target.id, position) if own else (target.parent, target.fork_position)
-            begins = (target.parent, target.fork_position) if own else (owner.id, position)
-            await change.execute(_HIDE, branch=target.id, hidden=hidden, parent=beyond[0], fork_position=beyond[1])
+            if owner is target:
+                begins, left = began, {"parent": target.id, "fork_position": position}
+            else:  # all of its own states move, and it begins earlier on the line
+                begins, left = {"parent": owner.id, "fork_position": position}, began
+            await change.execute(_BRANCH, branch=target.id, name=hidden, hidden=True, tip=target.tip, **left)
             await _split(change, target.id, position, keep=hidden)
             for statement in _MOVED:
                 await change.execute(statement, branch=target.id, hidden=hidden, position=position)
-            await change.execute(
-                _REWOUND, branch=target.id, parent=begins[0], fork_position=begins[1], position=position
-            )
+            await change.execute(_REWOUND, branch=target.id, position=position, **begins)
             await change.audit(actor, "thread.rewind", branch=target.id, position=position, hidden=hidden)
             now = await change.found()
             return Rewound(now.named(target.id), now.named(hidden))

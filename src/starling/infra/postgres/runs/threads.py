@@ -13,7 +13,7 @@ from starling.core.json import JsonObject
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.conversations import Rows, read_line, reader_of
 
-_ROWS: Final = 50
+_ROWS: Final = 20
 
 _THREADS: Final = """
 SELECT threads.id, threads.branch, threads.created_at,
