@@ -51,7 +51,7 @@ class TrialUse(TypedDict):
 
 
 class ArtifactRecord(TypedDict):
-    """The whole of a result that was too long: `characters` of a call of the tool `name`."""
+    """The whole of a result that was too long: `characters` of a call of the tool `name`; 0 for a binary part."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ class TaskOutcome(TypedDict):
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
     the calls that may have been done and have no usable result; `done` those that succeeded, of a failed task.
     `degraded` are the parts that a team did not answer. `artifacts` hold results of which `output` has only
-    the beginning. `skills` were in the agent's prompt. In a trial, `calls` are those of all
+    the beginning, and their binary parts. `skills` were in the agent's prompt. In a trial, `calls` are those of all
     attempts, also inside a team; `tools` are only those that a result was made of.
     """
 

@@ -8,6 +8,7 @@ from mcp_gateway.gateway import GatewayParts
 from mcp_gateway.path.approval import CallApproval
 from mcp_gateway.path.attempts import Retry, Timeout
 from mcp_gateway.path.authorization import Authorization, KillSwitch, PinCheck
+from mcp_gateway.path.binary_artifacts import BinaryArtifacts
 from mcp_gateway.path.call_record import Reconciliation, RecordedCall
 from mcp_gateway.path.deduplication import Deduplication
 from mcp_gateway.path.dispatch import Dispatch, RequiredContext
@@ -73,8 +74,8 @@ def build_path(parts: GatewayParts, sessions: SessionPool, live: LiveCheck, inva
     sent = SecretResults(directory, sent)
     path: Stage = PostEffects(directory, invalidate, live.relist, sent)
     path = Cached(directory, parts.cache, path)
-    path = SizeLimit(limits.tool_result_chars, artifacts, path)
-    question: Stage = SizeLimit(limits.tool_result_chars, artifacts, sent)
+    path = SizeLimit(limits.tool_result_chars, artifacts, BinaryArtifacts(artifacts, path))
+    question: Stage = SizeLimit(limits.tool_result_chars, artifacts, BinaryArtifacts(artifacts, sent))
     question = KillSwitch(halts, SchemaCheck(directory, validators, question))
     path = RecordedCall(Reconciliation(directory, question), path)
     path = Deduplication(directory, parts.repository.claims, artifacts, path)
@@ -90,5 +91,5 @@ def _reading(parts: GatewayParts, sessions: SessionPool, timeout: Callable[[Stag
     path: Stage = ResourceRead(parts.directory, sessions, parts.halts)
     path = timeout(Retry(parts.directory, parts.breakers, path))
     path = SecretResults(parts.directory, path)
-    path = SizeLimit(parts.limits.tool_result_chars, parts.artifacts, path)
+    path = SizeLimit(parts.limits.tool_result_chars, parts.artifacts, BinaryArtifacts(parts.artifacts, path))
     return CallApproval(parts.directory, path, parts.approval)

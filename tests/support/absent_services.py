@@ -8,7 +8,7 @@ from mcp_gateway.gateway import Connect, Gateway, GatewayParts
 from mcp_gateway.gateway import open_gateway as open_whole_gateway
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.repository import ServerRepository
-from starling.core.artifacts import Artifact, ArtifactContent, ArtifactOrigin, ArtifactStore, MediaType, NotStored
+from starling.core.artifacts import Artifact, ArtifactContent, ArtifactOrigin, ArtifactStore, NotStored
 from starling.core.errors import NotFoundError
 from starling.core.settings.schema import Limits
 from starling.core.tools import Halts, ToolCall
@@ -17,8 +17,8 @@ from starling.core.tools import Halts, ToolCall
 class DisabledArtifactStore(ArtifactStore):
     """Stores nothing."""
 
-    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
-        del origin, text, media_type
+    async def put(self, origin: ArtifactOrigin, content: bytes, media_type: str) -> str | NotStored:
+        del origin, content, media_type
         return NotStored("no artifact store is configured")
 
     async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:

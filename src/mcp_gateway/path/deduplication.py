@@ -46,19 +46,25 @@ class Deduplication:
         return await self._reused(call, earlier)
 
     async def _reused(self, call: ToolCall, earlier: EarlierCall) -> ToolOutcome:
-        """Return the earlier call's result; an artifact of another run becomes one of this run too."""
+        """Return the earlier call's result; artifacts of another run become artifacts of this run too."""
         found = ToolOutcome.from_json(earlier.outcome or {"status": "succeeded", "text": ""})
         note = f"[The result of call {earlier.call_id} of run {earlier.run_id}, which was equal: it wasn't made again.]"
         outcome = replace(found, observation=Observation.REUSED, text=f"{found.text}\n{note}".lstrip(), events=())
-        if not found.artifact or earlier.run_id == call.run_id:
+        if earlier.run_id == call.run_id:
             return outcome
+        named = filter(None, (found.artifact, *found.binary_artifacts))
+        kept = {artifact for artifact in named if await self._copied(call, earlier.run_id, artifact)}
+        binaries = tuple(artifact for artifact in found.binary_artifacts if artifact in kept)
+        return replace(outcome, artifact=found.artifact if found.artifact in kept else "", binary_artifacts=binaries)
+
+    async def _copied(self, call: ToolCall, run_id: str, artifact: str) -> bool:
+        """Make an artifact of another run one of the call's run, and return whether that was done."""
         try:
-            whole = await self.artifacts.read(call.tenant, earlier.run_id, found.artifact)
+            whole = await self.artifacts.read(call.tenant, run_id, artifact)
             origin = ArtifactOrigin(call.tenant, call.run_id, call.id, call.tool.full_name)
-            kept = await self.artifacts.put(origin, whole.text, whole.media_type)
+            kept = await self.artifacts.put(origin, whole.content, whole.media_type)
         except (NotFoundError, DatabaseUnavailableError) as error:
             kept = NotStored(error.message)
         if isinstance(kept, NotStored):
-            _log.warning("call %s gets only the beginning of the earlier result: %s", call.id, kept.reason)
-            return replace(outcome, artifact="")
-        return replace(outcome, artifact=kept)
+            _log.warning("call %s lacks artifact %s of the earlier result: %s", call.id, artifact, kept.reason)
+        return isinstance(kept, str)

@@ -18,6 +18,7 @@ from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import SessionForgottenError
+from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
@@ -88,14 +89,15 @@ class Dispatch:
         return await self._answered(call, result)
 
     async def _answered(self, call: ToolCall, result: CallToolResult | LargeResult) -> ToolOutcome:
+        binaries: list[Binary] = []
         if isinstance(result, LargeResult):
-            data, text, is_error = result.small_data, result.text, result.is_error
+            data, text, is_error, binaries[:] = result.small_data, result.text, result.is_error, result.binaries
         else:
             data = data_of(result)
-            text, is_error = text_of(result, data), result.isError
+            text, is_error = text_of(result, data, binaries), result.isError
         if is_error:
             text = text or f"{call.tool.full_name} failed without a message."
-            return failed(call, Observation.TOOL_ERROR, "tool_error", text)
+            return replace(failed(call, Observation.TOOL_ERROR, "tool_error", text), binaries=tuple(binaries))
         if call.tool.effect is not Effect.READ and not text.strip():  # a review rejects an empty output: it was done
             text = f"{call.tool.full_name} was done and returned nothing."
         large = result.data if isinstance(result, LargeResult) and data is None else b""
@@ -104,7 +106,8 @@ class Dispatch:
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         links = () if isinstance(result, LargeResult) else resource_links(result)
-        return ToolOutcome(Observation.COMPLETED, text, data, resources=links, large_data=large)
+        files = tuple(binaries)
+        return ToolOutcome(Observation.COMPLETED, text, data, resources=links, large_data=large, binaries=files)
 
 
 def _meta(call: ToolCall) -> dict[str, str]:

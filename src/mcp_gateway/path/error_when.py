@@ -1,6 +1,6 @@
 """Normal results that are errors, because the tool reports its errors that way and the admin says how."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.registration.known_servers import Directory
@@ -34,4 +34,4 @@ class ErrorWhen:
         if not met:
             return outcome
         text = outcome.text or f"{call.tool.full_name} failed without a message."
-        return failed(call, Observation.TOOL_ERROR, "tool_error", text)
+        return replace(failed(call, Observation.TOOL_ERROR, "tool_error", text), binaries=outcome.binaries)

@@ -1,12 +1,15 @@
 """Secrets of the platform: calls whose arguments contain one are refused, and results are masked."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
+from mcp_gateway.path.binary_artifacts import without
 from mcp_gateway.path.stage import Stage, not_sent
 from mcp_gateway.registration.known_servers import Directory
+from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject, strings_in, with_strings
 from starling.core.secrets.known import KnownSecrets
@@ -32,7 +35,7 @@ class SecretArguments:
 class SecretResults:
     """Masks known secrets in text, structured content and notices, also encoded ones; it comes before the size limit.
 
-    A link to a resource whose address contains a secret can't be followed.
+    A link to a resource whose address contains a secret can't be followed; a binary part that contains one isn't kept.
     """
 
     directory: Directory
@@ -46,6 +49,9 @@ class SecretResults:
         secrets = self.directory.secrets  # servers may have been replaced meanwhile
         links = tuple(uri for uri in outcome.resources if not secrets.names_in(uri))
         outcome = outcome if links == outcome.resources else replace(outcome, resources=links)
+        if outcome.binaries:
+            telling = await asyncio.to_thread(_with_secrets, outcome.binaries, secrets)
+            outcome = without(outcome, dict.fromkeys(telling, "it contains a secret of the platform"))
         [text] = await secrets.mask_all([outcome.text])
         if outcome.data is None:
             return outcome if text == outcome.text else replace(outcome, text=text)
@@ -54,6 +60,10 @@ class SecretResults:
         if (text, masked) == (outcome.text, strings):
             return outcome
         return replace(outcome, text=text, data=cast("JsonObject", with_strings(outcome.data, iter(masked))))
+
+
+def _with_secrets(binaries: Sequence[Binary], secrets: KnownSecrets) -> list[str]:
+    return [binary.id for binary in binaries if secrets.stand_in(binary.content)]
 
 
 def _pass_masked(take: Callable[[ToolNotice], None], secrets: KnownSecrets, notice: ToolNotice) -> None:

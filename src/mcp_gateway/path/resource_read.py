@@ -12,7 +12,9 @@ from mcp_gateway.path.authorization import switched_off
 from mcp_gateway.path.result_content import resource_text
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.pool import SessionPool
+from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
@@ -52,7 +54,7 @@ class ResourceRead:
                 await session.opened()
                 if (stopped := switched_off(self.halts, call)) is not None:
                     return stopped
-                contents = await session.read_resource(call.resource)
+                found = await session.read_resource(call.resource)
         except ServerUnavailableError as error:
             return failed(call, Observation.CONNECTION_LOST, error.code, storable_text(str(error)))
         except McpError as error:
@@ -61,4 +63,8 @@ class ResourceRead:
         except ValidationError:
             text = f"The answer of {call.tool.server} is not what MCP defines for a resource."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
-        return ToolOutcome(Observation.COMPLETED, resource_text(contents))
+        if isinstance(found, LargeResult):
+            return ToolOutcome(Observation.COMPLETED, found.text, binaries=found.binaries)
+        binaries: list[Binary] = []
+        text = resource_text(found.contents, binaries)
+        return ToolOutcome(Observation.COMPLETED, text, binaries=tuple(binaries))

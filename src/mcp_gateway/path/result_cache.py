@@ -55,6 +55,7 @@ class ResultCache:
     def put(self, key: _Key, outcome: ToolOutcome, version: int) -> None:
         """Keep a result, unless it is too large or something was invalidated since the cache had this version."""
         size = len(outcome.text) + len("" if outcome.data is None else canonical(outcome.data)) + len(key[4])
+        size += sum(len(binary.content) for binary in outcome.binaries)
         if version != self.version or size > min(_LARGEST_CHARS, self._most_chars):
             return
         self._drop(key)

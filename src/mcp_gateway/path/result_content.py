@@ -7,6 +7,7 @@ from mcp.types import BlobResourceContents, CallToolResult, ResourceLink, TextCo
 from pydantic import BaseModel
 
 from mcp_gateway.sessions.large_message_parser import content_text
+from starling.core.artifacts import Binary
 from starling.core.json import JsonObject, canonical, storable, storable_text
 
 _MOST_LINKS: Final = 100  # of one result
@@ -19,9 +20,11 @@ def data_of(result: CallToolResult) -> JsonObject | None:
     return {storable_text(key): storable(value) for key, value in result.structuredContent.items()}
 
 
-def text_of(result: CallToolResult, data: JsonObject | None) -> str:
-    """Return all parts as text; what isn't text is named with its kind and size. Without parts, the data as JSON."""
-    parts = (part.text if isinstance(part, TextContent) else content_text(_wire(part)) for part in result.content)
+def text_of(result: CallToolResult, data: JsonObject | None, binaries: list[Binary]) -> str:
+    """Return all parts as text; binary ones are added to `binaries`, and named. Without parts, the data as JSON."""
+    parts = (
+        part.text if isinstance(part, TextContent) else content_text(_wire(part), binaries) for part in result.content
+    )
     text = storable_text("\n".join(parts))
     return canonical(data) if not text and data is not None else text
 
@@ -32,9 +35,9 @@ def resource_links(result: CallToolResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(links))[:_MOST_LINKS]
 
 
-def resource_text(contents: Sequence[TextResourceContents | BlobResourceContents]) -> str:
-    """Return the contents of a resource as text; what isn't text is named with its kind and size."""
-    parts = (content_text({"type": "resource", "resource": _wire(part)}) for part in contents)
+def resource_text(contents: Sequence[TextResourceContents | BlobResourceContents], binaries: list[Binary]) -> str:
+    """Return the contents of a resource as text; binary ones are added to `binaries`, and named."""
+    parts = (content_text({"type": "resource", "resource": _wire(part)}, binaries) for part in contents)
     return storable_text("\n".join(parts))
 
 

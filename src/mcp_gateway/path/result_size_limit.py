@@ -7,7 +7,7 @@ from typing import Final
 
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.sessions.large_message_parser import repeats
-from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, MediaType, NotStored
+from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, NotStored
 from starling.core.clock import Deadline
 from starling.core.fit import fit_in_thread
 from starling.core.json import JsonObject, canonical
@@ -24,7 +24,7 @@ class _Whole:
     """The whole content of a result as one text that begins like the result's; or only its structured content."""
 
     text: str
-    media_type: MediaType = "text/plain"
+    media_type: str = "text/plain"
     only_data: bool = False
 
 
@@ -58,10 +58,10 @@ class SizeLimit:
 
     def _whole(self, text: str, data: JsonObject | None, left_out: str) -> _Whole | None:
         """Return what is to be stored; None if the text fits and repeats all structured content."""
-        media_type: MediaType | None = None
+        media_type = ""
         if data is not None and repeats(text, data):
             media_type = "text/plain" if list(data.values()) == [text] else "application/json"
-        if media_type is not None or not left_out:
+        if media_type or not left_out:
             return _Whole(text, media_type or "text/plain") if len(text) > self.characters else None
         if len(text) + _NOTE_CHARS <= self.characters:
             return _Whole(left_out, "application/json", only_data=True)
@@ -72,7 +72,7 @@ class SizeLimit:
         origin = ArtifactOrigin(call.tenant, call.run_id, call.id, call.tool.full_name)
         try:
             async with asyncio.timeout(deadline.cap(_KEEP_SECONDS)):
-                return await self.artifacts.put(origin, whole.text, whole.media_type)
+                return await self.artifacts.put(origin, whole.text.encode(), whole.media_type)
         except TimeoutError:
             return NotStored("there was no time for it")
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import orjson
@@ -11,6 +12,7 @@ import orjson
 from mcp_gateway.helper_process import helper_output
 from mcp_gateway.sessions import large_message_parser
 from mcp_gateway.sessions.messages import UnreadableError
+from starling.core.artifacts import Binary
 from starling.core.json import JsonObject
 
 LOOP_BYTES: Final = 2**18  # of a message that is read in the event loop: about 5 ms
@@ -20,14 +22,15 @@ _SECONDS: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class LargeResult:
-    """The result of a tool as text that can be stored; `data` is its structured content as JSON, empty without any.
+    """The result of a tool, or a resource, as text that can be stored; `data` is structured content as JSON, or empty.
 
-    The text says all of `data` too.
+    The text says all of `data` too, and names the `binaries`.
     """
 
     text: str
     data: bytes
     is_error: bool
+    binaries: tuple[Binary, ...] = ()
 
     @property
     def small_data(self) -> JsonObject | None:
@@ -64,6 +67,9 @@ class LargeMessageReader:
             raise UnreadableError(head["unreadable"])
         if head["text"] < 0:
             return LargeAnswer(head["id"], orjson.loads(output[end:]))
-        middle = end + head["text"]
-        text = str(memoryview(output)[end:middle], "utf-8")
-        return LargeAnswer(head["id"], LargeResult(text, output[middle:], head["isError"]))
+        sizes = (head["text"], head["data"], *(size for *_, size in head["binaries"]))
+        text, data, *contents = (output[begin:to] for begin, to in pairwise(accumulate(sizes, initial=end)))
+        binaries = (
+            Binary(key, kind, content) for (key, kind, _), content in zip(head["binaries"], contents, strict=True)
+        )
+        return LargeAnswer(head["id"], LargeResult(text.decode(), data, head["isError"], tuple(binaries)))

@@ -176,11 +176,11 @@ class Session:
             self._notices.end(token)
         return result if isinstance(result, LargeResult) else wire.CallToolResult.model_validate(result)
 
-    async def read_resource(self, uri: str) -> list[wire.TextResourceContents | wire.BlobResourceContents]:
+    async def read_resource(self, uri: str) -> wire.ReadResourceResult | LargeResult:
         """Return the contents of a resource. Raises as `call` does."""
         params = wire.ReadResourceRequestParams(uri=AnyUrl(uri))
         result = await self._request(wire.ReadResourceRequest(params=params))
-        return wire.ReadResourceResult.model_validate(result).contents  # a large result of a tool is none
+        return result if isinstance(result, LargeResult) else wire.ReadResourceResult.model_validate(result)
 
     async def page(self, cursor: str | None) -> ToolsPage:
         """Return one page of tools. Raises as `call` does."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, Protocol, Self, cast
 
+from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
@@ -225,6 +226,7 @@ class ToolOutcome:
     answered in place of the tool: a `fixture`, or the recorder alone.
     `events` are to be emitted with the result; `resources` are the addresses that it links to. `large_data` is
     structured content as JSON that is too large to be `data`; only the gateway's checks see it, it is never stored.
+    `binaries` are the binary parts of the result until the gateway has stored them, `binary_artifacts` their ids then.
     """
 
     observation: Observation
@@ -239,6 +241,8 @@ class ToolOutcome:
     events: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     large_data: bytes = field(default=b"", compare=False, repr=False)
+    binaries: tuple[Binary, ...] = field(default=(), compare=False, repr=False)
+    binary_artifacts: tuple[str, ...] = ()
 
     @property
     def status(self) -> Literal["succeeded", "failed"]:
@@ -249,7 +253,7 @@ class ToolOutcome:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as it is stored: with its status, without empty fields."""
         values = {"status": self.status} | asdict(self)
-        del values["large_data"]
+        del values["large_data"], values["binaries"]
         return {name: value for name, value in values.items() if name == "text" or value not in (None, "", 0, ())}
 
     @classmethod
@@ -260,7 +264,7 @@ class ToolOutcome:
         earlier = Observation.CONNECTION_LOST if stored.get("unknown") else Observation.TOOL_ERROR
         earlier = Observation.COMPLETED if stored.get("status") == "succeeded" else earlier
         values["observation"] = Observation(stored.get("observation") or earlier)
-        values |= {name: tuple(stored.get(name, ())) for name in ("events", "resources")}
+        values |= {name: tuple(stored.get(name, ())) for name in ("events", "resources", "binary_artifacts")}
         return cls(**values)
 
 

@@ -23,7 +23,7 @@ from tests.support.platform import Platform, RunStream, ScriptedModel, calls, de
 from tests.support.run_factories import wait_for_lock_waiter
 
 POET, LIMIT, LINES = "mcp_agent_poet", 1_000, 500
-WHOLE = artifact_id(poem(LINES))
+WHOLE = artifact_id(poem(LINES).encode())
 RECITE = ("recite", {"lines": LINES})
 AGAIN = ("continue", dict[str, Any]())
 
@@ -69,7 +69,7 @@ async def test_events_of_call_and_task_name_the_artifact(platform: Platform, scr
     assert WHOLE in results["t1.0.0"]["result"]
     assert stream.of("task_result")[0]["artifacts"] == [WHOLE]
     content = await platform.services.storage.artifacts.read(stream.key.tenant, stream.key.id, WHOLE)
-    assert content.text == poem(LINES)
+    assert content.content.decode() == poem(LINES)
 
 
 async def test_document_of_a_run_says_when_its_artifacts_are_no_longer_kept(

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from psycopg import AsyncConnection
 
-from starling.core.artifacts import ArtifactOrigin, MediaType
+from starling.core.artifacts import ArtifactOrigin
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT
 from tests.integration.http.conftest import LiveApi
@@ -17,14 +17,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 POEM = "<script>alert(1)</script>\n" + "λ and so on\n" * 2_000
 
 
-async def run_with(api: LiveApi, *contents: tuple[str, MediaType]) -> tuple[str, list[str]]:
+async def run_with(api: LiveApi, *contents: tuple[str | bytes, str]) -> tuple[str, list[str]]:
     """Return a run and the ids of what is kept of it, one for each call."""
     events = await api.ask("Say hello.")
     run = events[0].data["run_id"]
     kept: list[str] = []
-    for index, (text, media_type) in enumerate(contents):
+    for index, (content, media_type) in enumerate(contents):
+        sent = content.encode() if isinstance(content, str) else content
         origin = ArtifactOrigin(DEFAULT_TENANT, run, f"t1.0.{index}", "poet.recite")
-        found = await api.services.storage.artifacts.put(origin, text, media_type)
+        found = await api.services.storage.artifacts.put(origin, sent, media_type)
         assert isinstance(found, str)
         kept.append(found)
     return run, kept

@@ -39,6 +39,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ADMIN = Actor.local("test")
 BANK, SHOP = "bank", "shop"
 SECRET_WORDS = "the vault opens at nine"
+ARTIFACT = artifact_id(SECRET_WORDS.encode())
 AGENT = "teller"
 CREW = "tellers"
 MAKES = {  # what there isn't yet, of the name in its path
@@ -186,7 +187,7 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
             owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER
         )
         read = ArtifactOrigin(BANK, accepted.key.id, "t1.0.0", "vault.read")
-        assert await services.storage.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
+        assert await services.storage.artifacts.put(read, SECRET_WORDS.encode(), "text/plain") == ARTIFACT
         app = make_app(services, "test", access)
         (skill,) = await services.skill_import.store(BANK, json.dumps(SKILL).encode(), ADMIN)
         town = Town(app, services, accepted.key, skill.id)
@@ -217,7 +218,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "other_id": town.run.id,
         "interrupt_id": NOBODYS,
         "name": CREW if call.path.startswith("/v1/teams") else AGENT,
-        "artifact": artifact_id(SECRET_WORDS),
+        "artifact": ARTIFACT,
         "skill_id": town.skill,
         "version": "1",
         "tool": "get",

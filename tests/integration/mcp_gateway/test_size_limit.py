@@ -46,8 +46,9 @@ class Talk:
     async def whole(self, outcome: ToolOutcome) -> tuple[str, str]:
         """Return the media type and the text of what was kept."""
         content = await self.artifacts.read("default", self.run, outcome.artifact)
-        assert outcome.characters == len(content.text)
-        return content.media_type, content.text
+        text = content.content.decode()
+        assert outcome.characters == len(text)
+        return content.media_type, text
 
 
 async def talk_of(harness: GatewayHarness, artifacts: ArtifactStore) -> AsyncGenerator[Talk]:

@@ -40,7 +40,7 @@ def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> Art
 
 
 async def kept(services: PostgresArtifacts, content: str, of: ArtifactOrigin) -> str:
-    found = await services.put(of, content, "text/plain")
+    found = await services.put(of, content.encode(), "text/plain")
     assert isinstance(found, str), found
     return found
 
@@ -98,7 +98,7 @@ async def test_stored_artifact_is_read_whole_and_in_parts(services: PostgresArti
     artifact = await kept(services, content, origin(run))
 
     assert artifact == hashlib.sha256(content.encode()).hexdigest()
-    assert await services.read("default", run, artifact) == ArtifactContent(content, "text/plain")
+    assert await services.read("default", run, artifact) == ArtifactContent(content.encode(), "text/plain")
     assert await services.part("default", run, artifact, 3, 7) == "mière\nλ"
     assert await services.part("default", run, artifact, len(content) - 2, 50) == "λλ"
     (listed,) = await services.of_run("default", run)
@@ -127,7 +127,7 @@ async def test_equal_content_of_several_calls_is_stored_once(services: PostgresA
 
 
 async def test_content_over_the_size_limit_is_not_stored(services: PostgresArtifacts, engine: AsyncEngine) -> None:
-    refused = await services.put(origin(new_id()), "λ" * 5_001, "text/plain")
+    refused = await services.put(origin(new_id()), ("λ" * 5_001).encode(), "text/plain")
 
     assert refused == NotStored("it has 10,002 bytes, more than limits.artifact_bytes allows")
     assert await count(engine, "artifacts") == 0
@@ -138,7 +138,7 @@ async def test_content_over_the_quota_of_the_tenant_is_not_stored(services: Post
     for letter in "abc":
         await kept(services, letter * 8_000, origin(run, letter))
 
-    refused = await services.put(origin(run, "d"), "d" * 8_000, "text/plain")
+    refused = await services.put(origin(run, "d"), b"d" * 8_000, "text/plain")
     known = await kept(services, "a" * 8_000, origin(new_id()))
     others = await kept(services, "d" * 8_000, origin(new_id(), tenant="shop"))
 
@@ -152,12 +152,12 @@ async def test_storing_while_postgres_is_unavailable_is_refused_without_an_error
     away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
     services = PostgresArtifacts(away, QUOTA, retry_seconds=0.1)
 
-    assert await services.put(origin(new_id()), LONG, "text/plain") == NotStored("Postgres couldn't be used")
+    assert await services.put(origin(new_id()), LONG.encode(), "text/plain") == NotStored("Postgres couldn't be used")
     await away.dispose()
 
 
 async def test_storing_what_postgres_rejects_is_refused_without_an_error(services: PostgresArtifacts) -> None:
-    assert await services.put(origin(new_id()), "a\0b", "text/plain") == NotStored("Postgres refused it")
+    assert await services.put(origin("no UUID"), b"a", "text/plain") == NotStored("Postgres refused it")
 
 
 async def test_pruning_deletes_references_of_old_runs_and_contents_without_references(
@@ -175,7 +175,7 @@ async def test_pruning_deletes_references_of_old_runs_and_contents_without_refer
 
     assert looked.rows == forgotten.rows
     assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (4, 3)
-    assert (await services.read("default", young, shared)).text == LONG
+    assert (await services.read("default", young, shared)).content.decode() == LONG
     assert (await retention.prune(OLD)).total == 0
 
 
@@ -211,7 +211,7 @@ async def test_content_stored_before_a_concurrent_pruning_stays(
         forgotten = await Retention(engine).prune(OLD)
 
     assert "artifacts" not in forgotten.rows
-    assert (await services.read("default", live, artifact)).text == LONG
+    assert (await services.read("default", live, artifact)).content.decode() == LONG
 
 
 async def test_content_stored_after_a_concurrent_pruning_is_stored_again(
@@ -227,7 +227,7 @@ async def test_content_stored_after_a_concurrent_pruning_is_stored_again(
         await connection.commit()
         assert await putting == artifact
 
-    assert (await services.read("default", live, artifact)).text == LONG
+    assert (await services.read("default", live, artifact)).content.decode() == LONG
 
 
 async def test_content_stored_between_selection_and_deletion_of_a_pruning_stays(
@@ -253,7 +253,7 @@ async def test_content_stored_between_selection_and_deletion_of_a_pruning_stays(
     await asyncio.gather(*tasks)
 
     listed = await services.of_run("default", live)
-    assert {(await services.read("default", live, item.id)).text for item in listed} == set("abc")
+    assert {(await services.read("default", live, item.id)).content.decode() for item in listed} == set("abc")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -279,7 +279,7 @@ async def test_pruning_concurrent_with_storing_the_same_content_loses_none(
     for run in live:
         listed = await services.of_run("default", run)
         assert len(listed) == len(contents) * 4
-        assert {(await services.read("default", run, item.id)).text for item in listed} == set(contents)
+        assert {(await services.read("default", run, item.id)).content.decode() for item in listed} == set(contents)
 
 
 async def test_lists_of_runs_that_ended_badly_are_served_by_an_index(engine: AsyncEngine) -> None:

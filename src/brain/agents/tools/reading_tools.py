@@ -93,12 +93,15 @@ class _Reader:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             return not_made(f"The arguments don't fit {READ_ARTIFACT}: {wrong}.")
         name = request.artifact
-        fits = [record for key, record in self.visible.items() if key.startswith(name)]
+        readable = {key: record for key, record in self.visible.items() if name or record["characters"]}
+        fits = [record for key, record in readable.items() if key.startswith(name)]
         is_clear = len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX)
         record = self.visible.get(name) or (fits[0] if is_clear else None)
         if record is None:
             known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
             return not_made(f"{name!r} names none of the artifacts here. They are: {known}.")
+        if not record["characters"]:
+            return not_made(f"Artifact {record['id']} of {record['name']} is binary: it has no text to read.")
         try:
             text = await (self._matches(record, request) if request.find else self._part(record, request))
         except NotFoundError as error:
@@ -121,7 +124,7 @@ class _Reader:
 
     async def _matches(self, record: ArtifactRecord, request: _ArtifactRequest) -> str:
         if (text := self.results.get(record["id"])) is None:
-            text = (await self.artifacts.read(self.tenant, self.run_id, record["id"])).text
+            text = (await self.artifacts.read(self.tenant, self.run_id, record["id"])).content.decode()
         lines, used = list[str](), 0
         wanted = re.compile(re.escape(request.find), re.IGNORECASE)
         for match in wanted.finditer(text, request.offset):
@@ -158,7 +161,7 @@ def reading_tools(execution: TaskExecution, toolbox: Toolbox) -> tuple[ToolSpec,
 
     A server's own tool of the name `read_resource` is what its agent gets.
     """
-    found = (READ_ARTIFACT_SPEC,) if execution.artifacts else ()
+    found = (READ_ARTIFACT_SPEC,) if any(one["characters"] for one in execution.artifacts.values()) else ()
     return (*found, READ_RESOURCE_SPEC) if offers_resources(execution, toolbox) else found
 
 

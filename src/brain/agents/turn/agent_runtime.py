@@ -31,9 +31,10 @@ class FinishedCall:
 
     @property
     def artifacts(self) -> list[ArtifactRecord]:
-        """The artifact that holds the whole result, if that was too long."""
-        key, characters = self.outcome.artifact, self.outcome.characters
-        return [ArtifactRecord(id=key, name=self.name, characters=characters)] if key else []
+        """Binary parts of the result, and the artifact that holds the whole, if that was too long."""
+        key, binaries = self.outcome.artifact, self.outcome.binary_artifacts
+        found = [ArtifactRecord(id=one, name=self.name, characters=0) for one in binaries]
+        return [*found, ArtifactRecord(id=key, name=self.name, characters=self.outcome.characters)] if key else found
 
 
 def joined_results(uses: Sequence[FinishedCall]) -> str:

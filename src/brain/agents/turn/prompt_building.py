@@ -157,6 +157,7 @@ def _state_context(execution: TaskExecution, said: Sequence[Mapping[str, Any]], 
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
         for result in (dispatch["needed"] if execution.card.tools else ())
         for record in execution.readable(result)
+        if record["characters"]
     ]
     content: Mapping[str, Any] = {
         "artifacts": [*sorted(dispatch["global_state"]), *readable],

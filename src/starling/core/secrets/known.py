@@ -109,6 +109,11 @@ class KnownSecrets:
         compact = _compact(text)
         return frozenset(name for form in self._forms if form in compact for name in self._names[form])
 
+    def stand_in(self, content: bytes) -> bool:
+        """Return whether bytes contain a secret as text in UTF-8; what is compressed or encrypted is not seen."""
+        compact = content.replace(b"\\n", b"").translate(None, _WHITESPACE.encode())
+        return any(form.encode() in compact for form in self._forms)
+
     async def mask_all(self, texts: Sequence[str]) -> list[str]:
         """Return texts masked, also where a secret is split over several; lets other tasks run meanwhile."""
         if not self._forms:

@@ -73,7 +73,7 @@ class Limits(BaseModel):
     tool_result_chars: int = Field(
         default=TOOL_RESULT, description="A longer result is cut and stored as an artifact.", ge=200
     )
-    artifact_bytes: int = Field(default=2**24, description="Size of one artifact; 0 stores none.", ge=0)
+    artifact_bytes: int = Field(default=2**24, description="Size of one artifact, text or binary; 0 stores none.", ge=0)
     tenant_artifact_bytes: int = Field(default=10**9, description="Size of all artifacts of a tenant.", ge=0)
     max_output_tokens: int = Field(default=4_096, description="Tokens of an answer of a model.", ge=16)
     max_history: int = Field(default=10, description="Messages of the conversation that a supervisor is shown.", ge=0)

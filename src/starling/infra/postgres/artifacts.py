@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import psycopg
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, select, tuple_
@@ -17,9 +17,9 @@ from starling.core.artifacts import (
     ArtifactContent,
     ArtifactOrigin,
     ArtifactStore,
-    MediaType,
     NotStored,
     artifact_id,
+    text_in,
 )
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -31,7 +31,7 @@ type ContentKey = tuple[str, str]
 
 FIRST_CONTENT: Final[ContentKey] = ("", "")
 _LISTED = "`GET /v1/runs/{id}/artifacts` and `starling run artifacts` show a run's."
-_HASHED_AT_ONCE: Final = 2**20  # bytes; longer texts are hashed in a thread
+_HASHED_AT_ONCE: Final = 2**20  # bytes; longer contents are hashed in a thread
 _RETRY_SECONDS = 10.0  # while Postgres is unavailable
 
 _log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ WITH room AS (
     WHERE held.bytes + %(bytes)s <= %(quota)s
         OR EXISTS (SELECT FROM artifacts WHERE tenant = %(tenant)s AND hash = %(hash)s)),
 kept AS (
-    INSERT INTO artifacts (tenant, hash, bytes, characters, content)
-    SELECT %(tenant)s, %(hash)s, %(bytes)s, %(characters)s, %(content)s FROM room
+    INSERT INTO artifacts (tenant, hash, bytes, characters, content, binary_content)
+    SELECT %(tenant)s, %(hash)s, %(bytes)s, %(characters)s, %(content)s, %(binary)s::bytea FROM room
     ON CONFLICT (tenant, hash) DO UPDATE SET hash = excluded.hash
     RETURNING tenant, hash),
 referred AS (
@@ -71,20 +71,18 @@ class PostgresArtifacts(ArtifactStore):
         self._quota = quota
         self._retry_seconds = retry_seconds
 
-    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
-        size, quota = len(text.encode()), self._quota
+    async def put(self, origin: ArtifactOrigin, content: bytes, media_type: str) -> str | NotStored:
+        size, quota = len(content), self._quota
         if size > quota.each:
             return NotStored(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
-        hashed = artifact_id(text) if size <= _HASHED_AT_ONCE else await asyncio.to_thread(artifact_id, text)
+        form = _form(content) if size <= _HASHED_AT_ONCE else await asyncio.to_thread(_form, content)
         values = {
             "tenant": origin.tenant,
             "run_id": origin.run_id,
             "call_id": origin.call_id,
             "name": origin.name,
             "media_type": media_type,
-            "hash": hashed,
-            "characters": len(text),
-            "content": text,
+            **form,
             "bytes": size,
             "quota": quota.tenant,
         }
@@ -95,15 +93,21 @@ class PostgresArtifacts(ArtifactStore):
         except (psycopg.Error, SQLAlchemyError):
             _log.exception("the result of call %s of run %s can't be stored", origin.call_id, origin.run_id)
             return NotStored("Postgres refused it")
-        return hashed if kept and kept[0] else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
+        return (
+            form["hash"]
+            if kept and kept[0]
+            else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
+        )
 
     async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
-        found = await self._one(tenant, run_id, artifact, artifacts.c.content)
-        return ArtifactContent(found[0], cast("MediaType", found[1]))
+        text, binary, media_type = await self._one(
+            tenant, run_id, artifact, artifacts.c.content, artifacts.c.binary_content
+        )
+        return ArtifactContent(text.encode() if binary is None else binary, media_type)
 
     async def part(self, tenant: str, run_id: str, artifact: str, offset: int, length: int) -> str:
-        column = func.substr(artifacts.c.content, offset + 1, length)
-        return (await self._one(tenant, run_id, artifact, column))[0]
+        part = func.substr(artifacts.c.content, offset + 1, length)
+        return (await self._one(tenant, run_id, artifact, part))[0]
 
     async def of_run(self, tenant: str, run_id: str) -> Sequence[Artifact]:
         columns = (
@@ -115,8 +119,8 @@ class PostgresArtifacts(ArtifactStore):
         ordered = query.order_by(run_artifacts.c.created_at, run_artifacts.c.call_id, run_artifacts.c.hash)
         return [Artifact(*row) for row in await self._retry(partial(self._rows, ordered))]
 
-    async def _one(self, tenant: str, run_id: str, artifact: str, column: ColumnElement[str]) -> Sequence[str]:
-        query = select(column, run_artifacts.c.media_type).join_from(run_artifacts, artifacts, _is_referenced())
+    async def _one(self, tenant: str, run_id: str, artifact: str, *columns: ColumnElement[Any]) -> Sequence[Any]:
+        query = select(*columns, run_artifacts.c.media_type).join_from(run_artifacts, artifacts, _is_referenced())
         query = query.where(run_artifacts.c.tenant == tenant, run_artifacts.c.run_id == run_id)
         query = query.where(run_artifacts.c.hash == artifact).order_by(run_artifacts.c.created_at).limit(1)
         found = await self._retry(partial(self._rows, query))
@@ -130,6 +134,13 @@ class PostgresArtifacts(ArtifactStore):
 
     async def _retry[T](self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retry_while_unavailable(attempt, seconds=self._retry_seconds)
+
+
+def _form(content: bytes) -> dict[str, Any]:
+    """Return the values of a content's row; which form it has depends on its bytes alone, as its hash does."""
+    text = text_in(content)
+    stored = {"content": text or "", "characters": len(text or ""), "binary": content if text is None else None}
+    return {"hash": artifact_id(content), **stored}
 
 
 async def delete_unreferenced_contents(

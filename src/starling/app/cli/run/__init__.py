@@ -10,7 +10,9 @@ _COMMANDS = {
     "explain": Lazy("starling.app.cli.run.explain", "Explain a run: what went wrong first, and what followed."),
     "compare": Lazy("starling.app.cli.run.queries", "Compare two runs, the first difference first."),
     "tail": Lazy("starling.app.cli.run.tail", "Follow a run's events, from any point on, up to its end."),
-    "artifacts": Lazy("starling.app.cli.run.queries", "List or print results that were too long for a model."),
+    "artifacts": Lazy(
+        "starling.app.cli.run.queries", "List or print results that were too long for a model, or binary."
+    ),
     "approve": Lazy("starling.app.cli.run.approve", "Answer what runs wait for, or list it."),
     "fork": Lazy("starling.app.cli.run.fork", "Begin an ended run again with what it had decided."),
     "feedback": Lazy("starling.app.cli.run.changes", "Say how good a run was."),

@@ -14,6 +14,7 @@ from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.output import print_json, print_list, results, write
 from starling.app.cli.terminal.run_tree import TreeForm, stored_lines
 from starling.client.api import Document
+from starling.core.artifacts import text_in
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -68,7 +69,7 @@ def artifacts(
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
-    """List results that were too long for a model, or print one of them, unchanged into a pipe or file."""
+    """List results that were too long for a model or are binary, or print one, unchanged into a pipe or file."""
     api = connection_of(context).api(tenant)
     path = f"/v1/runs/{find_run(api, run)}/artifacts"
     found = api.get(path)["artifacts"]
@@ -81,19 +82,21 @@ def artifacts(
             raise NotFoundError("artifact", artifact, "`starling run artifacts RUN` shows the ids.")
         whole = ids.pop()
         answer = api.send("GET", f"{path}/{whole}")
-        text = answer.content.decode()
+        if not as_json and not results().is_terminal:
+            typer.echo(answer.content, nl=False)
+            return
+        media_type = answer.headers.get("content-type", "").partition(";")[0]
+        if (text := text_in(answer.content)) is None:
+            remedy = f"Write it into a file: `starling run artifacts {run} {artifact} > FILE`."
+            raise InvalidRequestError(f"The artifact is binary ({media_type}), not text.", remedy)
         if as_json:
-            media_type = answer.headers.get("content-type", "").partition(";")[0]
             print_json({"id": whole, "media_type": media_type, "content": text})
-        elif results().is_terminal:  # without control characters
+        else:  # without control characters
             write(results(), f"{text}\n")
-        else:
-            results().file.write(text)
-            results().file.flush()
         return
 
     def cells(one: Document) -> tuple[str, ...]:
         return one["id"], one["call_id"], one["name"], one["media_type"], f"{one['bytes']:,}"
 
-    empty = "The run has no artifacts: no result was too long, or `starling db prune` removed them."
+    empty = "The run has no artifacts: no result was too long or binary, or `starling db prune` removed them."
     print_list(found, ("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), cells, empty=empty, as_json=as_json)

@@ -227,14 +227,15 @@ unsent_status_scores = Table(  # a row for each ended run whose status is to be 
 )
 
 
-artifacts = Table(  # tool results that are too long for a model
+artifacts = Table(  # what of tool results is too long for a model, or binary
     "artifacts",
     metadata,
     tenant_column(),
-    Column("hash", Text, primary_key=True),  # SHA-256 of the content in UTF-8
-    Column("bytes", BigInteger, nullable=False),  # of the content in UTF-8, for the quota
+    Column("hash", Text, primary_key=True),  # SHA-256 of the content
+    Column("bytes", BigInteger, nullable=False),  # of the content, for the quota
     Column("characters", Integer, nullable=False),
-    Column("content", Text, nullable=False),
+    Column("content", Text, nullable=False),  # empty if `binary_content` has it
+    Column("binary_content", LargeBinary),  # what isn't text in UTF-8
     moment_column("created_at"),
 )
 
