@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from starling.core.artifacts import artifact_id
 from tests.support.command_line import STARLING, CliWorkspace, new_workspace, server_file
 from tests.support.gateway_harness import SERVERS, python
-from tests.support.mcp_servers.verbose import poem
+from tests.support.mcp_servers.verbose import picture, poem
+from tests.support.terminal import Terminal
 
 _LINES = 2_000
 
@@ -30,6 +32,23 @@ def run(workspace: CliWorkspace) -> Generator[str]:
         asked = workspace.starling("ask", f"Recite a poem of {_LINES} lines.", "--url", service.url)
         assert asked.returncode == 0, asked.stdout + asked.stderr
         yield workspace.json("run", "list")[0]["id"]
+
+
+def test_binary_artifact_goes_into_a_pipe_unchanged_and_not_onto_a_terminal(workspace: CliWorkspace, run: str) -> None:
+    drawn = workspace.starling("ask", "Draw a picture of 40 lines.")
+    assert drawn.returncode == 0, drawn.stdout + drawn.stderr
+    of = workspace.json("run", "list")[0]["id"]
+    assert of != run
+    command = ("run", "artifacts", of, artifact_id(picture(40)))
+
+    piped = subprocess.run(
+        [STARLING, *command], capture_output=True, cwd=workspace.folder, env=workspace.environment, check=True
+    )
+    with Terminal.running(workspace, *command) as terminal:
+        shown = terminal.until("FILE`")
+
+    assert piped.stdout == picture(40)
+    assert "The artifact is binary (image/png), not text." in shown
 
 
 def test_artifacts_of_a_run_are_listed(workspace: CliWorkspace, run: str) -> None:

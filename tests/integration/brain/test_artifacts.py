@@ -17,7 +17,7 @@ from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
 from tests.support.interrupted_runs import wait_for_event, wait_until_noted
-from tests.support.mcp_servers.verbose import poem
+from tests.support.mcp_servers.verbose import picture, poem
 from tests.support.model_script import Answer, Body
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 from tests.support.run_factories import wait_for_lock_waiter
@@ -173,6 +173,25 @@ async def test_artifact_of_another_run_cannot_be_read(platform: Platform, script
     stream = await platform.ask("Recite.", thread="another")
 
     assert "names none of the artifacts here" in results(stream, "read_artifact")[0]
+
+
+async def test_image_is_an_artifact_of_its_task_that_no_agent_reads(platform: Platform, script: ScriptedModel) -> None:
+    image = artifact_id(picture(9))
+    one_task(
+        script,
+        calls(("draw", {"lines": 9}), AGAIN),
+        calls(RECITE, AGAIN),
+        calls(("read_artifact", {"artifact": image}), ("read_artifact", {"find": "line 00321"})),
+    )
+
+    stream = await platform.ask("Draw and recite.")
+
+    refused, found = results(stream, "read_artifact")
+    assert refused == f"Artifact {image} of poet.draw is binary: it has no text to read."
+    assert found.startswith(f"{poem(LINES).index('line 00321')}: ")
+    assert stream.of("task_result")[0]["artifacts"] == [image, WHOLE]
+    offers = ["read_artifact" in offered(body) for body in platform.model.bodies if "continue" in offered(body)]
+    assert offers == [False, False, True]
 
 
 async def test_dependent_task_is_given_the_artifact_of_the_result_and_reads_it(

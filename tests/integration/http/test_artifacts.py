@@ -70,6 +70,37 @@ async def test_artifact_is_returned_unchanged_as_an_attachment(api: LiveApi) -> 
     assert response.headers["Cache-Control"] == "private, max-age=31536000, immutable"
 
 
+PNG, JPEG, WEBP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\0", b"RIFF\0\0\0\0WEBP"
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "disposition"),
+    [
+        (PNG, "image/png", "inline; png"),
+        (JPEG, "image/jpeg", "inline; jpg"),
+        (b"GIF89a\0", "image/gif", "inline; gif"),
+        (WEBP, "image/webp", "inline; webp"),
+        (b"<svg/>\0", "image/png", "attachment; png"),
+        (b"<svg/>", "image/svg+xml", "attachment; bin"),
+        (b"<script>\xff", "text/html", "attachment; bin"),
+        (b"GIF89a of text", "text/plain; charset=utf-8", "attachment; txt"),
+        (b"RIFF\0\0\0\0WAVE", "audio/wav", "attachment; wav"),
+    ],
+)
+async def test_only_what_is_an_image_is_shown_inline(
+    api: LiveApi, content: bytes, media_type: str, disposition: str
+) -> None:
+    run, (key,) = await run_with(api, (content, media_type.partition(";")[0]))
+
+    response, body = await get(api, f"/v1/runs/{run}/artifacts/{key}")
+
+    shown, ending = disposition.split("; ")
+    assert (body, response.headers["Content-Type"]) == (content, media_type)
+    assert response.headers["Content-Disposition"] == f'{shown}; filename="{key[:12]}.{ending}"'
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+
+
 @pytest.mark.parametrize(
     ("written", "status"), [('"{}"', 304), ('W/"{}"', 304), ('"x", "{}"', 304), ("*", 304), ('"x"', 200)]
 )

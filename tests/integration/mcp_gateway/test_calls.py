@@ -68,11 +68,11 @@ async def test_content_parts_other_than_text_are_shown_by_kind_and_size(harness:
 
     assert outcome.text.splitlines() == [
         "look:",
-        "[image, image/png, 300 bytes]",
-        "[audio, audio/wav, 3 bytes]",
+        "[image, application/octet-stream, declared as image/png, 300 bytes, not kept: no run would read it]",
+        "[audio, audio/wav, 3 bytes, not kept: no run would read it]",
         "[resource file:///a.txt, unknown type: a.txt]",
         "inside",
-        "[resource file:///c.bin, x/y, 3 bytes]",
+        "[resource file:///c.bin, x/y, 3 bytes, not kept: no run would read it]",
     ]
 
 

@@ -1,10 +1,9 @@
-"""What is too long for a model is cut, and the whole of it is kept for its run."""
+"""What is too long for a model is cut, and the whole of it is kept for its run, as what is binary."""
 
 import json
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import cast
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -12,17 +11,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.registration.repository import ServerRepository
-from starling.core.artifacts import ArtifactStore
+from starling.core.artifacts import ArtifactStore, artifact_id
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.json import canonical
 from starling.core.settings.schema import Limits
-from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolOutcome
+from starling.core.tools import ServerListing, ToolCall, ToolOutcome
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import open_engine
 from tests.support.absent_services import open_gateway
 from tests.support.gateway_harness import SERVERS, GatewayHarness, listed, python
-from tests.support.mcp_servers.verbose import poem, rows
+from tests.support.in_memory_run import make_execution
+from tests.support.mcp_servers.verbose import picture, poem, rows
 
 LIMIT = 1_000
 PLENTY = Quota(2**20, 2**22)
@@ -39,7 +39,7 @@ class Talk:
 
     async def __call__(self, tool: str, lines: int, *, seconds: float = 20, wanted: str = "") -> ToolOutcome:
         definition = next(found for found in self.listing.tools if found.name == tool)
-        record = cast("CallRecord", object())  # that of a run; calls that only read don't ask it
+        record = make_execution().context.ledger  # that of a run
         call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines}, wanted=wanted)
         return await self.gateway.call(call, Deadline(SystemClock(), seconds), record)
 
@@ -158,6 +158,42 @@ async def test_long_error_text_is_stored_as_an_artifact(talk: Talk) -> None:
 
     assert (outcome.status, outcome.code) == ("failed", "tool_error")
     assert await talk.whole(outcome) == ("text/plain", poem(500))
+
+
+@pytest.mark.parametrize("size", [100, 400_000])  # a message that is read here, and one that a process reads
+async def test_image_in_a_result_is_kept_and_named_in_its_place(talk: Talk, size: int) -> None:
+    outcome = await talk("draw", size)
+
+    image = artifact_id(picture(size))
+    assert outcome.text == f"drawn\n[image, image/png, {size + 8:,} bytes, artifact {image}]"
+    assert (outcome.status, outcome.binary_artifacts, outcome.artifact) == ("succeeded", (image,), "")
+    content = await talk.artifacts.read("default", talk.run, image)
+    assert (content.content, content.media_type) == (picture(size), "image/png")
+    (listed,) = await talk.artifacts.of_run("default", talk.run)
+    assert (listed.bytes, listed.characters, listed.call_id) == (size + 8, 0, f"t1.0.{size}")
+
+
+@pytest.mark.parametrize("lines", [1, 40_000])
+async def test_binary_parts_that_are_not_what_they_should_be_are_kept_as_they_are(talk: Talk, lines: int) -> None:
+    outcome = await talk("lie", lines, wanted="recordings")
+
+    listed = {one.id: one.media_type for one in await talk.artifacts.of_run("default", talk.run)}
+    script, broken = artifact_id(b"<script>\0"), artifact_id(b"no base64!" * lines)
+    assert (listed[script], listed[broken]) == ("application/octet-stream", "text/plain")
+    whole = (await talk.whole(outcome))[1].splitlines()
+    assert whole[0] == f"[image, application/octet-stream, declared as image/png, 9 bytes, artifact {script}]"
+    assert whole[1].startswith("[audio, text/plain, not base64 as it should be, ")
+    assert whole[-1].endswith(", 0 bytes, not kept: a result may have 100]")
+
+
+async def test_binary_part_that_cannot_be_kept_is_named_with_the_reason(
+    harness: GatewayHarness, engine: AsyncEngine
+) -> None:
+    async for talk in talk_of(harness, PostgresArtifacts(engine, Quota(300, 2**20))):
+        outcome = await talk("draw", 400)
+
+        assert (outcome.status, outcome.binary_artifacts) == ("succeeded", ())
+        assert outcome.text.endswith("408 bytes, not kept: it has 408 bytes, more than limits.artifact_bytes allows]")
 
 
 async def test_call_outside_a_run_stores_no_artifact(talk: Talk, engine: AsyncEngine) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.artifacts import ArtifactContent, ArtifactOrigin, NotStored
+from starling.core.errors import NotFoundError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import FIRST_CONTENT, PostgresArtifacts, Quota, delete_unreferenced_contents
 from starling.infra.postgres.engine import open_engine
@@ -104,6 +105,22 @@ async def test_stored_artifact_is_read_whole_and_in_parts(services: PostgresArti
     (listed,) = await services.of_run("default", run)
     assert (listed.id, listed.name, listed.call_id) == (artifact, "files.read", "t1.0.0")
     assert (listed.bytes, listed.characters) == (len(content.encode()), len(content))
+
+
+async def test_binary_content_counts_is_pruned_and_belongs_to_its_tenant_as_text_does(
+    services: PostgresArtifacts, engine: AsyncEngine
+) -> None:
+    run, image = await run_of(engine, days=60), b"\x89PNG\r\n\x1a\n" + bytes(7_000)
+
+    found = [await services.put(origin(run), image + bytes([number]), "image/png") for number in range(4)]
+
+    artifact = found[0]
+    assert isinstance(artifact, str)
+    assert isinstance(found[3], NotStored)
+    assert await services.read("default", run, artifact) == ArtifactContent(image + b"\0", "image/png")
+    with pytest.raises(NotFoundError):
+        await services.read("shop", run, artifact)
+    assert (await Retention(engine).prune(OLD)).rows["artifacts"] == 3
 
 
 async def test_storing_the_same_artifact_again_changes_nothing(

@@ -1,10 +1,12 @@
 """A server that says too much: `verbose.py <file>`. Only the standard library: it starts fast.
 
 Each call is a line in the file before it is answered. With `gate`, its answer waits until a file of that name exists
-beside the other one. `recite` and `write` answer with text alone, `lines` lines of it; the others also with structured
+beside the other one. `recite` and `write` answer with text alone, `lines` lines of it; `draw` with an image of `lines`
+bytes, `lie` with binary parts that are not what they should be; the others also with structured
 content. `quote` answers with the text of the file `quote<lines>` beside the other one.
 """
 
+import base64
 import json
 import sys
 import time
@@ -26,6 +28,8 @@ _TOOLS = {
     "garble": "Say what no database can hold.",
     "fail": "Complain at length.",
     "quote": "Quote a text.",
+    "draw": "Draw a picture.",
+    "lie": "Give pictures and recordings that are none.",
 }
 
 type Said = dict[str, Any]
@@ -37,6 +41,14 @@ def poem(lines: int) -> str:
 
 def rows(lines: int) -> Said:
     return {"rows": [{"number": number, "name": f"row {number}"} for number in range(lines)]}
+
+
+def picture(size: int) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + bytes(size)
+
+
+def binary(kind: str, media_type: str, content: bytes) -> Said:
+    return {"type": kind, "data": base64.b64encode(content).decode(), "mimeType": media_type}
 
 
 def text(words: str, **more: Any) -> Said:
@@ -57,6 +69,11 @@ def act(tool: str, lines: int) -> Said:
             return text("a\0b � " * lines)
         case "fail":
             return text(poem(lines), isError=True)
+        case "draw":
+            return {"content": [{"type": "text", "text": "drawn"}, binary("image", "image/png", picture(lines))]}
+        case "lie":
+            broken = {"type": "audio", "data": "no base64!" * lines, "mimeType": "audio/wav"}
+            return {"content": [binary("image", "image/png", b"<script>\0"), broken, *[binary("image", "a", b"")] * 99]}
         case "quote":
             return text((Path(sys.argv[1]).parent / f"quote{lines}").read_text("utf-8"))
         case _:

@@ -9,6 +9,7 @@ from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.configuration.variable_expansion import secret_values
 from mcp_gateway.path.platform_secrets import SecretArguments, SecretResults
 from mcp_gateway.registration.known_servers import Directory
+from starling.core.artifacts import Binary
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json, JsonObject
 from starling.core.tool_calls import Effect, Observation
@@ -70,6 +71,19 @@ async def test_links_whose_address_has_a_secret_are_left_out() -> None:
     outcome = await called(SecretResults(directory(), Tool(answer)))
 
     assert outcome.resources == (plain,)
+
+
+async def test_binary_part_with_a_secret_is_dropped_with_the_reason_in_its_note() -> None:
+    named = [(f"{number}" * 64, content) for number, content in enumerate((f"\xff{KEY}".encode(), b"\xff fine"))]
+    binaries = tuple(Binary(name, "x/y", content) for name, content in named)
+    text = "".join(f"[image, x/y, 9 bytes, artifact {name}]" for name, _ in named)
+    answer = ToolOutcome(Observation.COMPLETED, text, binaries=binaries)
+
+    outcome = await called(SecretResults(directory(), Tool(answer)))
+
+    assert outcome.binaries == binaries[1:]
+    assert outcome.text.startswith("[image, x/y, 9 bytes, not kept: it contains a secret of the platform][image, ")
+    assert outcome.text.endswith(f"artifact {named[1][0]}]")
 
 
 async def test_result_without_secrets_is_unchanged() -> None:

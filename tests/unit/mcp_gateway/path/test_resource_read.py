@@ -10,6 +10,7 @@ from mcp.types import (
     BlobResourceContents,
     CallToolResult,
     ErrorData,
+    ReadResourceResult,
     ResourceLink,
     TextResourceContents,
 )
@@ -23,6 +24,7 @@ from tests.support.in_memory_run import make_execution
 from tests.support.scripted_path import ScriptedPath, ScriptedServer
 
 FILE = "file:///etc/passwd"
+NOT_KEPT = "not kept: no artifact store is configured"
 
 
 class Library(ScriptedServer):
@@ -37,7 +39,7 @@ class Library(ScriptedServer):
         links = [ResourceLink(type="resource_link", uri=AnyUrl(uri), name="one") for uri in (FILE, "book://1", FILE)]
         return CallToolResult(content=[*links])
 
-    async def read_resource(self, uri: str) -> list[TextResourceContents | BlobResourceContents]:
+    async def read_resource(self, uri: str) -> ReadResourceResult:
         self.read = [*getattr(self, "read", []), uri]
         if self.lost:
             self.lost = False
@@ -45,7 +47,7 @@ class Library(ScriptedServer):
         if self.fails:
             raise McpError(ErrorData(code=METHOD_NOT_FOUND, message="no resources here"))
         blob = BlobResourceContents(uri=AnyUrl(uri), blob="AAAA", mimeType="image/png")
-        return [TextResourceContents(uri=AnyUrl(uri), text=self.text), blob]
+        return ReadResourceResult(contents=[TextResourceContents(uri=AnyUrl(uri), text=self.text), blob])
 
 
 def reading(path: ScriptedPath, uri: str = FILE, **fields: Any) -> ToolCall:
@@ -69,7 +71,10 @@ async def test_resource_is_read_by_the_server_that_linked_it_whatever_its_addres
     outcome = await path.made(reading(path), make_execution().context.ledger)
 
     assert (outcome.status, server.read) == ("succeeded", [FILE])
-    assert outcome.text == f"own words\n[resource {FILE}, image/png, 3 bytes]"
+    assert (
+        outcome.text
+        == f"own words\n[resource {FILE}, application/octet-stream, declared as image/png, 3 bytes, {NOT_KEPT}]"
+    )
 
 
 @pytest.mark.parametrize(

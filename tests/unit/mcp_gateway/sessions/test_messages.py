@@ -8,9 +8,9 @@ from signal import SIGKILL
 from typing import Any
 
 import pytest
-from mcp.types import JSONRPCMessage, ReadResourceResult, TextResourceContents
+from mcp.types import JSONRPCMessage
 
-from mcp_gateway.sessions.large_messages import LargeAnswer, LargeMessageReader
+from mcp_gateway.sessions.large_messages import LargeAnswer, LargeMessageReader, LargeResult
 from mcp_gateway.sessions.messages import PendingRequests, UnreadableError, looks_like_message
 
 
@@ -68,9 +68,8 @@ async def test_large_resource_is_read_as_what_it_is() -> None:
 
     answer = await LargeMessageReader().read(raw)
 
-    [read] = ReadResourceResult.model_validate(answer.result).contents
-    assert isinstance(read, TextResourceContents)
-    assert read.text == content["text"]
+    assert isinstance(answer.result, LargeResult)
+    assert answer.result.text == content["text"]
 
 
 async def test_large_result_with_more_values_than_the_loop_can_read_at_once_is_unreadable() -> None:
