@@ -156,6 +156,6 @@ async def test_artifacts_of_inherited_results_are_those_of_the_fork_too(
     stream = await fork(platform, original, "t2")
 
     [inherited, _] = stream.of("task_result")
-    assert inherited["artifacts"] == [artifact_id(poem(LINES))]
+    assert inherited["artifacts"] == [artifact_id(poem(LINES).encode())]
     whole = await platform.services.storage.artifacts.read(CALLER.tenant, stream.key.id, inherited["artifacts"][0])
-    assert whole.text == poem(LINES)
+    assert whole.content.decode() == poem(LINES)
