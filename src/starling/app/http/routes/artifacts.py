@@ -50,7 +50,7 @@ async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> Run
             "content": {
                 "text/plain": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"examples": [{"rows": []}]}},
-                "*/*": {"schema": {"type": "string", "format": "binary"}},
+                "*/*": {"schema": {"type": "string", "format": "binary", "examples": ["GIF89a"]}},
             },
             "headers": _HEADERS,
         },
