@@ -130,14 +130,14 @@ _BACKLOG_RETRY_SECONDS = 5.0  # after which a caller may ask again
 RETRY_SECONDS = 5.0  # while Postgres is unavailable, before a request fails
 
 # Creates the thread with its first run, and locks the branch until the transaction ends: acceptances and ends of runs
-# on one branch are serialised. A branch that is named has to be there.
+# on one branch are serialised. A branch that is named has to be there; `main` comes with the thread.
 _TAKE_POSITION = (
     """
 WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT %(tenant)s, %(thread_id)s,
     coalesce(%(branch)s, (SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
-WHERE (%(branch)s::text IS NULL OR EXISTS (SELECT FROM branches WHERE tenant = %(tenant)s AND
+WHERE (coalesce(%(branch)s, 'main') = 'main' OR EXISTS (SELECT FROM branches WHERE tenant = %(tenant)s AND
         thread_id = %(thread_id)s AND id = %(branch)s AND NOT hidden)) AND (SELECT """  # noqa: S608 - our own text
     + TAKE_TURN
     + """) IS NOT NULL

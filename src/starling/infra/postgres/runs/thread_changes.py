@@ -152,7 +152,7 @@ class ThreadChanges:
         """
         async with self._changing(tenant, thread) as change:
             await change.execute(_OPEN)
-            target = _idle((await change.found()).named(branch))
+            target = _idle(_visible((await change.found()).named(branch)))
             before = [
                 one.state for row in await read_line(change.rows, thread, target.id, limit=1) for one in row.states()
             ]
