@@ -67,13 +67,12 @@ class ThreadModel:
         self.branches[name] = BranchModel(self.branches[branch].line[:position], parent=branch, fork=position)
 
     def rewind(self, branch: str, position: int, hidden: str | None) -> None:
-        """Keep the whole line on a hidden branch; without one, another branch has to have it."""
+        """Keep the whole line on a hidden branch; None where another branch has it."""
         line = self.branches[branch].line
         self.branches[branch] = replace(self.branches[branch], line=line[:position])
         if hidden:
             self.branches[hidden] = BranchModel(line, hidden=True)
-        else:
-            assert any(other.line[: len(line)] == line for other in self.branches.values())
+        assert any(other.line[: len(line)] == line for other in self.branches.values())
 
     def prune(self) -> None:
         """Keep of hidden branches what a visible one begins with."""

@@ -1,6 +1,6 @@
 """Any order of imports, runs, forks, checkouts, rewinds, prunings and deletions keeps the lines of all branches."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from tests.integration.http.conftest import SERVERS, LiveApi, running_api
-from tests.support.local_access import AS_ADMIN
 from tests.support.soak import rounds
 from tests.support.sse import read_events
 from tests.support.thread_model import IMPORTS, BranchModel, ThreadModel, messages, shown
@@ -47,9 +46,10 @@ def live(
 class Threads(RuleBasedStateMachine):
     """A thread of the same name in each of two tenants, beside the models of both."""
 
-    def __init__(self, portal: BlockingPortal, api: LiveApi, keys: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, portal: BlockingPortal, api: LiveApi) -> None:
         super().__init__()
-        self.portal, self.api, self.keys = portal, api, keys
+        self.portal, self.api = portal, api
+        self.keys = {tenant: portal.call(partial(api.key, *Scope, tenant=tenant)) for tenant in TENANTS}
         self.thread = f"m/{new_id()}"
         self.models: dict[str, ThreadModel | None] = dict.fromkeys(TENANTS)
         self.runs: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
@@ -164,7 +164,6 @@ class Threads(RuleBasedStateMachine):
 
 @rounds(usual=8, soak=400, name="examples")
 def test_lines_of_branches_in_any_order_of_changes(portal: BlockingPortal, live: LiveApi, examples: int) -> None:
-    keys = {"default": AS_ADMIN, "elsewhere": portal.call(partial(live.key, *Scope, tenant="elsewhere"))}
     profile = settings(
         max_examples=examples,
         stateful_step_count=20,
@@ -172,4 +171,4 @@ def test_lines_of_branches_in_any_order_of_changes(portal: BlockingPortal, live:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(lambda: Threads(portal, live, keys), settings=profile)
+    run_state_machine_as_test(lambda: Threads(portal, live), settings=profile)

@@ -67,11 +67,12 @@ _EXPIRE = text("UPDATE interrupts SET expires_at = now() - interval '1 second' W
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of a story: its record, its events, the answer of the explanation endpoint, and real tool calls."""
+    """What became of a story: its record, its events, its states, its explanation, and real tool calls."""
 
     story: Story
     record: Mapping[str, Any]
     events: Sequence[Event]
+    states: Sequence[Mapping[str, Any]]
     explanation_status: int
     explanation: Mapping[str, Any]
     made: Mapping[str, int]
@@ -124,10 +125,11 @@ class Stage:
         run_id = accepted["run_id"]
         events = await self._watch(run_id, story)
         record = await self._call("GET", f"/v1/runs/{run_id}?include=tasks")
+        states = await self._call("GET", f"/v1/threads/{body['thread_id']}/states?limit=200")
         async with self.client.get(f"/v1/runs/{run_id}/explanation") as response:
             status, explanation = response.status, await response.json()
         made = {tool: count for (ref, tool), count in self.servers.calls.items() if ref == story.ref}
-        return Played(story, record, events, status, explanation, made)
+        return Played(story, record, events, states["states"], status, explanation, made)
 
     async def _watch(self, run_id: str, story: Story) -> list[Event]:
         """Return all events of a run; each act is done at its event."""

@@ -6,7 +6,7 @@ The stories say what a person who watched would call the cause. `CODES` maps tho
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -22,11 +22,13 @@ from tests.integration.run_stories.further_runs import FURTHER
 from tests.integration.run_stories.incomplete_runs import INCOMPLETE
 from tests.integration.run_stories.story import Cause, Story
 from tests.integration.run_stories.story_runner import Played, open_stage
+from tests.support.sse import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STORIES: Final = (*INCOMPLETE, *ANSWERED, *FURTHER)
 _TIMES: Final = ("at", "ended_at", "ms")
+SCORES: Final = {"APPROVED": 1, "FIXED": 0.8, "REJECTED": 0}
 CODES: Final[Mapping[str, str]] = {
     "approval expired": "expired_approval",
     "approval refused": "refused_approval",
@@ -100,6 +102,38 @@ async def test_streamed_events_tell_what_the_stored_run_tells(played: Mapping[st
     assert told(builder.document()) == told(run_document(run.record))
 
 
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+async def test_states_tell_each_task_and_call_once_with_its_verdict(played: Mapping[str, Played], story: Story) -> None:
+    run = played[story.name]
+    states = {state["position"]: state for state in run.states}
+    given = {one["data"]["correlation_id"]: one for one in run.states if one["t"] == "AgentCallState"}
+    called = {one["data"]["id"]: one for one in run.states if one["t"] == "ToolCallState"}
+    of_tasks = results_of(run.states, "AgentResultState", "correlation_id")
+    of_calls = results_of(run.states, "ToolResultState", "tool_call_id")
+    waits = {one["data"]["correlation_id"] for one in run.states if one["t"] == "WaitingState"}
+    verdicts, ended, calls = told_by_events(run.events)
+
+    assert sorted(states) == list(range(1, len(states) + 1))
+    assert [states[1]["t"], states[len(states)]["t"]] == ["UserMessageState", "FinishedState"]
+    assert given.keys() == ended.keys() == of_tasks.keys() - waits
+    assert called.keys() == calls.keys() == of_calls.keys()
+    assert len(states) == len({state["reference"] for state in run.states})
+    for path, call in given.items():
+        result, team = of_tasks[path], path.rpartition("/")[0]
+        assert call["parent"] == result["parent"] == (given[team]["position"] if team else None)
+        assert (call["agent"], result["agent"]) == (ended[path]["agent"],) * 2
+        fixed = "FIXED" in [verdict for (place, _), verdict in verdicts.items() if place == path]
+        assert result["data"]["score"] == {"approved": 0.8 if fixed else 1, "failed": 0}[ended[path]["status"]]
+    for call_id, (name, path, attempt, failed) in calls.items():
+        call, result = called[call_id], of_calls[call_id]
+        assert call["parent"] == result["parent"] == given[path]["position"]
+        assert (call["data"]["function_name"], result["data"]["tool_name"], call["agent"]) == (
+            name, name, given[path]["agent"],
+        )  # fmt: skip
+        reward = SCORES.get(verdicts.get((path, attempt), ""), 0 if failed else None)
+        assert result["data"].get("reward") == reward
+
+
 async def test_stories_use_known_categories_only() -> None:
     causes = [cause for story in STORIES for cause in causes_of(story)]
     tasks = {task_id for story in STORIES for task_id in (*story.agents, "t2")}
@@ -107,6 +141,37 @@ async def test_stories_use_known_categories_only() -> None:
 
     assert used - tasks <= CODES.keys()
     assert all({*item.categories, *item.tasks}.isdisjoint(item.never) for item in causes)
+
+
+def results_of(states: Sequence[Mapping[str, Any]], kind: str, key: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the results of a kind by what they are the results of; there is one of each."""
+    found = [state for state in states if state["t"] == kind]
+    results = {state["data"][key]: state for state in found}
+    assert len(results) == len(found)
+    return results
+
+
+def told_by_events(events: Sequence[Event]) -> tuple[dict[tuple[str, int], str], dict[str, Any], dict[str, Any]]:
+    """Return verdicts by attempt, ends of tasks, and the name, task, attempt and failure of each call."""
+    verdicts, ended, calls, attempts = (
+        dict[tuple[str, int], str](),
+        dict[str, Any](),
+        dict[str, Any](),
+        dict[str, int](),
+    )
+    for event in events:
+        data = event.data
+        if event.type == "task_start":
+            attempts[data["path"]] = data["attempt"]
+        elif event.type == "reflection":
+            verdicts[data["path"], data["attempt"]] = data["status"]
+        elif event.type == "task_result":
+            ended[data["path"]] = data
+        elif event.type == "tool_start":
+            calls[data["call_id"]] = (data["name"], data["path"], attempts[data["path"]], True)
+        elif event.type == "tool_result":
+            calls[data["call_id"]] = (*calls[data["call_id"]][:3], data["status"] == "failed")
+    return verdicts, ended, calls
 
 
 def told(document: RunDocument) -> JsonObject:
