@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -120,12 +120,13 @@ class Threads(RuleBasedStateMachine):
     @rule(tenant=tenants, pick=picks, at=picks)
     def rewind(self, tenant: str, pick: int, at: int) -> None:
         model, branch = self.picked(tenant, pick)
-        body = {"branch": branch, "position": at % (len(model.branches[branch].line) + 1)}
+        position = at % (len(model.branches[branch].line) + 1)
+        body = {"branch": branch, "position": position}
         if model.branches[branch].hidden:
             self.send(tenant, "/rewind", body, 409)
         else:
             hidden = self.send(tenant, "/rewind", body)["hidden"]
-            model.rewind(branch, body["position"], hidden and hidden["id"])
+            model.rewind(branch, position, hidden and hidden["id"])
 
     @precondition(lambda self: all(self.models.values()))
     @rule(tenant=tenants)
@@ -164,11 +165,8 @@ class Threads(RuleBasedStateMachine):
 
 @rounds(usual=8, soak=400, name="examples")
 def test_lines_of_branches_in_any_order_of_changes(portal: BlockingPortal, live: LiveApi, examples: int) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=20,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(lambda: Threads(portal, live), settings=profile)
+    class OnLiveApi(Threads):
+        def __init__(self) -> None:
+            super().__init__(portal, live)
+
+    run_state_machine_as_test(OnLiveApi, settings=settings(max_examples=examples, stateful_step_count=20))

@@ -22,10 +22,9 @@ from tests.support.thread_model import messages
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ASKS = "How full is this disk?"
-CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-FINISHED = {"t": "FinishedState", "data": {}}
-SAID = {"t": "UserMessageState", "data": {"text": "Hi."}}
+IMAGE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+FINISHED: dict[str, Any] = {"t": "FinishedState", "data": {}}
+SAID: dict[str, Any] = {"t": "UserMessageState", "data": {"text": "Hi."}}
 
 
 async def send(api: ApiClient, thread: str, what: str, status: int = 201, **body: Any) -> Any:
@@ -46,12 +45,12 @@ async def states(api: ApiClient, thread: str, **query: str) -> list[dict[str, An
         (422, {"messages": [*messages(("user", "call"), "x"), {"role": "tool", "tool_call_id": "d", "content": "x"}]}),
         (422, {"messages": [{"role": "system", "content": "Be brief."}]}),
         (422, {"messages": [{"role": "user", "content": [IMAGE]}]}),
-        (422, {"messages": [], "states": []}),
+        (422, {}),
         (422, {"messages": messages(("user",), "x"), "states": [SAID]}),
         (422, {"states": [{"t": "ToolResultState", "data": {"tool_call_id": "c", "tool_name": "f", "result": "x"}}]}),
         (422, {"states": [SAID, FINISHED, {"t": "AssistantMessageState", "data": {"content": "x"}}]}),
         (422, {"states": [SAID, FINISHED, FINISHED]}),
-        (422, {"states": [{"t": "NoSuchState", "data": {}}]}),
+        (422, {"states": [{"t": "NoSuchState", "data": {"text": "x"}}]}),
         (422, {"states": [{"t": "UserMessageState", "data": {"no_such_field": 1}}]}),
         (422, {"states": [{**SAID, "v": 99}]}),
     ],
@@ -74,7 +73,7 @@ async def test_imported_messages_are_in_the_line_as_they_were_sent(api: LiveApi)
 
     kinds = ["UserMessageState", "AssistantMessageState", "ToolCallState", "ToolResultState", "AssistantMessageState"]
     assert [state["t"] for state in line] == kinds
-    assert line[1]["data"]["tool_calls"] == [CALL]
+    assert line[1]["data"]["tool_calls"] == messages(("call",), "x")[0]["tool_calls"]
     assert (line[2]["data"]["id"], line[3]["data"]["tool_call_id"]) == ("c", "c")
     assert [state["reference"] for state in line] == [f"{thread}/main/-/{n}" for n in range(1, 6)]
 

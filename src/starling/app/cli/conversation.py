@@ -118,7 +118,7 @@ def rewind(  # noqa: PLR0913, PLR0917 - its options
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
-    """Hide what lies beyond a position, with the forks that begin there. Names first what tools have changed there."""
+    """Hide what lies beyond a position; forks that begin there stay. Names first what tools have changed there."""
     api = connection_of(context).api(tenant)
     effects = _effects_beyond(api, thread, branch, position)
     if effects:

@@ -142,7 +142,7 @@ async def checkout(thread_id: Name, body: Checkout, services: FromServices, call
 
 @router.post("/{thread_id:path}/rewind", summary="Rewind a branch", responses=refusals(409))
 async def rewind(thread_id: Name, body: Rewind, services: FromServices, caller: Caller, actor: ChangeActor) -> Rewound:
-    """Move what lies beyond a position to a hidden branch, with the forks that begin there.
+    """Move what lies beyond a position to a hidden branch; forks that begin there stay.
 
     What tools have changed stays changed. 409 while a run of the branch goes on.
     """
