@@ -174,7 +174,7 @@ async def test_thread_goes_with_its_runs_artifacts_and_skills_and_leaves_those_o
     for run in runs.values():
         for text in ("what both have", f"what {run} has"):
             origin = ArtifactOrigin(DEFAULT_TENANT, run, f"t1.0.{text == 'what both have'}", "poet.recite")
-            await api.services.storage.artifacts.put(origin, text, "text/plain")
+            await api.services.storage.artifacts.put(origin, text.encode(), "text/plain")
     learned = {skill["id"] for skill in (await api.get("/v1/skills?limit=200"))["skills"]}
 
     removed = await api.delete(f"/v1/threads/{gone}")

@@ -19,7 +19,7 @@ from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.infra.postgres.tables.registry import tool_pins
 from tests.support.absent_services import open_gateway
-from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python, wait_for
+from tests.support.gateway_harness import SERVERS, GatewayHarness, call, listed, python
 
 ACT: dict[str, Any] = {"name": "act", "description": "Does it.", "inputSchema": {"type": "object"}}
 MORE = ACT | {"name": "more"}
@@ -200,20 +200,3 @@ async def test_real_name_is_what_the_server_gets_and_the_alias_what_agents_see(h
     ]
     assert listing.error == ""
     assert server.calls() == [["Users Tool", {}], ["!mysql", {}]]
-
-
-async def test_server_is_listed_again_after_a_call_that_says_so(harness: GatewayHarness) -> None:
-    harness.record.write_text("Does it.")
-    async with harness.gateway() as gateway:
-        listing = await listed(
-            gateway, harness.misbehaving("changing", pins="text", tools={"act": {"post_effects": ["relist"]}})
-        )
-        harness.record.write_text("Does it, says the new version.")
-
-        await call(gateway, listing, "act")
-
-        def hashes() -> list[str]:
-            now = gateway.listing("a")
-            return [tool.hash for tool in now.tools] if now else []
-
-        await wait_for(lambda: hashes() != [tool.hash for tool in listing.tools])

@@ -27,7 +27,7 @@ from tests.support.sse import Event
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STORIES: Final = (*INCOMPLETE, *ANSWERED, *FURTHER)
-_TIMES: Final = ("at", "ended_at", "ms")
+_TIMES: Final = ("at", "ended_at", "result_at", "ms")
 SCORES: Final = {"APPROVED": 1, "FIXED": 0.8, "REJECTED": 0}
 CODES: Final[Mapping[str, str]] = {
     "approval expired": "expired_approval",

@@ -14,7 +14,7 @@ from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import Conversation, conversation, fixed_answers, follow
 from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handlers
 from starling.app.cli.terminal.output import print_note
-from starling.app.cli.terminal.prompts import has_person
+from starling.app.cli.terminal.prompts import has_person, read_line
 from starling.client.api import Api
 
 app = typer.Typer(add_completion=False)
@@ -67,7 +67,7 @@ def chat(context: typer.Context, thread: _Thread = None, url: _Url = None, yes: 
     print_note(f"Thread {name}: `starling chat --thread {name}` continues it. Ctrl-D ends.")
     with suppress(EOFError):
         while True:
-            request = {"input": input(prompt).strip(), "thread_id": name}
+            request = {"input": read_line(prompt).strip(), "thread_id": name}
             try:
                 if request["input"]:
                     _send(api, conversation(api, fixed), request, may_wait=True)

@@ -10,12 +10,11 @@ import typer
 from starling.app.cli.completion import THREADS
 from starling.app.cli.options import Full, Json, Latest, Tenant, Utc, Yes
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.comparison_text import print_comparison
+from starling.app.cli.terminal.comparison_text import effect_lines, print_comparison
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_list, print_note, print_part, print_result
 from starling.app.cli.terminal.prompts import confirmed
 from starling.client.api import Api, Document
-from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.text import one_line
 
@@ -151,7 +150,7 @@ def diff(  # noqa: PLR0913, PLR0917 - its options
     print_line(f"Both have the same states up to position {found['common']}.")
     for side in (found["a"], found["b"]):
         print_line(f"{side['branch']}: {len(side['runs'])} runs beyond")
-        changed = [_effect_line(call) for run in side["runs"] for call in run["effects"]]
+        changed = [line for run in side["runs"] for line in effect_lines({"result": run})]
         print_part("Changed there, which a rewind doesn't undo", changed)
     for pair in found["pairs"]:
         print_line()
@@ -217,9 +216,4 @@ def _state_line(state: Document, *, full: bool) -> str:
 def _effects_beyond(api: Api, thread: str, branch: str | None, position: int) -> Sequence[str]:
     """Return what the runs beyond a position have changed, a line each."""
     runs = dict.fromkeys(state["run_id"] for state in _states(api, thread, branch, after=position))
-    results: list[Document | None] = [api.get(f"/v1/runs/{run}")["result"] for run in runs if run]
-    return [_effect_line(call) for result in results if result for call in result.get("effects", ())]
-
-
-def _effect_line(call: Document) -> str:
-    return f"{call['name']} {canonical(call['args'])}: {call['state']}"
+    return [line for run in runs if run for line in effect_lines(api.get(f"/v1/runs/{run}"))]

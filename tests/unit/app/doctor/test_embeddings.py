@@ -45,6 +45,7 @@ async def test_endpoint_without_a_vector_is_a_warning_that_says_what_still_works
 
 async def test_missing_files_of_the_built_in_model_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_vectors, "_WEIGHTS", Path("missing"))
+    vars(static_vectors)["_token_vectors"].cache_clear()  # another test may have read it
 
     [finding] = await embeddings.check(Settings(embeddings="static"))
 

@@ -35,7 +35,8 @@ def test_logging_to_a_pipe_that_nobody_reads_goes_on_and_reports_the_dropped_lin
         while "dropped" not in (event := json.loads(read.readline())["event"]):
             events.append(event)
 
-    assert events == [f"line {number}" for number in range(len(events))]
+    numbers = [int(event.removeprefix("line ")) for event in events]
+    assert numbers == sorted(set(numbers))
     dropped = LINES + 5_000 - len(events)
     assert event == f"{dropped} log lines were dropped: they were not read in time"
     assert dropped > 0

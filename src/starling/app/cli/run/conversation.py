@@ -10,7 +10,7 @@ from starling.app.cli.run.changes import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, INTERRUPT_EVENTS, answer_line, run_reference
 from starling.app.cli.terminal.output import print_json, print_line, print_note, results
-from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person
+from starling.app.cli.terminal.prompts import FixedAnswers, Prompts, has_person, read_line
 from starling.app.cli.terminal.run_display import RunDisplay, TreeDisplay
 from starling.client.api import Api
 from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
@@ -143,7 +143,7 @@ def _leave(talk: Conversation, *, ask: bool) -> None:
     """Say how to read on; cancel the run if the person wants that. A second Ctrl-C ends the command at once."""
     run = run_reference(talk.run_id, talk.tenant)
     try:
-        choice = input("\nLeave the run working (Enter), or cancel it (c)? ").strip().lower() if ask else ""
+        choice = read_line("\nLeave the run working (Enter), or cancel it (c)? ").strip().lower() if ask else ""
     except EOFError:
         choice = ""
     if choice in ("c", "cancel"):

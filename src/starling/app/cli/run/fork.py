@@ -12,8 +12,9 @@ from starling.app.cli.id_name import RUN_HELP, RunArgument, find_run
 from starling.app.cli.options import JsonEvents, No, Yes
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, fixed_answers, follow
+from starling.app.cli.terminal.comparison_text import effect_lines
 from starling.app.cli.terminal.formats import counted, parse_duration
-from starling.app.cli.terminal.output import print_json, print_line, print_result, print_table
+from starling.app.cli.terminal.output import print_json, print_line, print_note, print_result, print_table
 from starling.app.cli.terminal.prompts import confirmed
 from starling.client.api import Api, Document
 from starling.core.clock import SystemClock
@@ -28,6 +29,7 @@ _ROLES: Final = tuple(role.value for role in ModelRole)
 _FAILED: Final = (
     "Fork the runs that failed, at most 50, latest first; no question is asked in them, and they are never live."
 )
+_DONE: Final = "The original changed this, which stays changed; an equal call asks first:"
 
 
 @app.command()
@@ -67,6 +69,8 @@ def fork(  # noqa: PLR0913, PLR0917 - its options
         _fork_failed(api, body, since, yes=yes, as_json=as_json)
         return
     original, answers = find_run(api, run), fixed_answers(yes=yes, no=no)
+    if live and (done := effect_lines(api.get(f"/v1/runs/{original}"))):
+        print_note("\n".join([_DONE, *done]))
     run_id = str(api.start(f"/v1/runs/{original}/fork", body)["run_id"])
     talk = conversation(api, answers, as_json=as_json, run_id=run_id)
     follow(talk, lambda: api.watch(run_id, 0, talk.event))

@@ -1,9 +1,10 @@
 """Two runs side by side, as lines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starling.app.cli.terminal.output import print_line, print_paragraph
+from starling.core.json import canonical
 
 
 def print_comparison(document: Mapping[str, Any], *, every: bool) -> None:
@@ -22,3 +23,10 @@ def print_comparison(document: Mapping[str, Any], *, every: bool) -> None:
             print_paragraph(f"{name.upper()}: {'(nothing)' if part[name] is None else part[name]}")
     for text in document["unread"]:
         print_paragraph(text, 0)
+
+
+def effect_lines(run: Mapping[str, Any]) -> list[str]:
+    """Return what a run has changed by tools, a line each; neither a rewind nor a fork undoes it."""
+    result: Mapping[str, Any] = run["result"] or {}
+    effects: Sequence[Mapping[str, Any]] = result.get("effects", ())
+    return [f"{call['name']} {canonical(call['args'])}: {call['state']}" for call in effects]

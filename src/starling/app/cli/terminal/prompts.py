@@ -1,14 +1,18 @@
 """What a person types at a terminal: lines, confirmations, and answers to what a run waits for."""
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import typer
 
 from starling.app.cli.terminal.output import diagnostics, json_text, print_line, results, write
 
+_READ_BYTES = 64
 RESOLUTIONS: Final = ("done", "not_done", "give_up")
 type Answer = Mapping[str, Any]
 
@@ -34,6 +38,31 @@ def confirmed(question: str, *, yes: bool, quiet: bool, otherwise: str) -> bool:
         return False
 
 
+def read_line(prompt: str, *, typed: TextIO | None = None) -> str:
+    """Show a prompt and return the line that is typed, without its end. Raises EOFError for Ctrl-D.
+
+    Call it in the main thread. A signal runs its handler at once, whenever it comes. `input` misses one that comes
+    between its prompt and its read: that read isn't interrupted, and the handler runs after the next line only.
+    """
+    source: TextIO = typed or sys.stdin
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    signalled, writing = os.pipe()  # can be read once a signal has come, be it before `select` waits for it
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        while source not in select.select([source, signalled], [], [])[0]:
+            os.read(signalled, _READ_BYTES)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(signalled)
+        os.close(writing)
+    line = source.readline()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")
+
+
 @dataclass(frozen=True, slots=True)
 class FixedAnswers:
     """Answers without asking: `approve` decides on calls; questions get no answer, other requests only a refusal."""
@@ -53,7 +82,7 @@ class FixedAnswers:
 class Prompts:
     """Asks the person at the terminal. `read` shows a prompt and returns a line; it raises EOFError for Ctrl-D."""
 
-    read: Callable[[str], str] = input
+    read: Callable[[str], str] = read_line
 
     def answer(self, kind: str, data: Mapping[str, Any]) -> Answer | None:
         """Return the answer to an interrupt, None where the person leaves it open with Ctrl-D."""
