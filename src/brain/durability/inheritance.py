@@ -86,7 +86,7 @@ class _Kept:
                 made.add(number := int(entry.path.removeprefix(_DECISION)))
                 if entry.data:
                     decisions[number] = entry
-            elif "task_id" in entry.data:
+            elif "task_id" in entry.data and "/" not in entry.path:  # no member of a team
                 outcomes[_try_name(entry)] = entry
         decisions = dict(sorted(decisions.items()))
         seen = next((entry.data.get("seen", ()) for entry in reversed(decisions.values())), ())

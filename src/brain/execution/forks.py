@@ -48,7 +48,8 @@ def trial_of(origin: ForkOrigin | None, sent: Sequence[LedgerRow]) -> Trial | No
 
 
 def _result(call: LedgerRow) -> Json:
-    return (call.outcome or {}).get("data") or call.text
+    data = (call.outcome or {}).get("data")
+    return call.text if data is None else data
 
 
 def begin_fork(context: RunContext, state: GraphState) -> GraphState:

@@ -207,7 +207,7 @@ class Brain:
         calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
         recorded = await parts.reader.journal(key) if run.fence > 1 or origin else ()
         entries = [entry for entry in recorded if entry.kind != INHERITED]
-        sent = await LedgerReader(parts.engine).calls_of_originals(key) if origin else ()
+        sent = await LedgerReader(parts.engine).calls_of_originals(key, live=origin.live) if origin else ()
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
         attempts, repeated = AttemptOutcomes(entries), sent if origin and origin.live else ()
         ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated)

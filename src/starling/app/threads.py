@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -11,16 +12,17 @@ from brain.explanation.comparison import Comparison, compare
 from starling.core.clock import Clock
 from starling.core.conversation.openai_messages import ChatMessage, states_of_messages
 from starling.core.conversation.states import BaseState, fields_of, state_of
-from starling.core.conversation.turn import SUPERVISOR, PlacedState, states_of
+from starling.core.conversation.turn import SUPERVISOR, PlacedState, scored, states_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
+from starling.core.secrets.look_alikes import mask_keys_in
 from starling.core.validation_errors import PRINTABLE_NAME, fault_list
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
 from starling.infra.postgres.runs.threads import Branch, StateView, Thread, ThreadReader, views_of
 
-_PAGE_CHARS: Final = 2**22  # of states, after which a page ends
+_PAGE_CHARS: Final = 2**22  # of states that were read, after which a page ends
 _PAIRS: Final = 20
 """How many pairs of runs are compared; what the others changed is listed."""
 
@@ -41,13 +43,22 @@ class GivenState(BaseModel):
     def state(self) -> BaseState:
         """Return the state. Raises InvalidRequestError for an unknown kind, and for fields that don't suit it."""
         try:
-            state = state_of(self.t, self.v, self.data)
-            return TypeAdapter(type(state)).validate_python(fields_of(state))
+            return _checked(state_of(self.t, self.v, self.data))
         except ValidationError as error:
             text = fault_list(error.errors(include_url=False))
         except TypeError as error:
             text = str(error).partition(") ")[2]
         raise InvalidRequestError(f"A state isn't a {self.t}: {text}.", "Send the fields of its kind.")
+
+
+def _checked(state: BaseState) -> BaseState:
+    """Return a state with fields of the right types, and `***` in place of keys. Raises ValidationError."""
+    return _adapter(type(state)).validate_python(mask_keys_in(fields_of(state)))
+
+
+@cache
+def _adapter(kind: type[BaseState]) -> TypeAdapter[BaseState]:
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +119,12 @@ class ThreadService:
         found = await self.reader.show(tenant, thread)
         views, chars = list[StateView](), 0
         async for view in self._views(tenant, found, found.named(branch), after):
+            if len(views) == limit or chars > _PAGE_CHARS:
+                return StatePage(views, after)
             if agent in (None, view.agent) and kind in (None, view.t):
-                if len(views) == limit or chars > _PAGE_CHARS:
-                    return StatePage(views, views[-1].position)
                 views.append(view)
-                chars += len(str(view.data))
+            chars += len(str(view.data))
+            after = view.position
         return StatePage(views, None)
 
     async def append(
@@ -125,7 +137,7 @@ class ThreadService:
     ) -> Branch:
         """Add messages, or states, to a branch. Raises InvalidRequestError, ConflictError."""
         ts = self.clock.now().timestamp()
-        placed = [PlacedState(state, ts) for state in states_of_messages(messages)]
+        placed = [PlacedState(_checked(state), ts) for state in states_of_messages(messages)]
         placed += [PlacedState(one.state(), ts, one.agent or SUPERVISOR) for one in states]
         return await self.changes.append(tenant, thread, branch, placed)
 
@@ -143,11 +155,12 @@ class ThreadService:
         return BranchComparison(common, one, other, pairs)
 
     async def _views(self, tenant: str, thread: Thread, branch: Branch, after: int) -> AsyncIterator[StateView]:
-        async for view in self.reader.states(tenant, thread, branch, after=after):
+        now = self.clock.now().timestamp()
+        async for view in self.reader.states(tenant, thread, branch, after=after, now=now):
             yield view
         if branch.live_run:
             document = await self.documents.read(RunKey(tenant, branch.live_run), ("tasks",))
-            begin, states = branch.tip + 1, states_of(document)
+            begin, states = branch.tip + 1, [scored(one, None) for one in states_of(document)]
             for view in views_of(thread.id, branch.id, branch.live_run, begin, states, live=True):
                 if view.position > after:
                     yield view

@@ -25,7 +25,11 @@ _START = "Start it with `starling up`, or give its address with --url or STARLIN
 _TRUST = "Name its certificate, or that of its authority, in SSL_CERT_FILE."
 
 
-_KINDS: Final = {403: ForbiddenError, 409: ConflictError, 503: DatabaseUnavailableError}  # by status
+class MissingError(InvalidRequestError):
+    """What the address names does not exist for this key."""
+
+
+_KINDS: Final = {404: MissingError, 403: ForbiddenError, 409: ConflictError, 503: DatabaseUnavailableError}  # by status
 
 
 class ApiUnavailableError(StarlingError):

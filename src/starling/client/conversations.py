@@ -2,13 +2,15 @@
 
 import base64
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import time
 from typing import Any, Final
 from urllib.parse import quote
 
 from starling.client.api import Api
+from starling.client.api_errors import MissingError
 from starling.core.conversation import states
 from starling.core.conversation.states import BaseState, Envelope, fields_of, state_of
 from starling.core.settings.schema import environment
@@ -55,9 +57,10 @@ class InteractionStack:
     def entries(self, *, after: int = 0) -> Iterator[StackEntry]:
         """Yield the states after a position, oldest first, with those of the run that goes on."""
         query = {"branch": self.branch, "agent": self.agent_id, "after": after}
-        for found in self.client.pages(f"{self._path}/states", "states", query, most=_PAGE, cursor="after"):
-            state = state_of(found["t"], found["v"], found["data"])
-            yield StackEntry(state, found["position"], found["agent"], found["reference"])
+        with self._none_before_the_first():
+            for found in self.client.pages(f"{self._path}/states", "states", query, most=_PAGE, cursor="after"):
+                state = state_of(found["t"], found["v"], found["data"])
+                yield StackEntry(state, found["position"], found["agent"], found["reference"])
 
     def push(self, state: BaseState) -> None:
         """Add a state to the end of the branch; the conversation begins with it if there is none."""
@@ -91,13 +94,26 @@ class InteractionStack:
         """Move what lies beyond a position to a hidden branch."""
         self.client.post(f"{self._path}/rewind", {"branch": self.branch, "position": index})
 
-    def _tip(self) -> int:
-        thread = self.client.get(self._path)
-        return next(one["tip"] for one in thread["branches"] if one["id"] == (self.branch or thread["branch"]))
-
     def get_branch_info(self) -> Sequence[Mapping[str, Any]]:
         """Return the branches, oldest first, as the API has them."""
-        return self.client.get(f"{self._path}/branches")["branches"]
+        with self._none_before_the_first():
+            return self.client.get(f"{self._path}/branches")["branches"]
+        return []
+
+    def _tip(self) -> int:
+        with self._none_before_the_first():
+            thread = self.client.get(self._path)
+            return next(one["tip"] for one in thread["branches"] if one["id"] == (self.branch or thread["branch"]))
+        return 0
+
+    @contextmanager
+    def _none_before_the_first(self) -> Generator[None]:
+        """Leave the block where the conversation has no state yet."""
+        try:
+            yield
+        except MissingError:
+            if self.branch is not None:
+                raise
 
 
 fork, checkout, rewind = InteractionStack.fork, InteractionStack.checkout, InteractionStack.rewind

@@ -18,6 +18,7 @@ from starling.core.conversation.states import (
     KINDS,
     AgentCallState,
     AgentResultState,
+    AskedCall,
     AssistantMessageState,
     BaseState,
     FinishedState,
@@ -33,7 +34,7 @@ from starling.core.ids import new_id
 from tests.integration.http.conftest import SERVERS, running_api
 from tests.support.local_access import TOKEN
 
-CALL = {"id": "unique_id", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+CALL: AskedCall = {"id": "unique_id", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
 STATES: Sequence[tuple[BaseState, Sequence[Any]]] = [  # as the document makes them, and what they are made of by place
     (
         UserMessageState(text="What's the weather?", meta="optional metadata"),

@@ -12,7 +12,7 @@ from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import changing, driver
-from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN
+from starling.infra.postgres.runs.busy_thread_policy import take_turn
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -125,7 +125,7 @@ async def test_fork_of_a_run_waits_for_a_change_of_its_thread(api: LiveApi) -> N
     run = (await api.ask(ASKS, thread))[0].data["run_id"]
     place = {"tenant": tenant, "thread_id": thread}
     async with changing(api.services.storage.engine) as connection:
-        await (await driver(connection)).execute(f"SELECT {TAKE_TURN}".encode(), place)
+        await take_turn(await driver(connection), place)
         forked = asyncio.create_task(call(api, "POST", f"/v1/runs/{run}/fork", {"at": "start"}, HTTPStatus.ACCEPTED))
         done, _ = await asyncio.wait([forked], timeout=0.5)
         assert not done

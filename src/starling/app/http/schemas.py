@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs.acceptance import AcceptedRun, RunRequest
 from starling.core.run_document.document import RunInterrupt
@@ -15,6 +15,19 @@ from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt, public_interrupt
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
+
+_ROUTES_OF_THREADS: Final = ("states", "branches", "diff", "fork", "checkout", "rewind", "prune")
+
+
+def _addressable(name: str) -> str:
+    """Return the name of a thread. Raises ValueError for one that stands for another address in a path."""
+    *before, last = name.split("/")
+    if {".", ".."} & {*before, last} or (before and last in _ROUTES_OF_THREADS):
+        raise ValueError(f"a part must not be `.` or `..`, nor the last one {', '.join(_ROUTES_OF_THREADS)}")
+    return name
+
+
+type ThreadName = Annotated[Name, AfterValidator(_addressable)]
 
 RUN_LOCATION: Final[dict[str, Any]] = {
     "Location": {"description": "The address of the run.", "schema": {"type": "string"}}
@@ -31,7 +44,7 @@ class RunBody(ClosedModel):
     """What a caller asks: a request on a thread, which begins with its first request."""
 
     input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
-    thread_id: Annotated[Name, Field(description="The conversation: any name, unique within your tenant.")]
+    thread_id: Annotated[ThreadName, Field(description="The conversation: any name, unique within your tenant.")]
     branch: Annotated[Name | None, Field(description="The branch of the thread; without it, its current one.")] = None
     correlation_id: Annotated[
         Name | None, Field(description="Repeated in `run_started`, the result, logs and traces.")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
-from starling.app.http.schemas import ClosedModel, Name
+from starling.app.http.schemas import ClosedModel, ThreadName
 from starling.core.agents import AgentName
 from starling.core.teams.building import BuildCase, BuildConstraints, BuildKind, BuildRequest
 from starling.core.teams.spec import TeamSpec
@@ -60,7 +60,9 @@ class _Build(ClosedModel):
     cases: _Cases = ()
     activate: bool = Field(default=True, description="Activate it once it is proven; an admin is asked if it is not.")
     partial: bool = Field(default=False, description="Also build a team that serves only a part of the goal.")
-    thread_id: Name | None = Field(default=None, description="The conversation of the run. Default: one of its own.")
+    thread_id: ThreadName | None = Field(
+        default=None, description="The conversation of the run. Default: one of its own."
+    )
 
     def _request(self, kind: BuildKind, goal: str, **fields: Any) -> BuildRequest:
         wanted = {name: getattr(self, name) for name in ("constraints", "cases", "activate", "partial")}

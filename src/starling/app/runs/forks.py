@@ -7,6 +7,7 @@ from brain.durability.inheritance import inherited_entries
 from brain.registry.repository import EpochRepository
 from brain.state import FORK_VERSION
 from starling.app.runs.acceptance import RunAcceptance
+from starling.app.telemetry.log_context import add_to_log_context
 from starling.core.errors import ConfigurationError, ForbiddenError, InvalidRequestError
 from starling.core.forks import START, ForkChanges, ForkOrigin, NotForkableError, decision_number
 from starling.core.ids import new_id, trace_id_of
@@ -35,8 +36,9 @@ class RunForks:
     async def accept(
         self, principal: Principal, original_id: str, request: ForkRequest, key: str | None = None
     ) -> Acceptance:
-        """Store a fork as a run on a branch of its own; the same request with the same key leads to the same run.
+        """Store a fork as a run on a branch of its own.
 
+        The same request with the same key leads to the same run, as long as the original can be forked.
         Raises NotFoundError, NotForkableError, InvalidRequestError, ForbiddenError where only an admin may change
         something, and what the acceptance of a run raises.
         """
@@ -54,7 +56,7 @@ class RunForks:
             entries=[(entry.path, entry.kind, entry.position) for entry in entries],
         )
         asked = {"fork": run.id, **request.model_dump(mode="json")}  # stored digests rest on these names
-        return await self.acceptance.runs.accept(
+        accepted = await self.acceptance.runs.accept(
             NewRun(
                 key=RunKey(principal.tenant, run_id),
                 thread_id=original.thread_id,
@@ -68,6 +70,9 @@ class RunForks:
                 fork=fork,
             )
         )
+        started = accepted.started
+        add_to_log_context(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
+        return accepted
 
     async def _resolved(self, principal: Principal, request: ForkRequest) -> ForkChanges:
         """Return the changes with whole names and hashes."""

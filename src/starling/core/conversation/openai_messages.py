@@ -1,18 +1,18 @@
 """Messages as OpenAI's chat API has them, read as states."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, Field, Json
+from pydantic import BaseModel, BeforeValidator, Field, Json
 
 from starling.core.conversation.states import (
+    AskedCall,
     AssistantMessageState,
     BaseState,
     ToolCallState,
     ToolResultState,
     UserMessageState,
 )
-from starling.core.errors import InvalidRequestError
 
 
 class TextPart(BaseModel):
@@ -26,7 +26,7 @@ class CalledFunction(BaseModel):
     """A function with its arguments, JSON in a text."""
 
     name: str
-    arguments: Json[dict[str, Any]]
+    arguments: Annotated[Json[dict[str, Any]], BeforeValidator(lambda given: given or "{}")]
 
 
 class MessageCall(BaseModel):
@@ -56,7 +56,7 @@ class AssistantMessage(_Message):
     """A message of the assistant."""
 
     role: Literal["assistant"]
-    tool_calls: list[MessageCall] = []
+    tool_calls: list[MessageCall] | None = None
 
 
 class ToolMessage(_Message):
@@ -71,26 +71,25 @@ type ChatMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field
 
 
 def states_of_messages(messages: Sequence[ChatMessage]) -> list[BaseState]:
-    """Return the states that messages stand for, in order. Raises InvalidRequestError for a result without its call."""
+    """Return the states that messages stand for, in order."""
     found: list[BaseState] = []
     called: dict[str, str] = {}
-    for number, message in enumerate(messages):
+    for message in messages:
         match message:
             case UserMessage():
                 found.append(UserMessageState(text=message.text))
             case AssistantMessage(tool_calls=calls):
-                asked = [call.model_dump(round_trip=True) for call in calls]  # with the arguments as a text
+                asked = [
+                    cast("AskedCall", call.model_dump(round_trip=True)) for call in calls or ()
+                ]  # arguments as a text
                 found.append(AssistantMessageState(content=message.text, tool_calls=asked))
-                for call in calls:
+                for call in calls or ():
                     called[call.id] = call.function.name
                     state = ToolCallState(
                         id=call.id, function_name=call.function.name, arguments=call.function.arguments
                     )
                     found.append(state)
             case ToolMessage(tool_call_id=call_id):
-                if call_id not in called:
-                    text = f"Message {number} has the `tool_call_id` {call_id!r}, that of no call before it."
-                    raise InvalidRequestError(text, "Send the message with the call, too.")
                 result = {"status": "succeeded", "content": message.text}
-                found.append(ToolResultState(tool_call_id=call_id, tool_name=called[call_id], result=result))
+                found.append(ToolResultState(tool_call_id=call_id, tool_name=called.get(call_id, ""), result=result))
     return found

@@ -122,7 +122,7 @@ def _messages(states: Iterable[BaseState]) -> Iterator[Message]:
                     calls = {}
                 yield {"role": "user", "content": state.text}
             case AssistantMessageState():
-                calls |= {str(call["id"]): call for call in state.tool_calls}
+                calls |= {call["id"]: {**call} for call in state.tool_calls}
                 if state.content:
                     yield {"role": "assistant", "content": state.content}
             case ToolCallState():

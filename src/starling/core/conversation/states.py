@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypedDict
 
 from starling.core.errors import InvalidRequestError
 from starling.core.json import storable
@@ -40,12 +40,27 @@ class UserResponseState(BaseState):
     meta: str | None = None
 
 
+class AskedFunction(TypedDict):
+    """A function that a message asks for, with its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class AskedCall(TypedDict):
+    """A call that a message asks for, as OpenAI has it."""
+
+    id: str
+    type: Literal["function"]
+    function: AskedFunction
+
+
 @dataclass(frozen=True, slots=True)
 class AssistantMessageState(BaseState):
-    """A message of the platform, and the calls that it asked for, as OpenAI has them."""
+    """A message of the platform, and the calls that it asked for."""
 
     content: str
-    tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    tool_calls: list[AskedCall] = field(default_factory=list[AskedCall])
     meta: str | None = None
 
 

@@ -66,14 +66,14 @@ def calls_in(state: BaseState) -> list[str]:
         return [state.id]
     if isinstance(state, (AgentCallState, WaitingState)):
         return [state.correlation_id or ""]
-    return [str(call["id"]) for call in state.tool_calls] if isinstance(state, AssistantMessageState) else []
+    return [call["id"] for call in state.tool_calls] if isinstance(state, AssistantMessageState) else []
 
 
-def timed_out(waiting: WaitingState, now: float) -> BaseState:
-    """Return a wait as it is at a time: past its deadline the result of what it waited for, which says so."""
-    if waiting.deadline is None or now < waiting.deadline:
-        return waiting
+def timed_out(state: BaseState, now: float) -> BaseState:
+    """Return the last state of a line as it is at a time: a wait past its deadline is a result that says so."""
+    if not isinstance(state, WaitingState) or state.deadline is None or now < state.deadline:
+        return state
     result = {"status": "expired", "content": "No answer came before the deadline."}
-    if waiting.kind == "tool":
-        return ToolResultState(tool_call_id=waiting.correlation_id, tool_name="", result=result)
-    return AgentResultState(correlation_id=waiting.correlation_id, result=result)
+    if state.kind == "tool":
+        return ToolResultState(tool_call_id=state.correlation_id, tool_name="", result=result)
+    return AgentResultState(correlation_id=state.correlation_id, result=result)

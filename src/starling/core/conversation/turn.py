@@ -65,7 +65,7 @@ class _Entry:
 def states_of(document: RunDocument) -> list[PlacedState]:
     """Return the states of a run in the order of its events; those of one that goes on end with what is open.
 
-    Their positions change no more once the run has ended.
+    Positions are final once the run has ended.
     """
     entries = sorted(_Entries(document).all(), key=lambda entry: entry.seq)
     calls = {entry.call: index for index, entry in enumerate(entries) if entry.call}
@@ -105,13 +105,17 @@ _SCORES: Final[Mapping[str, float]] = {"APPROVED": 1.0, "FIXED": 0.8, "REJECTED"
 
 
 def scored(placed: PlacedState, feedback: float | None) -> PlacedState:
-    """Return a result with its reward or score: what users say of its run, else that of its verdict, 0 if it failed."""
+    """Return a result with its reward or score: what users say of its run, else its own, else that of its verdict.
+
+    What failed has 0.
+    """
     state = placed.state
     if not isinstance(state, (ToolResultState, AgentResultState)):
         return placed
+    own = state.reward if isinstance(state, ToolResultState) else state.score
     status, verdict = state.result.get("status"), state.result.get("verdict")
     known = 0.0 if status in ("failed", "expired") else _SCORES.get(str(verdict), 1.0 if status == "approved" else None)
-    score = known if feedback is None else feedback
+    score = next((value for value in (feedback, own, known) if value is not None), None)
     of = {"reward": score} if isinstance(state, ToolResultState) else {"score": score}
     return replace(placed, state=replace(state, **of)) if score is not None else placed
 
@@ -150,7 +154,8 @@ class _Entries:
             answered = item.answered_at or at
             yield _Entry(item.seq, UserResponseState(text=item.answer), answered, agent, inside)
         elif item.state == "expired" and kind == "user_input":
-            yield _Entry(item.seq, timed_out(wait, item.expiresAt.timestamp()), item.expiresAt, agent, inside)
+            late = timed_out(wait, item.expiresAt.timestamp())
+            yield _Entry(item.seq, late, item.expiresAt, agent, inside)
 
     def _task(self, task: TaskRecord) -> Iterator[_Entry]:
         inside = self._enclosing(task.path.rpartition("/")[0])

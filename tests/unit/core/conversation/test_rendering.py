@@ -12,6 +12,7 @@ from starling.core.conversation.rendering import POLICIES, apply_policy, registe
 from starling.core.conversation.states import (
     AgentCallState,
     AgentResultState,
+    AskedCall,
     AssistantMessageState,
     BaseState,
     FinishedState,
@@ -36,7 +37,7 @@ SAID: tuple[BaseState, ...] = (
 ASKED, REPLY = {"role": "user", "content": "How\nwarm is it?"}, {"role": "assistant", "content": "18 degrees."}
 
 
-def call(name: str, function: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call(name: str, function: str, arguments: dict[str, Any]) -> AskedCall:
     return {"id": name, "type": "function", "function": {"name": function, "arguments": json.dumps(arguments)}}
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from starling.core.conversation.states import (
     KINDS,
     AgentResultState,
+    AskedCall,
     BaseState,
     Envelope,
     FinishedState,
@@ -35,13 +36,16 @@ JSON = st.recursive(
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
+ASKED = st.fixed_dictionaries(
+    {"id": TEXT, "type": st.just("function"), "function": st.fixed_dictionaries({"name": TEXT, "arguments": TEXT})}
+)
 FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     str | None: st.none() | TEXT,
     float: NUMBERS,
     float | None: st.none() | NUMBERS,
     dict[str, Any]: OBJECTS,
-    list[dict[str, Any]]: st.lists(OBJECTS, max_size=2),
+    list[AskedCall]: st.lists(ASKED, max_size=2),
 }
 
 

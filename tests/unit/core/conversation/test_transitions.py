@@ -22,7 +22,9 @@ HI, END = UserMessageState(text="Hi."), FinishedState()
 CALL = ToolCallState(id="c", function_name="look", arguments={})
 RESULT = ToolResultState(tool_call_id="c", tool_name="look", result={})
 REPLY = AssistantMessageState(content="Hello.")
-ASKING = AssistantMessageState(content="", tool_calls=[{"id": "c"}])
+ASKING = AssistantMessageState(
+    content="", tool_calls=[{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+)
 WAIT = WaitingState(kind="user_input", deadline=10.0, correlation_id="w")
 
 

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import refusals
-from starling.app.http.schemas import Name, RunBody, RunWaits
+from starling.app.http.schemas import RunBody, RunWaits, ThreadName
 from starling.app.runs.completion import ended
 from starling.core.events.stream import AnyEvent
 from starling.core.runs import RunResult, RunStatus, Step
@@ -19,7 +19,7 @@ class ProcessRequest(RunBody):
     """The same fields; `message` and `session_id` are other names for `input` and `thread_id`."""
 
     input: str = Field(min_length=1, validation_alias=AliasChoices("input", "message"))
-    thread_id: Name = Field(validation_alias=AliasChoices("thread_id", "session_id"))
+    thread_id: ThreadName = Field(validation_alias=AliasChoices("thread_id", "session_id"))
 
 
 class ProcessResult(RunResult):

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.problems import refusals
-from starling.app.http.schemas import ClosedModel, Name
+from starling.app.http.schemas import ClosedModel, Name, ThreadName
 from starling.app.threads import BranchComparison, GivenState, StatePage
 from starling.core.conversation.openai_messages import ChatMessage
 from starling.infra.postgres.runs.thread_changes import Removed, Rewound
@@ -109,7 +109,7 @@ async def states(
 
 
 @router.post("/{thread_id:path}/states", status_code=201, summary="Add states to a branch", responses=refusals(409))
-async def append(thread_id: Name, body: NewStates, services: FromServices, caller: Caller) -> Branch:
+async def append(thread_id: ThreadName, body: NewStates, services: FromServices, caller: Caller) -> Branch:
     """Import messages or states at the end of a branch. The thread begins with them if there is none.
 
     409 while a run of the branch goes on; 422 for a state that can't follow the one before it.

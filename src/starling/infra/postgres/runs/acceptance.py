@@ -27,7 +27,7 @@ from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_valu
 from starling.infra.postgres.availability import WriteCheck, retry_while_unavailable
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.builds import check_name
-from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
+from starling.infra.postgres.runs.busy_thread_policy import Policy, apply_policy, lock_for, take_turn
 from starling.infra.postgres.runs.fork_copies import NewFork, copy_inherited, take_branch
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 
@@ -131,19 +131,15 @@ RETRY_SECONDS = 5.0  # while Postgres is unavailable, before a request fails
 
 # Creates the thread with its first run, and locks the branch until the transaction ends: acceptances and ends of runs
 # on one branch are serialised. A branch that is named has to be there; `main` comes with the thread.
-_TAKE_POSITION = (
-    """
+_TAKE_POSITION: Final = """
 WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT %(tenant)s, %(thread_id)s,
     coalesce(%(branch)s, (SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
-WHERE (coalesce(%(branch)s, 'main') = 'main' OR EXISTS (SELECT FROM branches WHERE tenant = %(tenant)s AND
-        thread_id = %(thread_id)s AND id = %(branch)s AND NOT hidden)) AND (SELECT """  # noqa: S608 - our own text
-    + TAKE_TURN
-    + """) IS NOT NULL
+WHERE coalesce(%(branch)s, 'main') = 'main' OR EXISTS (SELECT FROM branches WHERE tenant = %(tenant)s AND
+        thread_id = %(thread_id)s AND id = %(branch)s AND NOT hidden)
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
-)
 
 # The run row, the first event of its stream, and the audit event in the outbox; nothing, and no row, where as many runs
 # of the tenant are queued as may be. That limit is soft: acceptances at the same time don't see each other's rows.
@@ -272,6 +268,7 @@ class RunRepository:
 
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id, "branch": new.branch}
+        await take_turn(connection, key)
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
         if new.fork:

@@ -20,8 +20,7 @@ AND id <> %(id)s LIMIT 1"""
 
 # Lock order: the run before its branch, when a run ends and when it is interrupted. This is free of deadlocks only if
 # no other run is inserted between the two locks, so acceptances on a thread are serialised by an advisory lock.
-TAKE_TURN: Final = "pg_advisory_xact_lock(hashtextextended(%(tenant)s || '/' || %(thread_id)s, 0))"
-_TAKE_TURN = f"SELECT {TAKE_TURN}"
+_TAKE_TURN: Final = b"SELECT pg_advisory_xact_lock(hashtextextended(%(tenant)s || '/' || %(thread_id)s, 0))"
 _LOCK = """
 SELECT FROM runs JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s
@@ -37,10 +36,17 @@ WITH flagged AS (
 SELECT pg_notify('{CANCEL_CHANNEL}', '') FROM flagged WHERE status = 'running'"""  # noqa: S608 - our own text
 
 
+async def take_turn(connection: AsyncConnection[Any], place: Mapping[str, Any]) -> None:
+    """Wait for the other acceptances on a thread, and changes of it, until they are committed.
+
+    A statement of its own: the next one sees what they wrote. `place` has the tenant and the thread.
+    """
+    await connection.execute(_TAKE_TURN, place)
+
+
 async def lock_for(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:
     """Lock the rows that the policy changes, before the branch is locked; `place` has the run's tenant and thread."""
     if policy == "interrupt":
-        await connection.execute(_TAKE_TURN.encode(), place)  # before the snapshot of the next statement
         await connection.execute(_LOCK, place)
 
 

@@ -61,6 +61,7 @@ _LAST_AGENTS: Final = """
 SELECT coalesce(last_agents, array_remove(ARRAY[last_agent], NULL)) FROM branches
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s"""
 
+_MOST_ROWS: Final = 500
 _SAID: Final = (UserMessageState, UserResponseState, AssistantMessageState)
 
 
@@ -138,15 +139,19 @@ class ConversationRepository:
         self._engine = engine
 
     async def said(self, run: Run, count: int) -> list[BaseState]:
-        """Return the last messages, questions and answers before a run, without those inside teams, oldest first."""
+        """Return the last messages, questions and answers before a run, oldest first.
+
+        Those inside teams, and those that only ask for calls, are left out.
+        """
         kinds = [TURN, *(kind.__name__ for kind in _SAID)]  # in rows of their own in earlier versions
-        found: list[BaseState] = []
-        for row in await self._last(run, count, kinds):
-            states = (one.state for one in reversed(row.states()) if one.parent is None)
-            found += [state for state in states if isinstance(state, _SAID)]
-            if len(found) >= count:
-                break
-        return found[:count][::-1]
+        limit = count
+        while True:
+            rows = await self._last(run, limit, kinds)
+            states = (one.state for row in rows for one in reversed(row.states()) if one.parent is None)
+            found: list[BaseState] = [state for state in states if isinstance(state, _SAID) and _text(state)]
+            if len(found) >= count or len(rows) < limit or limit > _MOST_ROWS:
+                return found[:count][::-1]
+            limit *= 8  # rows of imports may have one state each, and nothing that was said
 
     async def turns(self, run: Run, count: int) -> list[PlacedState]:
         """Return the states of the last turns before a run, oldest first."""
@@ -162,3 +167,7 @@ class ConversationRepository:
         values = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
         rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
         return list(rows[0][0]) if rows else []
+
+
+def _text(state: UserMessageState | UserResponseState | AssistantMessageState) -> str:
+    return state.content if isinstance(state, AssistantMessageState) else state.text

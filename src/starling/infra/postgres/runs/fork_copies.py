@@ -7,9 +7,6 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from starling.core.forks import ForkOrigin, NotForkableError
-from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN
-
-_TAKE_TURN: Final = f"SELECT {TAKE_TURN}"  # no rewind or pruning moves the original's states meanwhile
 
 _BRANCH: Final = """
 INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, arrivals)
@@ -62,7 +59,6 @@ async def take_branch(connection: AsyncConnection[Any], key: Mapping[str, Any], 
     It begins before the first state of the original. Raises NotForkableError where that has none.
     """
     values = {**key, "original": fork.origin.run, "epoch": fork.epoch, "branch": f"fork-{key['id'][-_NAME_DIGITS:]}"}
-    await connection.execute(_TAKE_TURN.encode(), values)
     row = await (await connection.execute(_BRANCH, values)).fetchone()
     if row is None:
         raise NotForkableError(f"Run {fork.origin.run} has no states on its thread.", "Send its request again.")

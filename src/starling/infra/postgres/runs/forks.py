@@ -27,7 +27,7 @@ _ENTRIES: Final = """
 SELECT path, kind, position, index, request_hash, CASE WHEN kind IN ('result', 'inherited') THEN data ELSE '{}' END,
     created_at
 FROM journal WHERE tenant = %(tenant)s AND run_id = %(id)s
-    AND (kind IN ('result', 'inherited') OR starts_with(path, 'supervisor/'))"""
+    AND (kind IN ('result', 'inherited') AND strpos(path, '/') = 0 OR starts_with(path, 'supervisor/'))"""
 
 
 @dataclass(frozen=True, slots=True)

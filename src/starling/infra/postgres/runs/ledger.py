@@ -8,6 +8,7 @@ from typing import Any, Final
 from psycopg.types.json import Jsonb
 from sqlalchemy import select, text
 
+from starling.core.forks import NotForkableError
 from starling.core.json import JsonObject, storable
 from starling.core.tool_calls import CallState, Effect
 from starling.infra.postgres.engine import Engine, reading
@@ -38,7 +39,9 @@ WITH RECURSIVE line (id, forks) AS (
     UNION ALL
     SELECT forked_from ->> 'run', forks + 1
     FROM line JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid))
-SELECT id FROM line WHERE id IS NOT NULL ORDER BY forks""")
+SELECT line.id, coalesce(trimmed > 0, true)
+FROM line LEFT JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid)
+WHERE line.id IS NOT NULL ORDER BY forks""")
 
 _BY_DATABASE: Final = ("created_at", "dispatched_at", "settled_at")
 
@@ -122,10 +125,15 @@ class LedgerReader:
             rows = [LedgerRow(*row) for row in await connection.execute(query)]
         return [replace(row, state=CallState(row.state), effect=Effect(row.effect)) for row in rows]
 
-    async def calls_of_originals(self, key: RunKey) -> Sequence[LedgerRow]:
-        """Return the calls that were sent by the run that a fork began with, and by those before it, nearest first."""
+    async def calls_of_originals(self, key: RunKey, *, live: bool) -> Sequence[LedgerRow]:
+        """Return the calls that were sent by the run that a fork began with, and by those before it, nearest first.
+
+        Raises NotForkableError for a live fork if some are not known any more: it could send them again.
+        """
         async with reading(self._engine) as connection:
-            found = await connection.scalars(_ORIGINALS, {"tenant": key.tenant, "id": key.id})
-            origins = found.all()
-        calls = [call for origin in origins for call in await self.calls(RunKey(key.tenant, origin))]
+            origins = (await connection.execute(_ORIGINALS, {"tenant": key.tenant, "id": key.id})).all()
+        if live and any(is_pruned for _, is_pruned in origins):
+            text = "The run that this one is a fork of was pruned meanwhile: what it sent is not known."
+            raise NotForkableError(text, "Fork another run, or send the request again.")
+        calls = [call for origin, _ in origins for call in await self.calls(RunKey(key.tenant, origin))]
         return [call for call in calls if call.dispatched_at]

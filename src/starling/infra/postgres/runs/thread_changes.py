@@ -10,14 +10,14 @@ from psycopg import AsyncCursor
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from starling.core.conversation.states import Envelope
-from starling.core.conversation.transitions import check
+from starling.core.conversation.transitions import check, timed_out
 from starling.core.conversation.turn import PlacedState, pack, unpack
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import FIRST_CONTENT, delete_unreferenced_contents
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, changing, driver
-from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN
+from starling.infra.postgres.runs.busy_thread_policy import take_turn
 from starling.infra.postgres.runs.conversations import read_line
 from starling.infra.postgres.runs.threads import Branch, Thread, read_thread
 
@@ -31,7 +31,7 @@ VALUES (%(tenant)s, %(thread)s, %(branch)s, %(position)s, %(run)s, %(v)s, %(t)s,
 _MOVE_TIP: Final = """
 UPDATE branches SET tip = %(position)s WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s"""
 
-# A branch with all of another one goes on asking and looking where that would; else it counts anew.
+# A branch that begins at the tip keeps the clarification count and the last agents of its source; else both are reset.
 _BRANCH: Final = """
 INSERT INTO branches (tenant, thread_id, id, parent, fork_position, tip, hidden, clarifications, last_agents)
 SELECT tenant, thread_id, %(name)s, %(parent)s, %(fork_position)s, %(tip)s, %(hidden)s,
@@ -98,6 +98,9 @@ DELETE FROM skills WHERE tenant = %(tenant)s AND source_run = ANY(%(runs)s::uuid
     AND (part.source_run IS NULL OR part.source_run <> ALL(%(runs)s::uuid[])))"""
 
 
+_ROWS_BEFORE: Final = 64  # in which the call of a result may be
+
+
 @dataclass(frozen=True, slots=True)
 class Rewound:
     """A branch after a rewind, and the hidden one that has what lay beyond; None where nothing did."""
@@ -118,14 +121,14 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of one thread, which no other change of it and no acceptance of a run meets."""
+    """A change of one thread, under the lock that acceptances of runs on it take, too."""
 
     connection: AsyncConnection
     tenant: str
     thread: str
 
     async def execute(self, statement: str, **values: Any) -> AsyncCursor[Any]:
-        place = {"tenant": self.tenant, "thread": self.thread, "thread_id": self.thread}
+        place = {"tenant": self.tenant, "thread": self.thread}
         return await (await driver(self.connection)).execute(statement.encode(), place | values)
 
     async def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -152,10 +155,10 @@ class ThreadChanges:
         """
         async with self._changing(tenant, thread) as change:
             await change.execute(_OPEN)
-            target = _idle(_visible((await change.found()).named(branch)))
-            before = [
-                one.state for row in await read_line(change.rows, thread, target.id, limit=1) for one in row.states()
-            ]
+            target = _idle((await change.found()).named(branch))
+            rows = await read_line(change.rows, thread, target.id, limit=_ROWS_BEFORE)
+            before = [one.state for row in reversed(rows) for one in row.states()]
+            before[-1:] = [timed_out(last, states[0].ts) for last in before[-1:]]
             for one in states:
                 check(before, one.state)
                 before.append(one.state)
@@ -215,7 +218,7 @@ class ThreadChanges:
             return Rewound(now.named(target.id), now.named(hidden))
 
     async def prune(self, tenant: str, thread: str, actor: Actor) -> Removed:
-        """Delete what no visible branch reaches, with its runs.
+        """Delete what no visible branch reaches, with its runs and the skills that were learned only there.
 
         Raises ConflictError while it isn't known whether one of their calls was made.
         """
@@ -232,11 +235,12 @@ class ThreadChanges:
                 await change.execute(_CUT, branch=name, position=needed[name])
                 await change.execute(_MOVE_TIP, branch=name, position=needed[name])
             runs = [row[0] for row in await change.rows(_STRANDED, branches=[*gone, *cut], gone=gone)]
+            skills = (await change.execute(_LEARNED_ONLY_THERE, runs=runs)).rowcount
             artifacts = await _delete_runs(change, runs)
             await change.execute(_DELETE_BRANCHES, gone=gone)
             if gone or cut:
-                await change.audit(actor, "thread.prune", branches=gone, cut=cut, runs=len(runs))
-            return Removed(gone, len(runs), 0, artifacts)
+                await change.audit(actor, "thread.prune", branches=gone, cut=cut, runs=len(runs), skills=skills)
+            return Removed(gone, len(runs), skills, artifacts)
 
     async def delete(self, tenant: str, thread: str, actor: Actor, *, since: datetime | None = None) -> Removed:
         """Delete a thread with its runs, their artifacts, and the skills that were learned only there.
@@ -260,9 +264,8 @@ class ThreadChanges:
     @asynccontextmanager
     async def _changing(self, tenant: str, thread: str) -> AsyncGenerator[_Change]:
         async with changing(self._engine) as connection:
-            change = _Change(connection, tenant, thread)
-            await change.execute(f"SELECT {TAKE_TURN}")
-            yield change
+            await take_turn(await driver(connection), {"tenant": tenant, "thread_id": thread})
+            yield _Change(connection, tenant, thread)
 
 
 def _idle(branch: Branch) -> Branch:

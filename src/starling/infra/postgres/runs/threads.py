@@ -1,12 +1,13 @@
 """Threads, their branches, and the states on the line of a branch."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
 from starling.core.conversation.states import fields_of
+from starling.core.conversation.transitions import timed_out
 from starling.core.conversation.turn import PlacedState, scored
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
@@ -149,13 +150,20 @@ class ThreadReader:
         """Return a thread."""
         return await read_thread(reader_of(self._engine, tenant), thread)
 
-    async def states(self, tenant: str, thread: Thread, branch: Branch, *, after: int) -> AsyncGenerator[StateView]:
-        """Yield the stored states of a branch's line after a position, up to its tip as it was read, oldest first."""
+    async def states(
+        self, tenant: str, thread: Thread, branch: Branch, *, after: int, now: float
+    ) -> AsyncGenerator[StateView]:
+        """Yield the stored states of a branch's line after a position, up to its tip as it was read, oldest first.
+
+        A wait at the tip is shown as it is at the time `now`.
+        """
         rows = reader_of(self._engine, tenant)
         while after < branch.tip and (page := await read_line(rows, thread.id, branch.id, after=after, limit=_ROWS)):
             feedback = dict(await rows(_FEEDBACK, runs=[row.run_id for row in page if row.run_id]))
             for row in page:
                 states = [scored(one, feedback.get(row.run_id)) for one in row.states()]
+                if row.position + row.length > branch.tip:
+                    states[-1] = replace(states[-1], state=timed_out(states[-1].state, now))
                 for view in views_of(thread.id, row.branch, row.run_id, row.position, states):
                     if after < view.position <= branch.tip:
                         yield view
