@@ -36,6 +36,7 @@ from starling.infra.postgres.tables.registry import skills
 from starling.infra.postgres.tables.run_records import (
     artifacts,
     call_claims,
+    chat_answers,
     events,
     feedback,
     idempotency_keys,
@@ -131,6 +132,10 @@ class _OldRows:
         )
         found = {
             idempotency_keys: (idempotency_keys.c.key, ended),
+            chat_answers: (
+                chat_answers.c.hash,
+                exists().where(_of_run(chat_answers, runs), runs.c.ended_at < self.before),
+            ),
             call_claims: (call_claims.c.key, not_(open_runs)),
             audit_events: (audit_events.c.id, or_(delivered, past)),
         }

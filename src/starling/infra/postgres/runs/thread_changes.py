@@ -84,7 +84,7 @@ SELECT run_id::text FROM ledger WHERE tenant = %(tenant)s AND run_id = ANY(%(run
 AND state = 'in_doubt' AND settled_at IS NULL LIMIT 1"""
 _OF_RUNS: Final = (
     *("events", "steps", "journal", "ledger", "interrupts", "feedback", "unsent_status_scores", "idempotency_keys"),
-    "call_claims",
+    *("call_claims", "chat_answers"),
 )
 _DELETE_OF_RUNS: Final = "DELETE FROM {} WHERE tenant = %(tenant)s AND run_id = ANY(%(runs)s::uuid[])"
 _DELETE_REFERENCES: Final = _DELETE_OF_RUNS.format("run_artifacts") + " RETURNING hash"

@@ -52,6 +52,7 @@ runs = Table(
     Column("isolation", Text),  # of a run whose process ended: lost once, then due, or alone in a process
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     Column("forked_from", JSONB(none_as_null=True)),  # of a fork: run, at, changes, live
+    Column("call", JSONB(none_as_null=True)),  # of a run that is one tool call: which one
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
@@ -200,6 +201,16 @@ idempotency_keys = Table(
     Column("request_hash", Text, nullable=False),
     Column("run_id", UUID(as_uuid=False), nullable=False),
     moment_column("created_at"),
+)
+
+chat_answers = Table(  # by the hash of an answer with the messages before it
+    "chat_answers",
+    metadata,
+    tenant_column(),
+    Column("hash", Text, primary_key=True),
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    moment_column("created_at"),
+    Index("chat_answers_of_run", "tenant", "run_id"),
 )
 
 feedback = Table(  # the latest of each principal
