@@ -7,7 +7,7 @@ down_revision = "0025"
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE runs ADD COLUMN call jsonb")
+    op.execute("ALTER TABLE runs ADD COLUMN direct_call jsonb")
     op.execute("""
         CREATE TABLE chat_answers (
             tenant text NOT NULL,

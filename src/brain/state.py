@@ -14,6 +14,9 @@ one writes: its workers then leave the run to others."""
 FORK_VERSION = 3
 """The version of a fork: earlier ones don't know what it begins with."""
 
+CALL_VERSION = 4
+"""The version of a run that is one tool call: earlier ones would ask a model."""
+
 
 class ConversationMessage(TypedDict):
     """One message of the conversation, shortened."""

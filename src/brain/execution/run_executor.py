@@ -9,6 +9,7 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from brain.agents.runtimes.architect import ArchitectRuntime
 from brain.agents.runtimes.crew import executor as crew_executor
 from brain.agents.runtimes.crew.executor import CrewAIRuntime
+from brain.agents.runtimes.direct_call import DirectCallRuntime
 from brain.agents.runtimes.native import NativeRuntime, TextRuntime
 from brain.agents.runtimes.team import TeamRuntime, TeamTrial
 from brain.agents.tools.reading_tools import ArtifactTool
@@ -306,5 +307,6 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
         memory=parts.memory,
         team_runtime=TeamRuntime(stars, parts.clock),
         architect_runtime=architect,
+        call_runtime=DirectCallRuntime(access),
         crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )

@@ -12,7 +12,7 @@ from brain.lifecycle.citations import citations_of, with_only_source, without_un
 from brain.lifecycle.fallback_answer import degraded_line, plain_answer, reply_without_results, with_changes
 from brain.lifecycle.final_text import asked_again, fault_of, unwrapped
 from brain.planning.shortlist import named_agents
-from brain.prompts import element, lines
+from brain.prompts import element, lines, with_instructions
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer, emit_text
@@ -50,6 +50,8 @@ class Qa:
             reply = with_changes(reply, _changes(context))
             if reply != text:
                 emit_text(context.recorder, f"{_message_id(context)}.checked", reply)
+        elif context.run.call:
+            reply = outcomes[0]["output"]
         else:
             with interrupt_on_suspension():
                 reply = await self._write(context, state, outcomes)
@@ -67,6 +69,7 @@ class Qa:
             degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
             assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
+        messages = with_instructions(messages, context.instructions)
         role, most = context.allowance.role(ModelRole.REASONING), context.allowance.max_tokens
         request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=prompt.used)
         try:

@@ -21,6 +21,7 @@ from starling.app.teams.builds import BuildService
 from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
 from starling.app.threads import ThreadService
+from starling.app.tools import ToolExecutor
 from starling.core.embeddings import Embedder
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.documents import RunDocumentRepository
@@ -80,3 +81,4 @@ class Services:
     team_store: TeamPublication
     teams: TeamService
     threads: ThreadService
+    tools: ToolExecutor

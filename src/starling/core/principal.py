@@ -15,9 +15,10 @@ LOCAL_REMEDY: Final = (
 
 
 class Scope(StrEnum):
-    """Permission of a key. No scope includes another one."""
+    """Permission of a key. No scope includes another one. `service` is for single tool calls alone."""
 
     RUN = "run"
+    SERVICE = "service"
     TEAMS = "teams"
     SERVERS = "servers"
     ADMIN = "admin"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -31,6 +31,9 @@ class Channel(StrEnum):
     SYSTEM_HEALTH = "SYSTEM_HEALTH"
 
 
+INSTRUCTIONS_CHARS: Final = 32_000
+"""How long the instructions of a client may be."""
+
 type FinalStatus = Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
 
 
@@ -55,10 +58,15 @@ class RunConfig(ClosedDocument):
         exclude_if=lambda agent: agent is None,
         description="Name of the agent that gets the whole request as its one task; no supervisor is asked.",
     )
+    instructions: Annotated[str, StringConstraints(max_length=INSTRUCTIONS_CHARS)] | None = Field(
+        default=None,
+        exclude_if=lambda instructions: instructions is None,
+        description="What the client says of the conversation; supervisor and QA are shown it as data.",
+    )
 
 
 class ForkRequest(ClosedDocument, defer_build=False):
-    """Where a fork of a run begins, what is different in it, and the limits of the caller who forks."""
+    """Where a fork of a run begins, what is different in it, and the governance of the caller who forks."""
 
     at: str = Field(
         default=START,
@@ -68,7 +76,16 @@ class ForkRequest(ClosedDocument, defer_build=False):
     )
     changes: ForkChanges = Field(default=ForkChanges(), description="All but `input` need the scope `admin`.")
     live: bool = Field(default=False, description="Make calls that may change something: else they are simulated.")
+    mode: Mode = Mode.MODERATE
+    channel: Channel = Channel.CHAT
     limits: RunLimits = RunLimits()
+
+
+class DirectCall(ClosedDocument):
+    """The tool call that a run consists of: no model is asked. `tool` is its full name."""
+
+    tool: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,7 @@ class Run:
     suspected: bool = False  # its process ended while it executed the run, perhaps because of it
     forked_from: ForkOrigin | None = None
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
+    call: DirectCall | None = None  # what the assigned agent is to call, in place of what a model would choose
 
 
 class Step(ClosedDocument):

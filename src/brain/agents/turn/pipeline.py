@@ -84,6 +84,7 @@ class Pipeline:
     crewai_runtime: AgentRuntime | None = None
     team_runtime: AgentRuntime | None = None  # None where agents can't be teams
     architect_runtime: AgentRuntime | None = None  # None where no teams can be built
+    call_runtime: AgentRuntime | None = None  # of runs that are one tool call
 
     async def run(self, context: RunContext, dispatch: TaskDispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
@@ -161,8 +162,8 @@ class Pipeline:
         return Lesson() if execution.context.trial else await memory.lesson(done)
 
     def _memory(self, execution: TaskExecution) -> SkillMemory | None:
-        trial = execution.context.trial
-        return self.memory if trial is None or trial.of_run else None
+        trial, is_call = execution.context.trial, execution.context.run.call is not None
+        return self.memory if (trial is None or trial.of_run) and not is_call else None
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
@@ -194,6 +195,8 @@ class Pipeline:
         if execution.runtime == "crewai" and self.crewai_runtime is not None:
             return self.crewai_runtime
         card = execution.card
+        if execution.context.run.call and self.call_runtime is not None:
+            return self.call_runtime
         if card.star and self.team_runtime is not None:
             return self.team_runtime
         if card.is_architect and self.architect_runtime is not None:

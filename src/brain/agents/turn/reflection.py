@@ -125,6 +125,8 @@ def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
     `risky` are tasks with calls that may change something. The ledger knows those calls, also once the run is resumed
     without the servers that they were made of.
     """
+    if execution.context.run.call:  # its caller judges the result
+        return False
     own = {tool.full_name: tool.reflect for tool in execution.card.tools}
     agents = execution.card.reflect
     policies = {own.get(use.name) or agents for use in produced.uses} or {agents}

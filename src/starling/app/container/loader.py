@@ -40,6 +40,7 @@ class Loader:
     def __init__(self, settings: Settings, storage: Storage) -> None:
         self._settings = settings
         self._storage = storage
+        self._gateway: ToolGateway | None = None
         self._opened = AsyncExitStack()
         self._listening = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -49,6 +50,7 @@ class Loader:
     async def load(self, servers: Servers | None = None) -> None:
         """Import everything, now that the process listens; first open sessions with the servers called last."""
         if servers is not None:
+            self._gateway = servers.gateway
             await servers.gateway.connections()
             await warm_recent_servers(RecentCalls(self._storage.engine), servers.gateway, servers.halts)
         self._listening.set()
@@ -73,7 +75,7 @@ class Loader:
         # requests filters this warning out itself, which is lost if the thread restores filters meanwhile
         warnings.filterwarnings("ignore", message="SOCKS support in urllib3")
         services_over, open_execution, routers = await asyncio.to_thread(_imported)
-        services = await self._opened.enter_async_context(services_over(self._storage, self._settings))
+        services = await self._opened.enter_async_context(services_over(self._storage, self._settings, self._gateway))
         return services, open_execution, routers
 
     async def _all_routers(self) -> Sequence[APIRouter]:

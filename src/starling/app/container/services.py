@@ -13,7 +13,7 @@ from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
 from brain.skills.catalog.repository import SkillCatalog
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillRepository
-from brain.state import FORK_VERSION, GRAPH_VERSION
+from brain.state import CALL_VERSION, GRAPH_VERSION
 from mcp_gateway.connections import connect
 from mcp_gateway.sessions.isolation import ServerIsolation
 from starling.app.access.kill_switches import SwitchTargets, halts_now
@@ -37,11 +37,14 @@ from starling.app.teams.activation import TeamActivation
 from starling.app.teams.builds import BuildService
 from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
+from starling.app.telemetry.instrumentation import MeasuredTools
 from starling.app.threads import ThreadService
+from starling.app.tools import ToolExecutor
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
 from starling.core.secrets.look_alikes import Redaction
 from starling.core.settings.schema import Settings, environment
+from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder
@@ -77,8 +80,13 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
 
 
 @asynccontextmanager
-async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[Services]:
-    """Yield the services over an open storage. Raises ConfigurationError."""
+async def services_over(
+    storage: Storage, settings: Settings, gateway: ToolGateway | None = None
+) -> AsyncGenerator[Services]:
+    """Yield the services over an open storage; `gateway` has the sessions of this process.
+
+    Raises ConfigurationError.
+    """
     engine = storage.engine
     async with AsyncExitStack() as stack:
         limits = connection_limits(settings.limits, storage.url, storage.direct_url)
@@ -129,6 +137,15 @@ async def services_over(storage: Storage, settings: Settings) -> AsyncGenerator[
             team_store=TeamPublication(activation, KeyRepository(engine)),
             teams=teams,
             threads=ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock()),
+            tools=ToolExecutor(
+                storage.epochs,
+                storage.rosters,
+                runs.acceptance,
+                runs.documents,
+                runs.ledger,
+                runs.reader,
+                MeasuredTools(gateway, storage.metrics.metrics) if gateway else None,
+            ),
         )
 
 
@@ -162,7 +179,7 @@ def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunRead
         documents=documents,
         feedback=feedback,
         interrupts=interrupts,
-        leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION, fork_version=FORK_VERSION),
+        leases=Leases(engine, queue.defer, runs.admit, graph_version=GRAPH_VERSION, newest_version=CALL_VERSION),
         ledger=ledger,
         listing=listing,
         queue=queue,

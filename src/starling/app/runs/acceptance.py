@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from brain.state import CALL_VERSION
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.telemetry.log_context import add_to_log_context
 from starling.core.errors import ConflictError, InvalidRequestError
@@ -12,7 +13,7 @@ from starling.core.events.stream import StoredEvent
 from starling.core.ids import new_id, trace_id_of
 from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
-from starling.core.runs import RunConfig, RunStatus
+from starling.core.runs import DirectCall, RunConfig, RunStatus
 from starling.core.settings.schema import Limits
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.runs.acceptance import (
@@ -35,7 +36,9 @@ class RunRequest:
     """What a caller asks for on a thread. `policy` decides while another run of the branch has not ended.
 
     Without `branch` it is asked on the current one. An empty `thread_id` stands for a thread of the run's own. `build`
-    is what is to be built, beside the goal in `input`; such a request never answers the question of a waiting run.
+    is what is to be built, beside the goal in `input`, `call` the tool call that the run is, by the agent in `config`;
+    such requests never answer the question of a waiting run. `at` is the position that has to be the tip of the
+    branch, where no other run may go on: such a request is the next turn there, or a conflict.
     """
 
     input: str
@@ -45,6 +48,8 @@ class RunRequest:
     policy: Policy = "enqueue"
     build: BuildRequest | None = None
     branch: str | None = None
+    call: DirectCall | None = None
+    at: int | None = None
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
@@ -75,7 +80,7 @@ class RunAcceptance:
     limits: Limits
 
     async def accept(
-        self, principal: Principal, request: RunRequest, idempotency_key: str | None = None
+        self, principal: Principal, request: RunRequest, idempotency_key: str | IdempotencyKey | None = None
     ) -> AcceptedRun:
         """Store the run and return it with its stream; a stored run is always brought to an end.
 
@@ -96,14 +101,17 @@ class RunAcceptance:
             trace_id=trace_id_of(run_id),
             idempotency=_idempotency(idempotency_key, request),
             policy=request.policy,
-            may_answer=request.build is None,
+            may_answer=request.build is None and request.call is None and request.at is None,
             build=request.build,
+            call=request.call,
+            graph_version=CALL_VERSION if request.call else 0,
             branch=request.branch,
+            at=request.at,
         )
         try:
             acceptance = await self.runs.accept(new)
         except (OpenClarificationError, ConflictError):
-            if request.build:
+            if not new.may_answer:
                 raise
             if answered := await self._answered(new, principal):
                 return answered
@@ -148,10 +156,10 @@ class RunAcceptance:
                 yield batch
 
 
-def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
+def _idempotency(key: str | IdempotencyKey | None, request: RunRequest) -> IdempotencyKey | None:
     """Return a key with the digest of its request; stored digests rest on these names."""
-    if not key:
-        return None
+    if not key or isinstance(key, IdempotencyKey):
+        return key or None
     document: dict[str, object] = {
         "input": request.input,
         "thread_id": request.thread_id,
@@ -163,4 +171,6 @@ def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
         document["branch"] = request.branch
     if request.build:
         document["build"] = request.build.model_dump(mode="json")
+    if request.call:
+        document["call"] = request.call.model_dump(mode="json")
     return IdempotencyKey(key, digest(storable(document)))

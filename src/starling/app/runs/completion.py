@@ -32,6 +32,7 @@ async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator
         await reading
     finally:
         reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
     return True
 
 

@@ -21,13 +21,13 @@ from starling.core.errors import (
     StarlingError,
 )
 from starling.core.events.run_events import RunStarted
-from starling.core.runs import Run, RunConfig, RunStatus
+from starling.core.runs import DirectCall, Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.availability import WriteCheck, retry_while_unavailable
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.builds import check_name
-from starling.infra.postgres.runs.busy_thread_policy import Policy, apply_policy, lock_for, take_turn
+from starling.infra.postgres.runs.busy_thread_policy import Policy, apply_policy, check_continues, lock_for, take_turn
 from starling.infra.postgres.runs.fork_copies import NewFork, copy_inherited, take_branch
 from starling.infra.postgres.tool_definitions import LOCK_REGISTRY
 
@@ -37,6 +37,12 @@ INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
 VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
 ON CONFLICT (tenant, key) DO UPDATE SET key = excluded.key
 RETURNING run_id::text, request_hash"""
+_REPLACE: Final = """
+INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
+VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
+ON CONFLICT (tenant, key) DO UPDATE
+    SET request_hash = excluded.request_hash, run_id = excluded.run_id, created_at = now()
+RETURNING run_id::text, request_hash"""
 
 
 _IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"
@@ -44,10 +50,14 @@ _IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND 
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """The key that the caller sent, and the digest of the request."""
+    """The key that the caller sent, and the digest of the request.
+
+    With `replaces` the key belongs to the new run from now on, whichever it belonged to before.
+    """
 
     text: str
     request_hash: str
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,8 @@ class IdempotencyRecord:
 async def reserve(connection: AsyncConnection[Any], tenant: str, key: IdempotencyKey, run_id: str) -> IdempotencyRecord:
     """Store a key for a run in the connection's transaction, unless it is taken; return the stored record."""
     values = {"tenant": tenant, "key": key.text, "request_hash": key.request_hash, "run_id": run_id}
-    row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
+    statement = _REPLACE if key.replaces else _RESERVE
+    row = await (await connection.execute(statement.encode(), values)).fetchone()
     assert row is not None
     return IdempotencyRecord(*row)
 
@@ -94,7 +105,10 @@ class NewRun:
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
     build: BuildRequest | None = None
+    call: DirectCall | None = None
+    graph_version: int = 0  # workers with an earlier one leave it alone
     branch: str | None = None  # None: the current one of its thread
+    at: int | None = None  # the position that has to be the tip of its branch, where no other run may go on
     fork: NewFork | None = None
 
 
@@ -147,9 +161,9 @@ _INSERT_RUN = (
     """
 WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
-                  correlation_id, trace_id, seq, build, forked_from, admitted_at)
+                  correlation_id, trace_id, seq, build, forked_from, direct_call, admitted_at)
 SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
-       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s, %(forked_from)s,
+       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s, %(forked_from)s, %(call)s,
        CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
                              AND branch_id = %(branch_id)s AND ended_at IS NULL)
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
@@ -279,6 +293,8 @@ class RunRepository:
         if position is None:
             raise NotFoundError("branch", str(new.branch), "`starling conversation show THREAD` shows its branches.")
         branch_id, arrival, epoch = position
+        if new.at is not None:
+            await check_continues(connection, key | {"branch_id": branch_id, "at": new.at})
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
         first = RunStarted(
@@ -292,7 +308,7 @@ class RunRepository:
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival} | caps | run_event_values()
         written = await (await connection.execute(_INSERT_RUN, key | row)).fetchone()
         admitted = written is not None and written[0]
-        if new.fork and new.fork.entries:
+        if new.fork:
             await copy_inherited(connection, key, new.fork)
         if admitted and queued:
             await self._defer(connection, [new.key])
@@ -370,5 +386,6 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "event": Jsonb(first.model_dump(mode="json")),
         "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
         "forked_from": Jsonb(new.fork.origin.model_dump(mode="json", exclude_defaults=True)) if new.fork else None,
-        "graph_version": new.fork.graph_version if new.fork else 0,
+        "call": Jsonb(new.call.model_dump(mode="json")) if new.call else None,
+        "graph_version": new.fork.graph_version if new.fork else new.graph_version,
     }

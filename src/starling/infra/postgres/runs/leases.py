@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.forks import ForkOrigin
 from starling.core.principal import Grant, Scope
-from starling.core.runs import Run, RunConfig, RunStatus
+from starling.core.runs import DirectCall, Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.connections import BoundedThreadConnection
 from starling.infra.postgres.engine import (
@@ -32,11 +32,11 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
-    coalesce(isolation IN ('due', 'alone'), false), build, forked_from"""
+    coalesce(isolation IN ('due', 'alone'), false), build, forked_from, direct_call"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "input", "config", "correlation_id"),
     *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "claimed_at", "grant", "caller"),
-    *("cancelled", "scopes", "suspected", "build", "forked_from"),
+    *("cancelled", "scopes", "suspected", "build", "forked_from", "call"),
 )
 
 # `graph_version` is the version of the latest worker that executed the run, 0 before the first: it wrote the
@@ -122,18 +122,18 @@ SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITI
 class Leases:
     """Claims, releases and sweeps runs. Each public method is one transaction.
 
-    Runs that a worker of a later `graph_version` has executed, and forks that are later than `fork_version`, are left
-    to such workers: the sweep queues them again.
+    Runs that a worker of a later `graph_version` has executed, and those of a kind that is later than
+    `newest_version`, are left to such workers: the sweep queues them again.
     """
 
     def __init__(
-        self, engine: AsyncEngine, defer: Defer, admit: Admit, *, graph_version: int, fork_version: int = 0
+        self, engine: AsyncEngine, defer: Defer, admit: Admit, *, graph_version: int, newest_version: int = 0
     ) -> None:
         self._engine = engine
         self._defer = defer
         self._admit = admit
         self._graph_version = graph_version
-        self._readable = max(graph_version, fork_version)
+        self._readable = max(graph_version, newest_version)
 
     async def claim(
         self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, reclaim_own: bool = False
@@ -225,6 +225,7 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool
     columns["build"] = BuildRequest.model_validate(build, extra="ignore") if build else None
     origin = columns["forked_from"]
     columns["forked_from"] = ForkOrigin.model_validate(origin) if origin else None
+    columns["call"] = DirectCall.model_validate(columns["call"]) if columns["call"] else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)
 

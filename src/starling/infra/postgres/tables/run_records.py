@@ -52,7 +52,7 @@ runs = Table(
     Column("isolation", Text),  # of a run whose process ended: lost once, then due, or alone in a process
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     Column("forked_from", JSONB(none_as_null=True)),  # of a fork: run, at, changes, live
-    Column("call", JSONB(none_as_null=True)),  # of a run that is one tool call: which one
+    Column("direct_call", JSONB(none_as_null=True)),  # of a run that is one tool call: which one
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
