@@ -206,7 +206,8 @@ class SupervisorNode:
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
     ) -> Decision:
         prompt, allowance = context.prompts["supervisor"], context.allowance
-        request = await decision_request(prompt, self.star, state, allowance, inputs, fits=context.fits)
+        given = replace(inputs, instructions=context.instructions)
+        request = await decision_request(prompt, self.star, state, allowance, given, fits=context.fits)
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
         wrong = partial(misplaced_question, state, may_ask=inputs.may_ask)
         decision = await ask_for_document(

@@ -11,9 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from brain.governance import Allowance
 from brain.history import history_lines
-from brain.prompts import Prompt, Xml, element, lines, response_schema
+from brain.prompts import Prompt, Xml, element, lines, response_schema, with_instructions
 from brain.state import GraphState, TaskOutcome, wanted
 from starling.core.fit import SUPERVISOR, shown
+from starling.core.forks import decision_number
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
 from starling.core.model_output.reasoning import split_reasoning
 from starling.core.teams.stars import StarSpec
@@ -100,6 +101,8 @@ class Decision(_Document):
         ids = [item.task_id for item in value]
         if twice := sorted({task_id for task_id in ids if ids.count(task_id) > 1}):
             raise ValueError(f"each task needs a task_id of its own, but {', '.join(twice)} is given more than once")
+        if places := [task_id for task_id in ids if decision_number(task_id)]:
+            raise ValueError(f"no task_id may be `start` or like `d2`, which name decisions, but {places[0]} is given")
         return value
 
 
@@ -165,13 +168,15 @@ class DecisionInputs:
     """What a resumed run must show the model again, whatever has changed since: it is journalled.
 
     `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
-    name what to look for among the agents that aren't shown. `noted` is what was said about a former decision.
+    name what to look for among the agents that aren't shown. `noted` is what was said about a former decision,
+    `instructions` what the client says of the conversation.
     """
 
     agents: Xml
     may_ask: bool
     may_look: bool = False
     noted: Sequence[Message] = ()
+    instructions: str = ""
 
 
 async def decision_request(
@@ -204,6 +209,7 @@ async def decision_request(
         ),
         state_context=_state_context(state, zip(results, outputs, strict=True), allowance.hint),
     )
+    messages = with_instructions(messages, inputs.instructions)
     if star.name:  # what the supervisor of a team is told, escaped, is below its system text
         team = element("team", star.instructions or star.purpose, name=star.name, purpose=star.purpose)
         messages = (replace(messages[0], content=f"{messages[0].content}\n\n{_TEAM_NOTE}\n{team}"), *messages[1:])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Self
@@ -148,6 +148,15 @@ class Prompt:
         }
         absent = sections.keys() - values.keys()
         return Message("system", self.system.fill(values)), Message("user", self.user.fill(values, absent))
+
+
+def with_instructions(messages: tuple[Message, Message], instructions: str) -> tuple[Message, Message]:
+    """Return the messages of a prompt with what the client says of the conversation, if anything, among the data."""
+    if not instructions:
+        return messages
+    system, user = messages
+    given = element("client_instructions", instructions)
+    return system, replace(user, content=f"{user.content}\n{given}")
 
 
 @cache

@@ -77,6 +77,11 @@ class RunContext:
         """The agent that the whole request was sent to, empty where a supervisor plans: always inside a team."""
         return "" if self.path else self.run.config.agent or ""
 
+    @property
+    def instructions(self) -> str:
+        """What the client says of the conversation, empty inside a team."""
+        return "" if self.path else self.run.config.instructions or ""
+
     def at(self, name: str) -> str:
         """Return the path of a task or node of the star."""
         return f"{self.path}/{name}" if self.path else name

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from brain.retrieval.agent_finder import AgentFinder
 from brain.skills.memory import SkillMemory
 from starling.app.access.kill_switches import SwitchTargets
+from starling.app.openai.chat_runs import ChatRuns
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.registry.prompts import PromptCatalog
@@ -70,6 +71,7 @@ class Services:
     runs: RunServices
     agents: AgentService
     builds: BuildService
+    chats: ChatRuns
     forks: RunForks
     prompt_catalog: PromptCatalog
     registry: RegistryService

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from statistics import mean
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from brain.explanation.comparison import Comparison, compare
 from starling.core.clock import Clock
@@ -25,6 +26,21 @@ from starling.infra.postgres.runs.threads import Branch, StateView, Thread, Thre
 _PAGE_CHARS: Final = 2**22  # of states that were read, after which a page ends
 _PAIRS: Final = 20
 """How many pairs of runs are compared; what the others changed is listed."""
+
+_ROUTES_OF_THREADS: Final = ("states", "branches", "diff", "fork", "checkout", "rewind", "prune")
+
+type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
+
+
+def _addressable(name: str) -> str:
+    """Return the name of a thread. Raises ValueError for one that stands for another address in a path."""
+    *before, last = name.split("/")
+    if {".", ".."} & {*before, last} or (before and last in _ROUTES_OF_THREADS):
+        raise ValueError(f"a part must not be `.` or `..`, nor the last one {', '.join(_ROUTES_OF_THREADS)}")
+    return name
+
+
+type ThreadName = Annotated[Name, AfterValidator(_addressable)]
 
 
 class GivenState(BaseModel):
@@ -141,6 +157,12 @@ class ThreadService:
         placed += [PlacedState(one.state(), ts, one.agent or SUPERVISOR) for one in states]
         return await self.changes.append(tenant, thread, branch, placed)
 
+    async def begin(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> None:
+        """Begin a thread with messages; one that has begun is left as it is. Raises InvalidRequestError."""
+        ts = self.clock.now().timestamp()
+        placed = [PlacedState(_checked(state), ts) for state in states_of_messages(messages)]
+        await self.changes.append(tenant, thread, None, placed, only_empty=True)
+
     async def compare(self, tenant: str, thread: str, first: str, second: str | None) -> BranchComparison:
         """Return two branches with their runs beyond what they share."""
         found = await self.reader.show(tenant, thread)
@@ -159,8 +181,9 @@ class ThreadService:
         async for view in self.reader.states(tenant, thread, branch, after=after, now=now):
             yield view
         if branch.live_run:
-            document = await self.documents.read(RunKey(tenant, branch.live_run), ("tasks",))
-            begin, states = branch.tip + 1, [scored(one, None) for one in states_of(document)]
+            document = await self.documents.read(RunKey(tenant, branch.live_run), ("tasks", "feedback"))
+            rating = mean(one.score for one in document.feedback) if document.feedback else None
+            begin, states = branch.tip + 1, [scored(one, rating) for one in states_of(document)]
             for view in views_of(thread.id, branch.id, branch.live_run, begin, states, live=True):
                 if view.position > after:
                     yield view

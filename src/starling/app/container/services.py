@@ -21,6 +21,8 @@ from starling.app.container.configuration import private_files
 from starling.app.container.database import Database
 from starling.app.container.servers import build_registry
 from starling.app.container.storage import connection_limits, open_storage
+from starling.app.openai.chat_runs import ChatRuns
+from starling.app.openai.history import ChatHistory
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.registry.prompts import PromptCatalog
@@ -53,6 +55,7 @@ from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.forks import ForkRepository
@@ -112,6 +115,8 @@ async def services_over(
             partial(halts_now, storage.switches),
             TeamRepository(engine).newest,
         )
+        threads = ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock())
+        answers = ChatAnswerRepository(engine)
         prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
         teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)
         yield Services(
@@ -119,6 +124,15 @@ async def services_over(
             runs=runs,
             agents=agents,
             builds=BuildService(runs.acceptance, activation),
+            chats=ChatRuns(
+                runs.acceptance,
+                agents,
+                runs.answering,
+                answers,
+                runs.cancellation,
+                runs.documents,
+                ChatHistory(answers, threads),
+            ),
             forks=RunForks(
                 runs.acceptance,
                 ForkRepository(engine),
@@ -136,7 +150,7 @@ async def services_over(
             switch_targets=SwitchTargets(storage.epochs, KeyRepository(engine), runs.listing),
             team_store=TeamPublication(activation, KeyRepository(engine)),
             teams=teams,
-            threads=ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock()),
+            threads=threads,
             tools=ToolExecutor(
                 storage.epochs,
                 storage.rosters,

@@ -11,10 +11,13 @@ from starling.app.http.routes import (
     approvals,
     artifacts,
     cancellation,
+    chat_completions,
     feedback,
     health,
+    keys,
     kill_switches,
     metrics,
+    models,
     prompts,
     registry,
     run_calls,
@@ -38,7 +41,8 @@ ROUTERS = tuple(
         *(agent_run, runs, run_calls, run_explanation, run_records, artifacts, threads),
         *(cancellation, feedback, approvals),
         *(agents, tools, teams, team_builds, skills, servers, registry, prompts),
-        *(kill_switches, start_page, metrics),
+        *(models, chat_completions),
+        *(keys, kill_switches, start_page, metrics),
     )
 )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -26,25 +26,28 @@ class SilentReaderError(TimeoutError):
     """The reader of a stream took nothing for `stream_write_seconds`."""
 
 
-class EventStream(Response):
-    """Sends events, and a comment after 15 s without one.
+class ChunkStream(Response):
+    """Sends chunks of server-sent events, and a comment after 15 s without one.
 
-    Ends with the batches or when the client disconnects. A client that takes nothing for `stream_write_seconds` is
-    disconnected, and what it never took is dropped; the socket keeps the same limit. Raises SilentReaderError where
-    the server can't disconnect a client.
+    Ends with the chunks or when the client disconnects, and then calls `on_disconnect`. A client that takes nothing for
+    `stream_write_seconds` is disconnected, and what it never took is dropped; the socket keeps the same limit. Raises
+    SilentReaderError where the server can't disconnect a client.
     """
 
     def __init__(
         self,
-        batches: AsyncGenerator[Sequence[StoredEvent]],
+        chunks: AsyncGenerator[bytes],
         limits: Limits,
         status_code: int = 200,  # FastAPI reads it for the OpenAPI document
+        *,
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.status_code = status_code
         self.media_type = "text/event-stream"  # of each object: the routes describe the content themselves
         self.background: BackgroundTask | None = None
-        self._batches = batches
+        self._chunks = chunks
         self._limits = limits
+        self._on_disconnect = on_disconnect
         self._ping_at = 0.0  # by the clock of the event loop
         self.init_headers({"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"})
 
@@ -73,13 +76,14 @@ class EventStream(Response):
             stream.cancel()
             disconnect.cancel()
             await asyncio.gather(stream, disconnect, return_exceptions=True)
+        if self._on_disconnect and stream.cancelled():
+            await self._on_disconnect()
 
     async def _stream(self, send: Send) -> None:
-        async with aclosing(self._batches) as batches:
+        async with aclosing(self._chunks) as chunks:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            async for batch in batches:
-                for chunk in _chunks_of(batch):
-                    await self._send(send, chunk)
+            async for chunk in chunks:
+                await self._send(send, chunk)
             await self._send(send, b"", more=False)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
@@ -93,9 +97,41 @@ class EventStream(Response):
         self._ping_at = loop.time() + _PING_SECONDS
 
 
+class EventStream(ChunkStream):
+    """Sends the events of a run."""
+
+    def __init__(self, batches: AsyncGenerator[Sequence[StoredEvent]], limits: Limits, status_code: int = 200) -> None:
+        super().__init__(_chunks(batches), limits, status_code)
+
+
+async def unless_disconnected[Result](receive: Receive, work: Awaitable[Result]) -> Result | None:
+    """Return the result of some work, which ends early, with None, where the client disconnects."""
+    loop = asyncio.get_running_loop()
+    working = loop.create_task(_awaited(work), name="work")
+    disconnect = loop.create_task(_disconnected(receive), name="disconnect")
+    try:
+        await asyncio.wait({working, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        disconnect.cancel()
+        await asyncio.gather(working, disconnect, return_exceptions=True)
+
+
+async def _awaited[Result](work: Awaitable[Result]) -> Result:
+    return await work
+
+
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _chunks(batches: AsyncGenerator[Sequence[StoredEvent]]) -> AsyncGenerator[bytes]:
+    async with aclosing(batches):
+        async for batch in batches:
+            for chunk in _chunks_of(batch):
+                yield chunk
 
 
 def _chunks_of(events: Iterable[StoredEvent]) -> Iterable[bytes]:

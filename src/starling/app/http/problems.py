@@ -15,7 +15,9 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 
+from starling.app.http.openai_errors import is_for_openai, openai_error, openai_status
 from starling.app.http.openapi import PROBLEM_TYPE
 from starling.core.errors import (
     BacklogFullError,
@@ -29,11 +31,13 @@ from starling.core.errors import (
     NotFoundError,
     QuotaExceededError,
     RateLimitedError,
+    ServerUnavailableError,
     StarlingError,
     TooManyWrongKeysError,
     UnauthorizedError,
 )
-from starling.core.principal import Principal, Scope
+from starling.core.principal import Principal
+from starling.core.principal import Scope as KeyScope
 from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import MOST_FAULTS, fault_list, fault_text, location_path
 
@@ -49,6 +53,7 @@ _STATUS: Final[Mapping[type[StarlingError], int]] = {
     ConflictError: 409,
     QuotaExceededError: 409,
     ConfigurationError: 500,
+    ServerUnavailableError: 502,
     DatabaseUnavailableError: 503,
     DatabaseUnsuitableError: 503,
     DrainingError: 503,
@@ -80,17 +85,37 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem} for status in statuses}
 
 
-def problem(status: int, title: str, detail: str, code: str, remedy: str = "", **more: Any) -> JSONResponse:
+class ProblemResponse(JSONResponse):
+    """A problem; OpenAI's clients get it as an error of theirs."""
+
+    media_type = PROBLEM_TYPE
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(jsonable_encoder(problem), problem.status, _HEADERS.get(problem.status))
+        self._problem = problem
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        if not is_for_openai(scope["path"]):
+            await super().__call__(scope, receive, send)
+            return
+        found = self._problem
+        message = " ".join(filter(None, (found.detail, found.remedy)))
+        body = openai_error(found.status, message, found.code, found.errors)
+        headers = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
+        await JSONResponse(body.model_dump(), openai_status(found.status), headers)(scope, receive, send)
+
+
+def problem(status: int, title: str, detail: str, code: str, remedy: str = "", **more: Any) -> ProblemResponse:
     """Return the response that carries a problem; `more` are its other fields. Long texts are cut."""
     detail, remedy = detail[:_MOST_CHARS], remedy[:_MOST_CHARS]
-    body = Problem(title=title, status=status, detail=detail, code=code, remedy=remedy, **more)
-    return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type=PROBLEM_TYPE)
+    return ProblemResponse(Problem(title=title, status=status, detail=detail, code=code, remedy=remedy, **more))
 
 
-def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONResponse:
+def problem_of(error: StarlingError, caller: Principal | None = None) -> ProblemResponse:
     """Return the response that carries an error of ours; what it says of the database is for admins only."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    if isinstance(error, _OF_THE_DATABASE) and not (caller and Scope.ADMIN in caller.scopes):
+    if isinstance(error, _OF_THE_DATABASE) and not (caller and KeyScope.ADMIN in caller.scopes):
         _log.warning("answered 503: %s", error)
         error = type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
     title = error.code.replace("_", " ").capitalize()

@@ -4,30 +4,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.runs.acceptance import AcceptedRun, RunRequest
+from starling.app.threads import Name, ThreadName
 from starling.core.run_document.document import RunInterrupt
 from starling.core.runs import RunConfig, RunStatus
-from starling.core.validation_errors import PRINTABLE_NAME
 from starling.infra.postgres.runs.acceptance import Acceptance
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt, public_interrupt
-
-type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
-
-_ROUTES_OF_THREADS: Final = ("states", "branches", "diff", "fork", "checkout", "rewind", "prune")
-
-
-def _addressable(name: str) -> str:
-    """Return the name of a thread. Raises ValueError for one that stands for another address in a path."""
-    *before, last = name.split("/")
-    if {".", ".."} & {*before, last} or (before and last in _ROUTES_OF_THREADS):
-        raise ValueError(f"a part must not be `.` or `..`, nor the last one {', '.join(_ROUTES_OF_THREADS)}")
-    return name
-
-
-type ThreadName = Annotated[Name, AfterValidator(_addressable)]
 
 RUN_LOCATION: Final[dict[str, Any]] = {
     "Location": {"description": "The address of the run.", "schema": {"type": "string"}}

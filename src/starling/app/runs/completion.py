@@ -36,6 +36,38 @@ async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator
     return True
 
 
+async def until_idle(
+    runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
+) -> AsyncGenerator[Sequence[StoredEvent]]:
+    """Yield the batches of a stream until the run ends or waits for an answer."""
+    async for batch in events:
+        yield batch
+        if any(event.type in _ASKS for event in batch):
+            break
+    reading: asyncio.Task[Sequence[StoredEvent] | None] | None = None
+    try:
+        while True:
+            reading = reading or asyncio.get_running_loop().create_task(_next(events), name=f"read-{key.id}")
+            await asyncio.wait([reading], timeout=_POLL_SECONDS)
+            if not reading.done():
+                if (await runs.row(key)).status is RunStatus.WAITING:
+                    return
+            elif batch := reading.result():
+                yield batch
+                reading = None
+            else:
+                return
+    finally:
+        if reading:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        await events.aclose()
+
+
+async def _next(events: AsyncGenerator[Sequence[StoredEvent]]) -> Sequence[StoredEvent] | None:
+    return await anext(events, None)
+
+
 async def _read_out(events: AsyncGenerator[Sequence[StoredEvent]]) -> None:
     async for _ in events:
         pass

@@ -18,6 +18,11 @@ SELECT id::text FROM runs
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
 AND id <> %(id)s LIMIT 1"""
 
+_CONTINUES: Final = b"""
+SELECT FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s AND tip = %(at)s
+AND NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s
+    AND ended_at IS NULL AND id <> %(id)s)"""
+
 # Lock order: the run before its branch, when a run ends and when it is interrupted. This is free of deadlocks only if
 # no other run is inserted between the two locks, so acceptances on a thread are serialised by an advisory lock.
 _TAKE_TURN: Final = b"SELECT pg_advisory_xact_lock(hashtextextended(%(tenant)s || '/' || %(thread_id)s, 0))"
@@ -48,6 +53,13 @@ async def lock_for(connection: AsyncConnection[Any], policy: Policy, place: Mapp
     """Lock the rows that the policy changes, before the branch is locked; `place` has the run's tenant and thread."""
     if policy == "interrupt":
         await connection.execute(_LOCK, place)
+
+
+async def check_continues(connection: AsyncConnection[Any], place: Mapping[str, Any]) -> None:
+    """Raise ConflictError unless the position `at` is the tip of a locked branch, and no other run goes on there."""
+    if await (await connection.execute(_CONTINUES, place)).fetchone() is None:
+        text = f"Branch {place['branch_id']!r} of thread {place['thread_id']!r} goes on after position {place['at']}."
+        raise ConflictError(text, "Fork it there.")
 
 
 async def apply_policy(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from psycopg import AsyncCursor
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from starling.core.conversation.states import Envelope
-from starling.core.conversation.transitions import check, timed_out
+from starling.core.conversation.transitions import check
 from starling.core.conversation.turn import PlacedState, pack, unpack
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.ids import new_id
@@ -18,7 +18,7 @@ from starling.infra.postgres.artifacts import FIRST_CONTENT, delete_unreferenced
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, changing, driver
 from starling.infra.postgres.runs.busy_thread_policy import take_turn
-from starling.infra.postgres.runs.conversations import read_line
+from starling.infra.postgres.runs.conversations import read_line, states_at
 from starling.infra.postgres.runs.threads import Branch, Thread, read_thread
 
 _OPEN: Final = """
@@ -148,17 +148,22 @@ class ThreadChanges:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def append(self, tenant: str, thread: str, branch: str | None, states: Sequence[PlacedState]) -> Branch:
+    async def append(
+        self, tenant: str, thread: str, branch: str | None, states: Sequence[PlacedState], *, only_empty: bool = False
+    ) -> Branch:
         """Add states to the end of a branch; the thread begins with them if there is none.
 
+        With `only_empty` nothing is added to a branch that has begun.
         Raises InvalidRequestError for a state that can't follow the one before; ConflictError while a run goes on.
         """
         async with self._changing(tenant, thread) as change:
             await change.execute(_OPEN)
-            target = _idle((await change.found()).named(branch))
+            target = (await change.found()).named(branch)
+            if only_empty and (target.tip or target.runs):
+                return target
+            _idle(target)
             rows = await read_line(change.rows, thread, target.id, limit=_ROWS_BEFORE)
-            before = [one.state for row in reversed(rows) for one in row.states()]
-            before[-1:] = [timed_out(last, states[0].ts) for last in before[-1:]]
+            before = [one.state for _, stored in states_at(rows[::-1], states[0].ts) for one in stored]
             for one in states:
                 check(before, one.state)
                 before.append(one.state)

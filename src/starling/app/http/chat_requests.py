@@ -1,0 +1,43 @@
+"""What requests of OpenAI's clients have beside their bodies."""
+
+import hashlib
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Header, Request
+from fastapi.responses import Response
+
+from starling.app.http.dependencies import Caller, IdempotencyKey
+from starling.app.openai.requests import Sending
+from starling.app.threads import ThreadName
+from starling.infra.postgres.runs import acceptance
+
+CLIENT_GONE: Final = Response(status_code=499)  # which nobody reads
+STREAMED: Final[dict[str, Any]] = {
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "headers": {"X-Run-Id": {"description": "The run's id.", "schema": {"type": "string"}}},
+}
+
+
+async def _sending(
+    request: Request,
+    caller: Caller,
+    idempotency_key: IdempotencyKey = None,
+    x_thread_id: Annotated[
+        ThreadName | None, Header(description="The thread of the conversation; one is found or begun without it.")
+    ] = None,
+    x_stainless_retry_count: Annotated[
+        str, Header(description="How often the client has sent the same request before.", max_length=20)
+    ] = "",
+) -> Sending:
+    """Return the request's idempotency key, of which an equal body has an equal one, and its thread."""
+    body = await request.body()
+    parts = (caller.key_id.encode(), request.url.path.encode(), (x_thread_id or "").encode(), body)
+    digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    retried = x_stainless_retry_count.strip("0") != ""
+    key = acceptance.IdempotencyKey(
+        idempotency_key or f"chat {digest}", digest, replaces=not retried and idempotency_key is None
+    )
+    return Sending(key, x_thread_id, retried=retried, own_key=idempotency_key is not None)
+
+
+type SendingOf = Annotated[Sending, Depends(_sending)]

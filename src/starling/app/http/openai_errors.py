@@ -1,0 +1,49 @@
+"""Errors as OpenAI's clients read them, on the routes that these call."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+_PATHS: Final = ("/v1/models", "/v1/chat/completions", "/v1/responses")
+_INVALID: Final = "invalid_request_error"
+_TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_PARAMS: Final = {"model_not_found": "model", "previous_response_not_found": "previous_response_id"}
+_CODES: Final = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
+_INDEX: Final = re.compile(r"\.(\d+)(?=\.|$)")
+
+
+class OpenAIErrorDetail(BaseModel):
+    """What was wrong, and with which field."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class OpenAIError(BaseModel):
+    """The body of every error of the routes for OpenAI's clients."""
+
+    error: OpenAIErrorDetail
+
+
+def is_for_openai(path: str) -> bool:
+    """Whether OpenAI's clients call a path."""
+    return any(path == one or path.startswith(f"{one}/") for one in _PATHS)
+
+
+def openai_status(status: int) -> int:
+    """Return the status of an error there: what isn't valid is 400."""
+    return 400 if status == 422 else status
+
+
+def openai_error(status: int, message: str, code: str, errors: Sequence[Mapping[str, Any]]) -> OpenAIError:
+    """Return the body for a problem."""
+    place = str(errors[0].get("where", "")) if errors else ""
+    part, _, field = place.partition(".")
+    param = _INDEX.sub(r"[\1]", field if part in ("body", "query", "path", "header") else place) or None
+    kind = _TYPES.get(status) or ("server_error" if status >= 500 else _INVALID)
+    detail = OpenAIErrorDetail(message=message, type=kind, param=_PARAMS.get(code, param), code=_CODES.get(code, code))
+    return OpenAIError(error=detail)

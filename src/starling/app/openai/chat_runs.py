@@ -1,0 +1,170 @@
+"""Runs of OpenAI's clients: accepted where their conversation goes on, followed, and cancelled if nobody waits."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from starling.app.openai.answers import Answer, decision_in, progress_line
+from starling.app.openai.history import ChatHistory, Place
+from starling.app.openai.requests import Asked, ModelNotFoundError
+from starling.app.registry.agents import AgentService
+from starling.app.runs.acceptance import EventBatches, RunAcceptance, RunRequest
+from starling.app.runs.cancellation import RunCancellation
+from starling.app.runs.completion import until_idle
+from starling.app.runs.interrupts import InterruptService
+from starling.core.errors import ConflictError, IdempotencyKeyReusedError
+from starling.core.principal import Principal
+from starling.core.runs import RunConfig, RunStatus
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.chat_answers import BegunRequest, ChatAnswerRepository
+from starling.infra.postgres.runs.documents import RunDocumentRepository
+
+MAIN_MODEL: Final = "starling"
+_NOT_MODELS: Final = frozenset({"architect"})  # which needs more than a message
+_RETRY_SECONDS: Final = 3.0  # in which a client that lost its connection sends the request again
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request that was accepted: its run, and the events to come; None where the run waits for another answer.
+
+    `joined_at` is when this request joined a run that an earlier one began.
+    """
+
+    asked: Asked
+    key: RunKey
+    thread: str
+    events: EventBatches | None
+    joined_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRuns:
+    """Answers requests by runs, in the order of their conversations."""
+
+    acceptance: RunAcceptance
+    agents: AgentService
+    answering: InterruptService
+    answers: ChatAnswerRepository
+    cancellation: RunCancellation
+    documents: RunDocumentRepository
+    history: ChatHistory
+    retry_seconds: float = _RETRY_SECONDS
+
+    async def models(self, caller: Principal) -> Sequence[str]:
+        """Return the models that the caller may name: the main star, and the agents and teams that can work."""
+        found = (await self.agents.list(caller)).agents
+        return [MAIN_MODEL, *(one.name for one in found if one.state == "ready" and one.name not in _NOT_MODELS)]
+
+    async def check_model(self, caller: Principal, model: str) -> None:
+        """Raise ModelNotFoundError for a model that the caller may not name."""
+        if model != MAIN_MODEL and model not in await self.models(caller):
+            raise ModelNotFoundError(model)
+
+    async def begin(self, caller: Principal, actor: Actor, asked: Asked) -> Turn:
+        """Accept a request as a run, join the run that it began before, or take it as an answer to a waiting one.
+
+        Raises as `RunAcceptance.accept` and `InterruptService.answer` do, ModelNotFoundError,
+        PreviousResponseNotFoundError.
+        """
+        if (asked.retried or asked.own_key) and (turn := await self._joined(caller, asked)):
+            return turn
+        await self.check_model(caller, asked.model)
+        place = await self.history.place(caller, asked)
+        if place.run and (turn := await self._decided(caller, actor, asked, place, place.run)):
+            return turn
+        try:
+            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.idempotency)
+        except ConflictError:
+            if place.at is None:
+                raise
+            place = await self.history.fork(caller.tenant, place)
+            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.idempotency)
+        joined: BegunRequest | None = None
+        if asked.retried or accepted.key == place.run:  # the run is older than this request
+            joined = await self.answers.keep(accepted.key, asked.idempotency)
+        thread = accepted.started.thread_id
+        return Turn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
+
+    async def follow(self, caller: Principal, turn: Turn) -> AsyncGenerator[str | Answer]:
+        """Yield lines that tell the progress, and at last the answer, which later requests are then found by."""
+        answer: Answer | None = None
+        if turn.events is not None:
+            async with aclosing(until_idle(self.documents, turn.key, turn.events)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        if event.type == "done":
+                            answer = Answer.of_result(turn.key, turn.thread, event.data)
+                        elif line := progress_line(event):
+                            yield line
+        if answer is None:
+            waiting = await self.acceptance.interrupts.waiting(turn.key.tenant, run=turn.key.id)
+            answer = await self.state(turn.key) or Answer.of_wait(turn.key, turn.thread, waiting)
+        await self.history.remember(caller, turn.asked, turn.key, answer.text)
+        yield answer
+
+    async def answer(self, caller: Principal, turn: Turn) -> Answer:
+        """Return the answer once it is there."""
+        async with aclosing(self.follow(caller, turn)) as updates:
+            async for update in updates:
+                if isinstance(update, Answer):
+                    return update
+        raise AssertionError("a run ends or waits")
+
+    async def state(self, key: RunKey) -> Answer | None:
+        """Return what a run answered or waits for, None while it goes on. Raises NotFoundError."""
+        row = await self.documents.row(key)
+        if row.result is not None:
+            return Answer.of_result(key, row.thread_id, row.result)
+        if row.status is not RunStatus.WAITING:
+            return None
+        return Answer.of_wait(key, row.thread_id, await self.acceptance.interrupts.waiting(key.tenant, run=key.id))
+
+    async def cancel_unless_joined(self, turn: Turn) -> None:
+        """Cancel the run of a client that disconnected, unless it sends the request again within some seconds."""
+        if turn.events is None:
+            return
+        await asyncio.sleep(self.retry_seconds)
+        if not await self.answers.is_joined(turn.key, turn.asked.idempotency.text, turn.joined_at):
+            await self.cancellation.cancel(turn.key)
+
+    async def _joined(self, caller: Principal, asked: Asked) -> Turn | None:
+        """Return the run that the same request began before.
+
+        One that was cancelled when its client disconnected, before it changed anything, is begun again.
+        """
+        begun = await self.answers.join(caller.tenant, asked.idempotency.text)
+        if begun is None:
+            return None
+        if begun.request_hash != asked.idempotency.request_hash:
+            raise IdempotencyKeyReusedError(asked.idempotency.text, begun.run_id)
+        key = RunKey(caller.tenant, begun.run_id)
+        row = await self.documents.row(key)
+        if asked.retried and row.status is RunStatus.CANCELLED and not (row.result or {}).get("effects"):
+            await self.answers.forget(key, asked.idempotency.text)
+            return None
+        events = self.acceptance.reader.follow_batches(key)
+        return Turn(asked, key, row.thread_id, events, begun.joined_at)
+
+    async def _decided(self, caller: Principal, actor: Actor, asked: Asked, place: Place, key: RunKey) -> Turn | None:
+        """Take a message as a decision that the run of its place waits for; None where it is something else.
+
+        While a run waits for a decision, any other message only gets to know that.
+        """
+        interrupts = await self.acceptance.interrupts.of_run(key)
+        if decision := decision_in(asked.text, interrupts):
+            await self.answering.answer(key, [decision], actor, caller)
+            joined = await self.answers.keep(key, asked.idempotency)
+            return Turn(asked, key, place.thread, self.acceptance.reader.follow_batches(key), joined.joined_at)
+        waits = any(item.state == "open" and item.kind != "clarification" for item in interrupts)
+        return Turn(asked, key, place.thread, None) if place.live and waits else None
+
+
+def _request(asked: Asked, place: Place) -> RunRequest:
+    agent = None if asked.model == MAIN_MODEL else asked.model
+    config = RunConfig(agent=agent, instructions=asked.instructions)
+    return RunRequest(asked.text, place.thread, config=config, branch=place.branch, at=place.at)

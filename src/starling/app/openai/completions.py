@@ -1,0 +1,118 @@
+"""Bodies and chunks of the chat API."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from starling.app.openai.answers import Answer
+from starling.core.events.run_events import Usage
+from starling.core.runs import RunStatus
+from starling.infra.fast_json import dumps
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class AnswerMessage(BaseModel):
+    """The answer of a run, or its question."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: str | None = None
+
+
+class Choice(BaseModel):
+    """The one choice that there is."""
+
+    index: int = 0
+    message: AnswerMessage
+    logprobs: None = None
+    finish_reason: Literal["stop", "length"]
+
+
+class TokenCounts(BaseModel):
+    """What the run used, over all its calls of models."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Extension(BaseModel):
+    """What OpenAI's answers don't have: the run, its sources, what it changed, and what is missing."""
+
+    run_id: str
+    thread_id: str
+    status: RunStatus
+    code: str | None
+    citations: list[dict[str, Any]]
+    effects: list[dict[str, Any]]
+    degraded: list[dict[str, Any]]
+
+
+class ChatCompletion(BaseModel):
+    """An answer of the chat API."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: TokenCounts
+    starling: Extension
+
+
+def completion(answer: Answer, model: str) -> bytes:
+    """Return a whole answer as JSON."""
+    message = {"role": "assistant", "content": answer.text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
+    head = _head("chat.completion", answer.run_id, model)
+    return dumps({**head, "choices": [choice], "usage": _counts(answer.usage), "starling": answer.extension})
+
+
+async def chunks(
+    run_id: str, updates: AsyncGenerator[str | Answer], model: str, *, include_usage: bool
+) -> AsyncGenerator[bytes]:
+    """Yield an answer as the lines of a stream: progress as reasoning, the text once it is final, and the end."""
+    head = _head("chat.completion.chunk", run_id, model)
+    if include_usage:
+        head["usage"] = None
+    yield _chunk(head, {"role": "assistant", "content": ""})
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, str):
+                yield _chunk(head, {"reasoning_content": f"{update}\n"})
+            else:
+                yield _chunk(head, {"content": update.text})
+                yield _chunk(head, {}, _finish_reason(update), starling=update.extension)
+                if include_usage:
+                    yield b"data: %b\n\n" % dumps({**head, "choices": [], "usage": _counts(update.usage)})
+    yield DONE
+
+
+def created_at(run_id: str) -> int:
+    """Return when a run was accepted, in seconds since the epoch, by its id."""
+    return int(run_id.replace("-", "")[:12], 16) // 1_000
+
+
+def _head(kind: str, run_id: str, model: str) -> dict[str, Any]:
+    name = f"chatcmpl-{run_id.replace('-', '')}"
+    return {"id": name, "object": kind, "created": created_at(run_id), "model": model}
+
+
+def _chunk(head: Mapping[str, Any], delta: Mapping[str, str], reason: str | None = None, **more: object) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    return b"data: %b\n\n" % dumps({**head, "choices": [choice], **more})
+
+
+def _finish_reason(answer: Answer) -> str:
+    return "length" if answer.status is RunStatus.BUDGET_EXHAUSTED else "stop"
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.tokens,
+    }

@@ -1,0 +1,136 @@
+"""Where a conversation goes on of which the client sends all messages each time."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from starling.app.openai.requests import Asked
+from starling.app.threads import ThreadService
+from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, ToolMessage
+from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.ids import new_id
+from starling.core.json import digest, storable_text
+from starling.core.principal import Principal
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, RunPlace
+
+# Reasoning that clients put before an answer, and some send back with it.
+_REASONING: Final = re.compile(r"\s*<(think|thinking|details)\b[^<>]*>.*?</\1>", re.DOTALL)
+
+
+class PreviousResponseNotFoundError(InvalidRequestError):
+    """There is no response with the id of `previous_response_id`."""
+
+    code = "previous_response_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request goes: without a thread, to one of its own; without a branch, to the current one of the thread.
+
+    `at` is the position that it follows. `run` gave the last answer there, or goes on there if `live`.
+    """
+
+    thread: str = ""
+    branch: str | None = None
+    at: int | None = None
+    run: RunKey | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatHistory:
+    """Finds the places of requests, and stores what later ones are found by."""
+
+    answers: ChatAnswerRepository
+    threads: ThreadService
+
+    async def place(self, caller: Principal, asked: Asked) -> Place:
+        """Return where a request goes; messages that are known nowhere begin a thread.
+
+        Raises PreviousResponseNotFoundError.
+        """
+        if asked.previous is not None:
+            found = await self.answers.place_of_run(RunKey(caller.tenant, asked.previous)) if asked.previous else None
+            if found is None:
+                raise PreviousResponseNotFoundError("`previous_response_id` names no response.", "Leave it out.")
+            return await self._after(caller.tenant, found)
+        if asked.thread:
+            return await self._named(caller.tenant, asked.thread, asked.before)
+        if not asked.before:
+            return Place()
+        if found := await self.answers.place_of_answer(caller.tenant, _hash(caller, asked, asked.before)):
+            return await self._after(caller.tenant, found, asked.before[-1].text)
+        return await self._begun(caller.tenant, f"chat-{new_id()}", asked.before)
+
+    async def fork(self, tenant: str, place: Place) -> Place:
+        """Begin a branch where a place is, because the conversation goes on there already."""
+        branch = await self.threads.changes.fork(tenant, place.thread, place.branch, place.at, None)
+        return replace(place, branch=branch.id)
+
+    async def remember(self, caller: Principal, asked: Asked, run: RunKey, answer: str) -> None:
+        """Have the next request found that has the messages of this one and its answer.
+
+        A request that says itself where it goes needs no such row.
+        """
+        if asked.thread or asked.previous is not None:
+            return
+        messages = [*asked.before, *asked.said, AssistantMessage(role="assistant", content=answer)]
+        await self.answers.store(run, _hash(caller, asked, messages))
+
+    async def _named(self, tenant: str, thread: str, before: Sequence[ChatMessage]) -> Place:
+        try:
+            found = await self.threads.reader.show(tenant, thread)
+        except NotFoundError:
+            return await self._begun(tenant, thread, before) if before else Place(thread)
+        if run := found.named(None).live_run:
+            return Place(thread, run=RunKey(tenant, run), live=True)
+        is_empty = not any(branch.tip or branch.runs for branch in found.branches)
+        return await self._begun(tenant, thread, before) if before and is_empty else Place(thread)
+
+    async def _begun(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> Place:
+        await self.threads.begin(tenant, thread, messages)
+        return Place(thread)
+
+    async def _after(self, tenant: str, found: RunPlace, text: str | None = None) -> Place:
+        """Return the place after a run, or after the question of it that the text is."""
+        run = RunKey(tenant, found.run_id)
+        if not found.status.terminal:
+            return Place(found.thread, found.branch, run=run, live=True)
+        at = found.end
+        if text is not None and _normalised(text) != _normalised(found.reply or ""):
+            at = await self._question(tenant, found, _normalised(text)) or at
+        place = Place(found.thread, found.branch, at, run)
+        return await self.fork(tenant, place) if found.hidden else place
+
+    async def _question(self, tenant: str, found: RunPlace, text: str) -> int | None:
+        """Return the position of the wait that a question of a run began, None where the text is none of them."""
+        thread = await self.threads.reader.show(tenant, found.thread)
+        line = self.threads.reader.states(
+            tenant, thread, thread.named(found.branch), after=(found.begin or 1) - 1, now=0.0
+        )
+        at: int | None = None
+        async for view in line:
+            if view.position - 1 == at and view.t == "WaitingState":
+                return view.position
+            if view.t == "AssistantMessageState" and _normalised(str(view.data.get("content", ""))) == text:
+                at = view.position
+        return at
+
+
+def _hash(caller: Principal, asked: Asked, messages: Sequence[ChatMessage]) -> str:
+    said = [
+        [message.role, _normalised(message.text)]
+        for message in messages
+        if not isinstance(message, ToolMessage) and message.text.strip()
+    ]
+    return digest([caller.tenant, caller.key_id, asked.user, asked.model, said])
+
+
+def _normalised(text: str) -> str:
+    """Return a message without what clients drop or add when they send it back."""
+    text = storable_text(text).replace("\r\n", "\n")
+    while found := _REASONING.match(text):
+        text = text[found.end() :]
+    return text.strip()
