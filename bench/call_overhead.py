@@ -22,6 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.line_process import HERE, line_of, python, running
+from bench.platform_process import admin_session, up
 from brain.durability.ledger import Ledger
 from brain.interrupts.requests import Interrupts
 from mcp_gateway.configuration.servers import server_of
@@ -44,8 +45,8 @@ from starling.infra.postgres.schema import upgrade
 from tests.support.absent_services import open_gateway
 from tests.support.run_factories import claimed, defer_nothing, new_run
 
-NAMES: Final = ("gateway.call_ms", "gateway.read_call_ms")
-_WARM_UP, _CALLS = 100, 1_000
+NAMES: Final = ("gateway.call_ms", "gateway.read_call_ms", "execute.read_ms")
+_WARM_UP, _CALLS = 100, 500
 _SERVER: Final = (sys.executable, str(HERE / "benchmark_tools.py"), "tides")
 _TOOL: Final = "tide_level"
 _SECRETS: Final = {name: f"{name}-{'x' * 32}" for name in ("database_url", "token", "openai_api_key", "langfuse")}
@@ -62,12 +63,29 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     with EmbeddedPostgres(folder) as server:
         async with running(python("-m", "bench.call_overhead", server.url)) as process:
             found: dict[str, float] = json.loads(await line_of(process))
+    executed = await _executed(setup)
     bare, commit = found["bare"], found["commit"]
     against = f"the bare client's call, {bare:.2f} ms, and two commits of {commit:.2f} ms"
     return [
         Figure(NAMES[0], found["change"], "ms", bare + 2 * commit, against),
         Figure(NAMES[1], found["read"], "ms", bare, "the bare client's call"),
+        Figure(NAMES[2], executed, "ms", found["read"], "the path of such a call alone"),
     ]
+
+
+async def _executed(setup: BenchSetup) -> float:
+    """Return the milliseconds of a call of the same tool over HTTP, by a process of `starling up`, median."""
+    place, times = setup.place("execute"), list[float]()
+    async with up(place) as (platform, _), admin_session(platform, place) as api:
+        for number in range(_WARM_UP + _CALLS):
+            begun = perf_counter()
+            body = {"tool_name": f"tides.{_TOOL}", "arguments": {"harbour": f"Callao {number}"}}
+            async with api.post("/execute", json=body) as response:
+                made = await response.json()
+            if made.get("status") != "success" or made["run_id"]:
+                raise RuntimeError(f"the call was no read by an open session: {made}")
+            times.append((perf_counter() - begun) * 1_000)
+    return median(times[_WARM_UP:])
 
 
 async def _measured(url: str) -> dict[str, float]:
