@@ -113,7 +113,10 @@ async def test_models_are_the_agents_that_the_key_may_use(api: LiveApi) -> None:
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities[1]"),
         ({"audio": {"voice": "alloy", "format": "mp3"}}, "audio"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+            "messages[0].content",
+        ),
         ({"messages": [{"role": "assistant", "content": "hello"}]}, "messages"),
         ({"messages": list[Any]()}, "messages"),
         ({"metadata": {"thread_id": "a/.."}}, "metadata.thread_id"),

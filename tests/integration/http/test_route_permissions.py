@@ -91,8 +91,14 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/threads/{thread_id:path}/checkout": {"branch": "main"},
     "/v1/threads/{thread_id:path}/rewind": {"position": 0},
     "/v1/threads/{thread_id:path}/prune": {},
+    "/v1/keys": {"name": "ci"},
+    "/v1/servers": {"name": "shop", "config": {"url": "https://shop.example/mcp"}},
+    "/v1/servers/{name}/test": {},
     "/v1/servers/{name}/tools/{tool:path}": {"timeout": 3},
     "/v1/servers/{name}/approve": {"tools": {"act": "0" * 64}},
+    "/v1/chat/completions": {"model": "nobodys", "messages": [{"role": "user", "content": "hello"}]},
+    "/v1/responses": {"model": "nobodys", "input": "hello"},  # without a run, which nobody would execute
+    "/v1/responses/{response_id}/cancel": {},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},
@@ -123,6 +129,7 @@ class Town:
     services: Services
     run: RunKey
     skill: str  # the bank's
+    key_id: str  # of a key of the bank's
     keys: dict[frozenset[Scope], str] = field(default_factory=dict[frozenset[Scope], str])
 
     @property
@@ -190,8 +197,8 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         assert await services.storage.artifacts.put(read, SECRET_WORDS.encode(), "text/plain") == ARTIFACT
         app = make_app(services, "test", access)
         (skill,) = await services.skill_import.store(BANK, json.dumps(SKILL).encode(), ADMIN)
-        town = Town(app, services, accepted.key, skill.id)
-        _, credentials = await services.storage.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
+        row, credentials = await services.storage.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
+        town = Town(app, services, accepted.key, skill.id, row.id)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
             assert response.status_code == 201, response.text
@@ -220,6 +227,9 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "name": CREW if call.path.startswith("/v1/teams") else AGENT,
         "artifact": ARTIFACT,
         "skill_id": town.skill,
+        "model": AGENT,
+        "response_id": f"resp_{town.run.id.replace('-', '')}",
+        "key_id": town.key_id,
         "version": "1",
         "tool": "get",
     }  # what the bank has, for each parameter of a path that there is
@@ -292,7 +302,8 @@ async def test_key_without_the_required_scope_is_refused(town: Town) -> None:
         async with client_of(town, f"Bearer {key}") as client:
             response = await ask(client, call, town)
             answers[f"{call.method} {call.path}"] = response.status_code
-            assert response.json()["code"] == "forbidden"
+            answer = response.json()
+            assert answer.get("error", answer)["code"] == "forbidden"
 
     assert set(answers.values()) == {403}
     assert await town.checksum() == before
@@ -304,10 +315,10 @@ async def test_path_with_an_id_of_another_tenant_is_not_found(town: Town) -> Non
 
     async with client_of(town, f"Bearer {key}") as client:
         calls = [call for call in town.calls if call.parameters and (call.method, call.path) not in MAKES]
-        answers = {call.path: await ask(client, call, town) for call in calls}
+        answers = {(call.method, call.path): await ask(client, call, town) for call in calls}
 
-    assert answers
-    assert {path: answer.status_code for path, answer in answers.items() if answer.status_code != 404} == {}
+    assert len(answers) == len(calls) > 0
+    assert {asked: answer.status_code for asked, answer in answers.items() if answer.status_code != 404} == {}
     assert await town.checksum() == before
 
 
@@ -347,6 +358,28 @@ async def test_list_filtered_by_an_id_of_another_tenant_omits_its_runs(town: Tow
 
     assert {"/v1/runs?thread_id", "/v1/runs?before", "/v1/approvals?run_id"} <= answers.keys()
     assert [asked for asked, found in answers.items() if town.run.id in found] == []
+
+
+async def test_threads_of_other_tenants_are_not_listed(town: Town) -> None:
+    own = {BANK: "cellar", SHOP: "counter"}
+    listed: dict[str, set[str]] = {}
+
+    for tenant, thread in own.items():
+        _, key = await town.services.storage.keys.create(KeySpec("test", tenant, frozenset(Scope)), ADMIN)
+        async with client_of(town, f"Bearer {key}") as client:
+            made = await client.post(
+                f"/v1/threads/{thread}/states", json={"messages": [{"role": "user", "content": "x"}]}
+            )
+            assert made.status_code == 201, made.text
+    for tenant in own:
+        _, key = await town.services.storage.keys.create(KeySpec("test", tenant, frozenset(Scope)), ADMIN)
+        async with client_of(town, f"Bearer {key}") as client:
+            threads = (await client.get("/v1/threads", params={"limit": 200})).json()["threads"]
+            listed[tenant] = {thread["id"] for thread in threads}
+
+    assert {tenant: found & set(own.values()) for tenant, found in listed.items()} == {
+        tenant: {thread} for tenant, thread in own.items()
+    }
 
 
 async def test_idempotency_key_of_another_tenant_creates_a_run_of_its_own(town: Town) -> None:

@@ -20,6 +20,7 @@ from starling.app.http.routes import (
     models,
     prompts,
     registry,
+    responses,
     run_calls,
     run_explanation,
     run_records,
@@ -41,7 +42,7 @@ ROUTERS = tuple(
         *(agent_run, runs, run_calls, run_explanation, run_records, artifacts, threads),
         *(cancellation, feedback, approvals),
         *(agents, tools, teams, team_builds, skills, servers, registry, prompts),
-        *(models, chat_completions),
+        *(models, chat_completions, responses),
         *(keys, kill_switches, start_page, metrics),
     )
 )

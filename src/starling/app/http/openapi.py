@@ -10,9 +10,14 @@ from typing import Any, Final, cast
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_fields_from_routes
 from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
+
+from starling.app.http.openai_errors import OpenAIError, is_for_openai
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_OPENAI_ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
+_REFERENCE: Final = "#/components/schemas/{model}"
 _EVENT: Final = {"$ref": "#/components/schemas/AnyEvent"}
 _EVENT_AS_JSON: Final = {"application/json": {"schema": _EVENT}}  # what FastAPI makes of a stream
 _SENT_EVENT: Final = {
@@ -40,11 +45,12 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
     @cache
     def openapi() -> dict[str, Any]:
         document = described()
-        for operation in (one for path in document["paths"].values() for one in path.values()):
-            _describe_responses(operation)
+        schemas = document["components"]["schemas"]
+        schemas |= models_json_schema([(OpenAIError, "serialization")], ref_template=_REFERENCE)[1]["$defs"]
+        for path, operation in ((at, one) for at, of in document["paths"].items() for one in of.values()):
+            _describe_responses(path, operation)
             if keyless and (ways := operation.get("security")):
                 operation["security"] = [{}, *filter(None, ways)]
-        schemas = document["components"]["schemas"]
         for name in _NEVER_SENT:
             schemas.pop(name, None)
         fields = get_fields_from_routes(app.routes)
@@ -57,12 +63,15 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
     app.openapi = openapi
 
 
-def _describe_responses(operation: dict[str, Any]) -> None:
+def _describe_responses(path: str, operation: dict[str, Any]) -> None:
     if "security" not in operation:  # open paths need no scope, but a wrong key is refused there too
         operation["responses"].pop("403", None)
+    errors = _OPENAI_ERROR if is_for_openai(path) else _PROBLEM
+    if errors is _OPENAI_ERROR and (invalid := operation["responses"].pop("422", None)):
+        operation["responses"]["400"] = invalid | {"description": "Bad Request"}
     for status, response in operation["responses"].items():
         if not status.startswith(("2", "3")):
-            response["content"] = _PROBLEM
+            response["content"] = errors
         elif response.get("content") == _EVENT_AS_JSON:
             response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}
 

@@ -26,7 +26,7 @@ _NO_USAGE: Final = Usage()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChatAnswer:
     """What a run answered, or what it waits for: then `status` is `waiting`."""
 
     run_id: str

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from starling.app.openai.answers import Answer, decision_in, progress_line
-from starling.app.openai.history import ChatHistory, Place
-from starling.app.openai.requests import Asked, ModelNotFoundError
+from starling.app.openai.answers import ChatAnswer, decision_in, progress_line
+from starling.app.openai.history import ChatHistory, ChatPlace
+from starling.app.openai.requests import ChatRequest, ModelNotFoundError
 from starling.app.registry.agents import AgentService
 from starling.app.runs.acceptance import EventBatches, RunAcceptance, RunRequest
 from starling.app.runs.cancellation import RunCancellation
@@ -29,13 +29,13 @@ _RETRY_SECONDS: Final = 3.0  # in which a client that lost its connection sends 
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """A request that was accepted: its run, and the events to come; None where the run waits for another answer.
 
     `joined_at` is when this request joined a run that an earlier one began.
     """
 
-    asked: Asked
+    asked: ChatRequest
     key: RunKey
     thread: str
     events: EventBatches | None
@@ -65,7 +65,7 @@ class ChatRuns:
         if model != MAIN_MODEL and model not in await self.models(caller):
             raise ModelNotFoundError(model)
 
-    async def begin(self, caller: Principal, actor: Actor, asked: Asked) -> Turn:
+    async def begin(self, caller: Principal, actor: Actor, asked: ChatRequest) -> ChatTurn:
         """Accept a request as a run, join the run that it began before, or take it as an answer to a waiting one.
 
         Raises as `RunAcceptance.accept` and `InterruptService.answer` do, ModelNotFoundError,
@@ -88,43 +88,43 @@ class ChatRuns:
         if asked.retried or accepted.key == place.run:  # the run is older than this request
             joined = await self.answers.keep(accepted.key, asked.idempotency)
         thread = accepted.started.thread_id
-        return Turn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
+        return ChatTurn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
 
-    async def follow(self, caller: Principal, turn: Turn) -> AsyncGenerator[str | Answer]:
+    async def follow(self, caller: Principal, turn: ChatTurn) -> AsyncGenerator[str | ChatAnswer]:
         """Yield lines that tell the progress, and at last the answer, which later requests are then found by."""
-        answer: Answer | None = None
+        answer: ChatAnswer | None = None
         if turn.events is not None:
             async with aclosing(until_idle(self.documents, turn.key, turn.events)) as batches:
                 async for batch in batches:
                     for event in batch:
                         if event.type == "done":
-                            answer = Answer.of_result(turn.key, turn.thread, event.data)
+                            answer = ChatAnswer.of_result(turn.key, turn.thread, event.data)
                         elif line := progress_line(event):
                             yield line
         if answer is None:
             waiting = await self.acceptance.interrupts.waiting(turn.key.tenant, run=turn.key.id)
-            answer = await self.state(turn.key) or Answer.of_wait(turn.key, turn.thread, waiting)
+            answer = await self.state(turn.key) or ChatAnswer.of_wait(turn.key, turn.thread, waiting)
         await self.history.remember(caller, turn.asked, turn.key, answer.text)
         yield answer
 
-    async def answer(self, caller: Principal, turn: Turn) -> Answer:
+    async def answer(self, caller: Principal, turn: ChatTurn) -> ChatAnswer:
         """Return the answer once it is there."""
         async with aclosing(self.follow(caller, turn)) as updates:
             async for update in updates:
-                if isinstance(update, Answer):
+                if isinstance(update, ChatAnswer):
                     return update
         raise AssertionError("a run ends or waits")
 
-    async def state(self, key: RunKey) -> Answer | None:
+    async def state(self, key: RunKey) -> ChatAnswer | None:
         """Return what a run answered or waits for, None while it goes on. Raises NotFoundError."""
         row = await self.documents.row(key)
         if row.result is not None:
-            return Answer.of_result(key, row.thread_id, row.result)
+            return ChatAnswer.of_result(key, row.thread_id, row.result)
         if row.status is not RunStatus.WAITING:
             return None
-        return Answer.of_wait(key, row.thread_id, await self.acceptance.interrupts.waiting(key.tenant, run=key.id))
+        return ChatAnswer.of_wait(key, row.thread_id, await self.acceptance.interrupts.waiting(key.tenant, run=key.id))
 
-    async def cancel_unless_joined(self, turn: Turn) -> None:
+    async def cancel_unless_joined(self, turn: ChatTurn) -> None:
         """Cancel the run of a client that disconnected, unless it sends the request again within some seconds."""
         if turn.events is None:
             return
@@ -132,7 +132,7 @@ class ChatRuns:
         if not await self.answers.is_joined(turn.key, turn.asked.idempotency.text, turn.joined_at):
             await self.cancellation.cancel(turn.key)
 
-    async def _joined(self, caller: Principal, asked: Asked) -> Turn | None:
+    async def _joined(self, caller: Principal, asked: ChatRequest) -> ChatTurn | None:
         """Return the run that the same request began before.
 
         One that was cancelled when its client disconnected, before it changed anything, is begun again.
@@ -148,9 +148,11 @@ class ChatRuns:
             await self.answers.forget(key, asked.idempotency.text)
             return None
         events = self.acceptance.reader.follow_batches(key)
-        return Turn(asked, key, row.thread_id, events, begun.joined_at)
+        return ChatTurn(asked, key, row.thread_id, events, begun.joined_at)
 
-    async def _decided(self, caller: Principal, actor: Actor, asked: Asked, place: Place, key: RunKey) -> Turn | None:
+    async def _decided(
+        self, caller: Principal, actor: Actor, asked: ChatRequest, place: ChatPlace, key: RunKey
+    ) -> ChatTurn | None:
         """Take a message as a decision that the run of its place waits for; None where it is something else.
 
         While a run waits for a decision, any other message only gets to know that.
@@ -159,12 +161,12 @@ class ChatRuns:
         if decision := decision_in(asked.text, interrupts):
             await self.answering.answer(key, [decision], actor, caller)
             joined = await self.answers.keep(key, asked.idempotency)
-            return Turn(asked, key, place.thread, self.acceptance.reader.follow_batches(key), joined.joined_at)
+            return ChatTurn(asked, key, place.thread, self.acceptance.reader.follow_batches(key), joined.joined_at)
         waits = any(item.state == "open" and item.kind != "clarification" for item in interrupts)
-        return Turn(asked, key, place.thread, None) if place.live and waits else None
+        return ChatTurn(asked, key, place.thread, None) if place.live and waits else None
 
 
-def _request(asked: Asked, place: Place) -> RunRequest:
+def _request(asked: ChatRequest, place: ChatPlace) -> RunRequest:
     agent = None if asked.model == MAIN_MODEL else asked.model
     config = RunConfig(agent=agent, instructions=asked.instructions)
     return RunRequest(asked.text, place.thread, config=config, branch=place.branch, at=place.at)

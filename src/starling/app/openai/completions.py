@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from starling.app.openai.answers import Answer
+from starling.app.openai.answers import ChatAnswer
 from starling.core.events.run_events import Usage
 from starling.core.runs import RunStatus
 from starling.infra.fast_json import dumps
@@ -63,7 +63,7 @@ class ChatCompletion(BaseModel):
     starling: Extension
 
 
-def completion(answer: Answer, model: str) -> bytes:
+def completion(answer: ChatAnswer, model: str) -> bytes:
     """Return a whole answer as JSON."""
     message = {"role": "assistant", "content": answer.text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
@@ -72,7 +72,7 @@ def completion(answer: Answer, model: str) -> bytes:
 
 
 async def chunks(
-    run_id: str, updates: AsyncGenerator[str | Answer], model: str, *, include_usage: bool
+    run_id: str, updates: AsyncGenerator[str | ChatAnswer], model: str, *, include_usage: bool
 ) -> AsyncGenerator[bytes]:
     """Yield an answer as the lines of a stream: progress as reasoning, the text once it is final, and the end."""
     head = _head("chat.completion.chunk", run_id, model)
@@ -106,7 +106,7 @@ def _chunk(head: Mapping[str, Any], delta: Mapping[str, str], reason: str | None
     return b"data: %b\n\n" % dumps({**head, "choices": [choice], **more})
 
 
-def _finish_reason(answer: Answer) -> str:
+def _finish_reason(answer: ChatAnswer) -> str:
     return "length" if answer.status is RunStatus.BUDGET_EXHAUSTED else "stop"
 
 

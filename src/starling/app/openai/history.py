@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from starling.app.openai.requests import Asked
+from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
 from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, ToolMessage
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -26,7 +26,7 @@ class PreviousResponseNotFoundError(InvalidRequestError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChatPlace:
     """Where a request goes: without a thread, to one of its own; without a branch, to the current one of the thread.
 
     `at` is the position that it follows. `run` gave the last answer there, or goes on there if `live`.
@@ -46,7 +46,7 @@ class ChatHistory:
     answers: ChatAnswerRepository
     threads: ThreadService
 
-    async def place(self, caller: Principal, asked: Asked) -> Place:
+    async def place(self, caller: Principal, asked: ChatRequest) -> ChatPlace:
         """Return where a request goes; messages that are known nowhere begin a thread.
 
         Raises PreviousResponseNotFoundError.
@@ -59,17 +59,17 @@ class ChatHistory:
         if asked.thread:
             return await self._named(caller.tenant, asked.thread, asked.before)
         if not asked.before:
-            return Place()
+            return ChatPlace()
         if found := await self.answers.place_of_answer(caller.tenant, _hash(caller, asked, asked.before)):
             return await self._after(caller.tenant, found, asked.before[-1].text)
         return await self._begun(caller.tenant, f"chat-{new_id()}", asked.before)
 
-    async def fork(self, tenant: str, place: Place) -> Place:
+    async def fork(self, tenant: str, place: ChatPlace) -> ChatPlace:
         """Begin a branch where a place is, because the conversation goes on there already."""
         branch = await self.threads.changes.fork(tenant, place.thread, place.branch, place.at, None)
         return replace(place, branch=branch.id)
 
-    async def remember(self, caller: Principal, asked: Asked, run: RunKey, answer: str) -> None:
+    async def remember(self, caller: Principal, asked: ChatRequest, run: RunKey, answer: str) -> None:
         """Have the next request found that has the messages of this one and its answer.
 
         A request that says itself where it goes needs no such row.
@@ -79,29 +79,29 @@ class ChatHistory:
         messages = [*asked.before, *asked.said, AssistantMessage(role="assistant", content=answer)]
         await self.answers.store(run, _hash(caller, asked, messages))
 
-    async def _named(self, tenant: str, thread: str, before: Sequence[ChatMessage]) -> Place:
+    async def _named(self, tenant: str, thread: str, before: Sequence[ChatMessage]) -> ChatPlace:
         try:
             found = await self.threads.reader.show(tenant, thread)
         except NotFoundError:
-            return await self._begun(tenant, thread, before) if before else Place(thread)
+            return await self._begun(tenant, thread, before) if before else ChatPlace(thread)
         if run := found.named(None).live_run:
-            return Place(thread, run=RunKey(tenant, run), live=True)
+            return ChatPlace(thread, run=RunKey(tenant, run), live=True)
         is_empty = not any(branch.tip or branch.runs for branch in found.branches)
-        return await self._begun(tenant, thread, before) if before and is_empty else Place(thread)
+        return await self._begun(tenant, thread, before) if before and is_empty else ChatPlace(thread)
 
-    async def _begun(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> Place:
+    async def _begun(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:
         await self.threads.begin(tenant, thread, messages)
-        return Place(thread)
+        return ChatPlace(thread)
 
-    async def _after(self, tenant: str, found: RunPlace, text: str | None = None) -> Place:
+    async def _after(self, tenant: str, found: RunPlace, text: str | None = None) -> ChatPlace:
         """Return the place after a run, or after the question of it that the text is."""
         run = RunKey(tenant, found.run_id)
         if not found.status.terminal:
-            return Place(found.thread, found.branch, run=run, live=True)
+            return ChatPlace(found.thread, found.branch, run=run, live=True)
         at = found.end
         if text is not None and _normalised(text) != _normalised(found.reply or ""):
             at = await self._question(tenant, found, _normalised(text)) or at
-        place = Place(found.thread, found.branch, at, run)
+        place = ChatPlace(found.thread, found.branch, at, run)
         return await self.fork(tenant, place) if found.hidden else place
 
     async def _question(self, tenant: str, found: RunPlace, text: str) -> int | None:
@@ -119,7 +119,7 @@ class ChatHistory:
         return at
 
 
-def _hash(caller: Principal, asked: Asked, messages: Sequence[ChatMessage]) -> str:
+def _hash(caller: Principal, asked: ChatRequest, messages: Sequence[ChatMessage]) -> str:
     said = [
         [message.role, _normalised(message.text)]
         for message in messages

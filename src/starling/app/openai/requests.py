@@ -48,7 +48,7 @@ class ModelNotFoundError(NotFoundError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChatRequest:
     """A request of either API.
 
     `before` are the messages up to the last one of the assistant, `said` those of the user after it, `text` the same as
@@ -189,7 +189,7 @@ class ChatCompletionRequest(_Request):
     web_search_options: _Refused = None
     response_format: _Format = None
 
-    def asked(self, sending: Sending) -> Asked:
+    def asked(self, sending: Sending) -> ChatRequest:
         """Return what is asked."""
         return _asked(self, self.messages, sending, _instructions_in(self.messages))
 
@@ -222,7 +222,7 @@ class ResponseRequest(_Request):
     conversation: _Refused = None
     prompt: _Refused = None
 
-    def asked(self, sending: Sending, previous: str | None) -> Asked:
+    def asked(self, sending: Sending, previous: str | None) -> ChatRequest:
         """Return what is asked; `previous` is the run of `previous_response_id`."""
         messages = [one for one in self.input if one.type not in _SKIPPED_ITEMS]
         texts = filter(None, (self.instructions, _instructions_in(messages)))
@@ -235,9 +235,9 @@ def _asked(
     sending: Sending,
     instructions: str,
     previous: str | None = None,
-) -> Asked:
+) -> ChatRequest:
     before, said = _parted(messages)
-    return Asked(
+    return ChatRequest(
         request.model,
         before,
         said,

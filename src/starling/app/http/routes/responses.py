@@ -1,0 +1,105 @@
+"""OpenAI's responses API: a response is a run."""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from starling.app.http.chat_requests import CLIENT_GONE, STREAMED, SendingOf
+from starling.app.http.dependencies import Caller, ChangeActor, FromServices
+from starling.app.http.event_stream import RUN_ID, ChunkStream, unless_disconnected
+from starling.app.http.problems import refusals
+from starling.app.openai.chat_runs import MAIN_MODEL
+from starling.app.openai.requests import ResponseRequest
+from starling.app.openai.responses import (
+    OpenAIResponse,
+    response_body,
+    response_events,
+    run_of_response,
+)
+from starling.app.runs.completion import ended
+from starling.app.services import Services
+from starling.core.errors import NotFoundError
+from starling.core.runs import RunStatus
+from starling.infra.fast_json import dumps
+from starling.infra.postgres.runs.acceptance import RunKey
+
+_CANCEL_SECONDS: Final = 5.0
+
+router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=refusals(404, 503))
+
+
+@router.post(
+    "",
+    summary="Create a response",
+    response_class=Response,
+    responses={
+        200: {"model": OpenAIResponse, "description": "The response, or its stream.", **STREAMED},
+        **refusals(409, 422),
+    },
+)
+async def create(
+    body: ResponseRequest,
+    request: Request,
+    services: FromServices,
+    caller: Caller,
+    actor: ChangeActor,
+    sending: SendingOf,
+) -> Response:
+    """Answer by a run, as OpenAI's API does. It is cancelled if the client disconnects, unless `background` is set."""
+    chats, previous = services.chats, body.previous_response_id
+    turn = await chats.begin(caller, actor, body.asked(sending, run_of_response(previous) if previous else None))
+    cancel = None if body.background else partial(chats.cancel_unless_joined, turn)
+    echoed = {name: getattr(body, name) for name in ("model", "instructions", "previous_response_id", "background")}
+    echoed["metadata"] = body.metadata.model_dump(exclude_none=True) if body.metadata else {}
+    headers = {RUN_ID: turn.key.id}
+    if body.stream:
+        events = response_events(turn.key.id, chats.follow(caller, turn), echoed)
+        stream = ChunkStream(events, services.runs.acceptance.limits, on_disconnect=cancel)
+        stream.headers.update(headers)
+        return stream
+    if cancel is None and turn.events is not None:
+        return _json(response_body(turn.key.id, RunStatus.QUEUED, None, echoed), headers)
+    answer = await unless_disconnected(request.receive, chats.answer(caller, turn))
+    if answer is None:
+        if cancel:
+            await cancel()
+        return CLIENT_GONE
+    return _json(response_body(turn.key.id, answer.status, answer, echoed), headers)
+
+
+@router.get("/{response_id}", summary="Show a response", response_model=OpenAIResponse)
+async def show(response_id: str, services: FromServices, caller: Caller) -> Response:
+    """Return a run as a response; one that waits is complete, and its text says what it waits for."""
+    return _json(await _shown(services, _key(caller.tenant, response_id)))
+
+
+@router.post("/{response_id}/cancel", summary="Cancel a response", response_model=OpenAIResponse)
+async def cancel(response_id: str, services: FromServices, caller: Caller) -> Response:
+    """Cancel a run. It ends at once, or within about a second where a worker executes it."""
+    key = _key(caller.tenant, response_id)
+    if not (await services.runs.cancellation.cancel(key)).terminal:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await ended(services.runs.documents, key, services.runs.reader.follow_batches(key))
+    return _json(await _shown(services, key))
+
+
+def _key(tenant: str, response_id: str) -> RunKey:
+    if run := run_of_response(response_id):
+        return RunKey(tenant, run)
+    raise NotFoundError("response", response_id, "A response's id is `resp_` and 32 hex digits.")
+
+
+async def _shown(services: Services, key: RunKey) -> dict[str, Any]:
+    row = await services.runs.documents.row(key)
+    answer = await services.chats.state(key)
+    echoed = {"model": row.config.get("agent") or MAIN_MODEL, "instructions": row.config.get("instructions")}
+    return response_body(key.id, answer.status if answer else row.status, answer, echoed)
+
+
+def _json(body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return Response(dumps(body), media_type="application/json", headers=headers)
