@@ -151,6 +151,29 @@ async def test_skills_are_pruned_on_request_unless_used_or_given_a_further_task_
     assert await archive.rows(f"skills WHERE id = '{main}' OR merged_into = '{main}'") == 0
 
 
+async def test_what_was_asked_for_is_pruned_without_details_of_runs(archive: Archive) -> None:
+    key = await archive.old()
+    await archive.add_call(key, "succeeded")
+    await archive.execute(
+        """INSERT INTO idempotency_keys (tenant, key, request_hash, run_id, created_at)
+        VALUES (:tenant, 'key', 'hash', :id, now() - interval '60 days')""",
+        **vars_of(key),
+    )
+    await archive.execute("UPDATE audit_events SET created_at = created_at - interval '60 days'")
+    await archive.execute("""INSERT INTO audit (tenant, id, actor, origin, action, target, detail, created_at)
+        VALUES ('*', gen_random_uuid(), 'local', 'cli', 'key.create', 'k', '{}', now() - interval '60 days')""")
+    which = PruneSelection(MONTH, audit=True, runs=False)
+
+    previewed, forgotten = await Retention(archive.engine).preview(which), await archive.prune(which)
+
+    assert (previewed.rows, previewed.runs, previewed.ended) == ({"audit": 1}, 0, 0)
+    assert (forgotten.rows, forgotten.runs, forgotten.ended) == ({"audit": 1}, 0, 0)
+    assert len(await archive.read(key)) == 5
+    assert (await archive.prune()).rows.keys() == {
+        "events", "steps", "journal", "ledger", "idempotency_keys", "audit_events",
+    }  # fmt: skip
+
+
 async def test_second_pruning_deletes_nothing(archive: Archive) -> None:
     await archive.old()
     await archive.prune()

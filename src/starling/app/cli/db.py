@@ -36,8 +36,9 @@ def upgrade(context: typer.Context, as_json: Json = False) -> None:
 @app.command()
 def prune(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    older_than: Annotated[str, typer.Option(help="Prune runs that ended longer ago than this: 45m, 12h, 30d, 8w.")],
+    older_than: Annotated[str, typer.Option(help="Prune what ended, or was last used, longer ago: 45m, 12h, 30d, 8w.")],
     tenant: OneTenant = None,
+    no_runs: Annotated[bool, typer.Option("--no-runs", help="Keep details of runs: prune what else is named.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Prune the audit trail too.")] = False,
     skills: Annotated[bool, typer.Option("--skills", help="Prune skills too that were not used since.")] = False,
     threads: Annotated[
@@ -47,7 +48,9 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     as_json: Json = False,
 ) -> None:
     """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
-    which = PruneSelection(parse_duration(older_than), tenant, audit, skills, threads)
+    if no_runs and not (audit or skills or threads):
+        raise typer.BadParameter("With --no-runs, add --audit, --skills or --threads.")
+    which = PruneSelection(parse_duration(older_than), tenant, audit, skills, threads, not no_runs)
     with progress("Looking …" if dry_run else "Removing …"):
         settings = settings_of(context)
         forgotten = run_with(
@@ -55,7 +58,7 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
             lambda storage: storage.retention.prune(which, Actor.local("cli"), dry_run=dry_run),
         )
     before = moment(forgotten.before)
-    why_nothing = "" if forgotten.total else f"No run ended before {before}."
+    why_nothing = "" if forgotten.total else f"{'None of it is from' if no_runs else 'No run ended'} before {before}."
     if forgotten.ended and why_nothing:
         why_nothing = f"What the {forgotten.ended} runs left that ended before {before} was removed earlier."
     if as_json:
@@ -73,8 +76,8 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     if why_nothing:
         print_line(f"Nothing to remove. {why_nothing}")
     else:
-        said = "Would remove" if dry_run else "Removed"
-        print_line(f"{said} what was left before {before}, by {forgotten.runs} runs:")
+        said = f"{'Would remove' if dry_run else 'Removed'} what was left before {before}"
+        print_line(f"{said}:" if no_runs else f"{said}, by {forgotten.runs} runs:")
         print_table(("TABLE", "ROWS"), [(table, str(count)) for table, count in forgotten.rows.items()])
     if forgotten.unsettled:
         print_line(f"{forgotten.unsettled} calls are kept: it is not known yet whether they were made.")

@@ -62,13 +62,14 @@ _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 @dataclass(frozen=True, slots=True)
 class PruneSelection:
-    """What to delete: rows older than `age`, of one tenant or of all; on request the audit trail, skills, threads."""
+    """What to delete of a tenant or of all, if older than `age`: details of runs, the audit trail, skills, threads."""
 
     age: timedelta
     tenant: str | None = None
     audit: bool = False
     skills: bool = False
     threads: bool = False
+    runs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class _OldRows:
         return select(*columns).where(self.ended(), or_(untrimmed, settled, answered, referring, judged))
 
     def ended(self) -> Condition:
-        return and_(runs.c.ended_at < self.before, self._mine(runs))
+        return and_(literal(self.which.runs), runs.c.ended_at < self.before, self._mine(runs))
 
     def by_age(self) -> Mapping[Table, tuple[ColumnElement[Any], Condition]]:
         """Return the tables whose rows are deleted by their own age, with key column (beside tenant) and condition."""
@@ -130,7 +131,7 @@ class _OldRows:
         open_runs = exists().where(
             _of_run(call_claims, runs), or_(runs.c.ended_at.is_(None), runs.c.ended_at >= self.before)
         )
-        found = {
+        of_runs = {
             idempotency_keys: (idempotency_keys.c.key, ended),
             chat_answers: (
                 chat_answers.c.hash,
@@ -139,6 +140,7 @@ class _OldRows:
             call_claims: (call_claims.c.key, not_(open_runs)),
             audit_events: (audit_events.c.id, or_(delivered, past)),
         }
+        found = of_runs if self.which.runs else {}
         if self.which.audit:
             found[audit] = (audit.c.id, true())
         if self.which.skills:
