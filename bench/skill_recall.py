@@ -73,7 +73,7 @@ class _KeptVectors:
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class Store:
     """Skills of many tenants, each a store of its own."""
 
     memory: SkillMemory
@@ -109,7 +109,7 @@ async def measure_minilm(setup: BenchSetup) -> list[Figure]:
 
 
 @asynccontextmanager
-async def _open_store(setup: BenchSetup, embedder: CachingEmbedder | None) -> AsyncGenerator[_Store]:
+async def _open_store(setup: BenchSetup, embedder: CachingEmbedder | None) -> AsyncGenerator[Store]:
     folder = setup.folder / f"recall {embedder.name if embedder else 'off'}".replace(":", " ")
     folder.mkdir(mode=0o711)
     if embedder:
@@ -120,12 +120,12 @@ async def _open_store(setup: BenchSetup, embedder: CachingEmbedder | None) -> As
         engine = open_engine(server.url)
         try:
             memory = SkillMemory(SkillRepository(engine), kept, lambda text: text, NOOP_TRACER, SystemClock())
-            yield _Store(memory, SkillCatalog(engine))
+            yield Store(memory, SkillCatalog(engine))
         finally:
             await engine.dispose()
 
 
-async def _clinc(suffix: str, store: _Store) -> list[Figure]:
+async def _clinc(suffix: str, store: Store) -> list[Figure]:
     right: list[Figure] = []
     false: list[Figure] = []
     for size, tasks in product(_SIZES, _TASKS):
@@ -138,7 +138,7 @@ async def _clinc(suffix: str, store: _Store) -> list[Figure]:
     return [*right, *false]
 
 
-async def _ask_store(store: _Store, tenant: str, rng: random.Random, found: Outcomes, *, size: int, tasks: int) -> None:
+async def _ask_store(store: Store, tenant: str, rng: random.Random, found: Outcomes, *, size: int, tasks: int) -> None:
     """Sample a store, ask it for paraphrases and for texts without a skill, and count what it recalls."""
     stored, asked = clinc()
     half, others = clinc_intents(judged=True), [one for one in asked if one.skill is None]
@@ -164,18 +164,18 @@ def _learned(name: str, tasks: Sequence[Utterance]) -> list[LearnedSkill]:
     return [LearnedSkill(one.text, one.text, calls, "Done.", hashes, "specialist", "desk", "") for one in tasks]
 
 
-async def _near_misses(store: _Store) -> list[Figure]:
+async def _near_misses(store: Store) -> list[Figure]:
     """Measure how many texts that mean something else recall the only skill of a store, beside its paraphrases."""
     figures: list[Figure] = []
     for name, effect in zip(_NEAR_NAMES, (Effect.READ, Effect.UNSAFE), strict=True):
         pairs = [pair for pair in near_misses() if pair.reads == (effect is Effect.READ)]
-        recalled = [await _recalled(store, f"{name} {number}", pair, effect) for number, pair in enumerate(pairs)]
-        near, same = (sum(which) / len(pairs) for which in zip(*recalled, strict=True))
+        found = [await recalled(store, f"{name} {number}", pair, effect) for number, pair in enumerate(pairs)]
+        near, same = (sum(which) / len(pairs) for which in zip(*found, strict=True))
         figures.append(Figure(name, near, "", 1.0, f"all; of paraphrases {same:.0%} recall it"))
     return figures
 
 
-async def _recalled(store: _Store, tenant: str, pair: NearMiss, effect: Effect) -> tuple[bool, bool]:
+async def recalled(store: Store, tenant: str, pair: NearMiss, effect: Effect) -> tuple[bool, bool]:
     """Return whether a near miss recalls a skill, and whether a paraphrase does."""
     server, _, name = pair.tool.partition(".")
     properties: JsonObject = {argument: {} for argument in pair.arguments}

@@ -12,7 +12,7 @@ from pgvector import HalfVector
 from brain.retrieval.text_similarity import content_words
 from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
-from brain.skills.repository import COMPARED_EACH, SkillQuery, SkillRepository, nearest_statement
+from brain.skills.repository import CANDIDATES, COMPARED_EACH, SkillQuery, SkillRepository, nearest_statement
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.ids import new_id
@@ -172,6 +172,45 @@ async def test_nearest_tasks_are_found_by_the_index_as_by_comparing_each(
         assert by_index.skills == COMPARED_EACH  # the indexes don't count
 
     assert found >= 0.95 * wanted
+
+
+@pytest.mark.parametrize("has_vector", [True, False], ids=["with a vector", "without"])
+async def test_task_with_a_rare_word_is_found_by_the_index_as_by_comparing_each(
+    engine: Engine, database_url: str, *, has_vector: bool
+) -> None:
+    """All 900 tasks have the other words, of which at most 400 are ranked; the last ones can't be found by vectors."""
+    await add(engine, *await embedded("a", [f"Keep the parcel in room {at}." for at in range(900)]))
+    await SkillUpkeep(database_url, StaticEmbedder(), large=100).sweep()
+    foreign = "UPDATE skills SET model = 'other:m' WHERE task ~ 'room 8[89][0-9]' RETURNING 1"
+    assert len(await fetch_autocommit(engine, foreign, {})) == 20
+    async with connected(database_url) as connection:
+        await connection.execute("ANALYZE skills")
+    each, by_index = SkillRepository(engine), SkillRepository(engine, each=0)
+
+    for at in range(880, 900):
+        asked = await query(f"Keep a parcel for room {at}.")
+        asked = asked if has_vector else SkillQuery(asked.text, asked.words)
+        exact = await each.candidates("a", TOOLS, asked)
+        found = await by_index.candidates_by_index("a", TOOLS, asked)
+
+        wanted = {f"Keep the parcel in room {at}."}
+        assert wanted <= {one.text for one in exact.examples}
+        assert wanted <= {one.text for one in found.examples}
+        assert found.skills == COMPARED_EACH  # the indexes don't count
+
+
+async def test_task_of_frequent_words_without_a_vector_is_compared_by_the_rarest(
+    engine: Engine, database_url: str
+) -> None:
+    await add(engine, *await embedded("a", [f"Keep the parcel in room {at}." for at in range(900)]))
+    await SkillUpkeep(database_url, StaticEmbedder(), large=100).sweep()
+    async with connected(database_url) as connection:
+        await connection.execute("ANALYZE skills")
+    repository = SkillRepository(engine, each=0)
+
+    found = await repository.candidates_by_index("a", TOOLS, SkillQuery("The parcel.", content_words("The parcel.")))
+
+    assert len(found.examples) == CANDIDATES
 
 
 @pytest.mark.parametrize("each", [5_000, 0], ids=["compared each", "by the indexes"])

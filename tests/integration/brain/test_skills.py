@@ -79,7 +79,10 @@ async def test_approved_task_stores_a_skill_and_a_similar_one_recalls_it(
     document = await platform.services.runs.documents.read(second.key)
     assert [(task.path, [skill.id for skill in task.skills]) for task in document.tasks] == [("t1", [first["id"]])]
     (agent,) = [r for r in platform.requests_containing('<task id="t1">') if "right disk" in str(r) and "tools" in r]
-    assert "<skill id=" in agent["messages"][1]["content"]
+    introduction, _, skills = agent["messages"][1]["content"].partition("<skill id=")
+    assert "The calls in <skill> worked for its task then. Yours may ask for something else" in introduction
+    assert "bench.look" in skills
+    assert "make its calls" not in (introduction + skills).lower()
     main, example = await stored(platform)
     assert (main["uses"], main["successes"], main["failures"]) == (1, 1, 0)
     assert example["merged_into"] == main["id"]

@@ -11,6 +11,7 @@ from starling.core.artifacts import ArtifactOrigin
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.engine import execute_autocommit
 from starling.infra.postgres.retention import PruneSelection
 from tests.integration.http.conftest import LiveApi
 from tests.integration.http.test_approvals import QUESTION, open_desk, reply
@@ -25,10 +26,23 @@ ASKS = "How full is this disk?"
 IMAGE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
 FINISHED: dict[str, Any] = {"t": "FinishedState", "data": {}}
 SAID: dict[str, Any] = {"t": "UserMessageState", "data": {"text": "Hi."}}
+_LEARN = """
+INSERT INTO skills (tenant, id, merged_into, task, template, calls, outcome, tools, shape, agent_kind, agent,
+    provenance, source_run, words)
+VALUES (%(tenant)s, %(id)s, %(into)s, 'x', 'x', '[]', '', '{}', %(shape)s, 'specialist', 'desk', 'run', %(run)s, '')
+RETURNING 1"""
 
 
 async def send(api: ApiClient, thread: str, what: str, status: int = 201, **body: Any) -> Any:
     return await api.post(f"/v1/threads/{thread}/{what}", status, json=body)
+
+
+async def learn(api: LiveApi, run: str, into: str | None = None) -> str:
+    """Store a skill that a run learned, or a further task of one; return its id."""
+    key = new_id()
+    values = {"tenant": DEFAULT_TENANT, "id": key, "into": into, "shape": key, "run": run}
+    await execute_autocommit(api.services.storage.engine, _LEARN, values)
+    return key
 
 
 async def states(api: ApiClient, thread: str, **query: str) -> list[dict[str, Any]]:
@@ -167,7 +181,28 @@ async def test_forks_go_on_beside_a_run_and_changes_of_its_branch_wait(
         await api.delete(f"/v1/threads/{thread}")
 
 
-async def test_thread_goes_with_its_runs_artifacts_and_skills_and_leaves_those_of_others(api: LiveApi) -> None:
+@pytest.mark.parametrize("rewound", [False, True], ids=["deleted", "rewound, pruned and deleted"])
+async def test_skill_goes_with_the_only_thread_that_it_was_learned_on(api: LiveApi, *, rewound: bool) -> None:
+    gone, kept = new_id(), new_id()
+    there, elsewhere = [(await api.ask("hello", thread))[0].data["run_id"] for thread in (gone, kept)]
+    learned_there, learned_elsewhere, also_elsewhere = [await learn(api, run) for run in (there, elsewhere, there)]
+    await learn(api, elsewhere, into=also_elsewhere)
+    removed: list[int] = []
+
+    if rewound:
+        await send(api, gone, "rewind", 200, position=0)
+        removed.append((await send(api, gone, "prune", 200))["skills"])
+        await api.get(f"/v1/skills/{learned_there}", 404)
+    removed.append((await api.delete(f"/v1/threads/{gone}"))["skills"])
+
+    assert removed == ([1, 0] if rewound else [1])
+    await api.get(f"/v1/skills/{learned_there}", 404)
+    await api.get(f"/v1/skills/{learned_elsewhere}")
+    [further] = (await api.get(f"/v1/skills/{also_elsewhere}"))["examples"]
+    assert further["source_run"] == elsewhere
+
+
+async def test_thread_goes_with_its_runs_and_artifacts_and_leaves_those_of_others(api: LiveApi) -> None:
     kept, gone, away = new_id(), new_id(), await api.key(*Scope, tenant="away")
     runs = {thread: (await api.ask(ASKS, thread))[0].data["run_id"] for thread in (gone, kept)}
     await api.post(f"/v1/threads/{gone}/states", 201, json={"states": [SAID]}, headers=away)
@@ -175,14 +210,10 @@ async def test_thread_goes_with_its_runs_artifacts_and_skills_and_leaves_those_o
         for text in ("what both have", f"what {run} has"):
             origin = ArtifactOrigin(DEFAULT_TENANT, run, f"t1.0.{text == 'what both have'}", "poet.recite")
             await api.services.storage.artifacts.put(origin, text.encode(), "text/plain")
-    learned = {skill["id"] for skill in (await api.get("/v1/skills?limit=200"))["skills"]}
 
     removed = await api.delete(f"/v1/threads/{gone}")
 
     assert (removed["branches"], removed["runs"], removed["artifacts"]) == (["main"], 1, 1)
-    left = {skill["id"] for skill in (await api.get("/v1/skills?limit=200"))["skills"]}
-    assert left <= learned
-    assert removed["skills"] == len(learned - left)
     for path in ("", "/events", "/artifacts", "/explanation"):
         await api.get(f"/v1/runs/{runs[gone]}{path}", 404)
     assert len((await api.get(f"/v1/runs/{runs[kept]}/artifacts"))["artifacts"]) == 2

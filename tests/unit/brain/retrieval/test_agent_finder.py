@@ -1,6 +1,7 @@
 """Agents found by the built-in vectors, and what happens while an embedder fails."""
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ import pytest
 from brain.registry.cards import GENERALIST, AgentCard, AgentKind, Roster
 from brain.retrieval import agent_finder as model_vectors
 from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.agent_index import CardTexts
 from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder, Vector
@@ -116,6 +118,30 @@ async def test_index_is_built_once_and_a_new_roster_embeds_only_new_texts() -> N
 
     assert found[0] == mail.name
     assert [len(texts) for texts in embedder.asked] == [10, 1, 1, 2, 1]
+
+
+async def test_only_a_new_card_is_indexed_and_in_another_thread_than_that_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    indexed: list[tuple[str, int]] = []
+    texts = CardTexts.all
+
+    def noted(one: CardTexts) -> list[str]:
+        indexed.append((one.server, threading.get_ident()))
+        return texts(one)
+
+    monkeypatch.setattr(CardTexts, "all", noted)  # features are counted of them
+    finder = AgentFinder(None, SystemClock())
+    await names(finder, "rain")
+    first = [server for server, _ in indexed]
+    mail = card("mail", "Letters", send="Send a letter")
+    later = Roster({**ROSTER.cards, mail.name: mail})
+
+    await names(finder, "write a letter", later, later)
+
+    assert sorted(first) == sorted(one.server or one.name for one in ROSTER.cards.values())
+    assert [server for server, _ in indexed[len(first) :]] == ["mail"]
+    assert threading.get_ident() not in {thread for _, thread in indexed}
 
 
 async def test_failing_embedder_is_reported_skipped_for_a_minute_and_asked_again() -> None:
