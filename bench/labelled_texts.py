@@ -5,6 +5,7 @@ import lzma
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from typing import Any, Final
 
 from bench.line_process import HERE
@@ -26,11 +27,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestSet:
-    """Requests that the agents of `roster` can serve; further agents are distractors."""
+    """Requests that the agents of `roster` can serve, and those that judge; further agents are distractors."""
 
     name: str
     roster: Roster
     requests: Sequence[Request]
+    judged: Sequence[Request]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,17 @@ def livemcpbench() -> RequestSet:
         for row in _rows("livemcpbench_requests")
         if row["servers"]
     ]
-    return RequestSet("livemcpbench_70", roster_of(_rows("livemcpbench_servers")), requests)
+    return RequestSet("livemcpbench_70", roster_of(_rows("livemcpbench_servers")), requests, requests)
+
+
+def search_half(requests: Sequence[Request], *, judged: bool) -> Sequence[Request]:
+    """Return one half: of even SHA-256, which ADR 0087 chose weights of searches on, or of odd SHA-256."""
+    return [one for one in requests if sha256(one.text.encode()).digest()[-1] % 2 == judged]
+
+
+def design_half(requests: Sequence[Request], *, judged: bool) -> Sequence[Request]:
+    """Return one half of those that need several agents: the 1st, 3rd, …, which ADR 0090 chose on, or the others."""
+    return [one for one in requests if len(one.agents) > 1][judged::2]
 
 
 def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
@@ -150,8 +162,9 @@ def _request_set(name: str, servers: int) -> RequestSet:
     cards = roster_of(listed).cards
     if len(cards) != servers:
         raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")
-    requests = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
-    return RequestSet(f"{name}_{servers}", Roster(cards), [one for one in requests if one.agents <= cards.keys()])
+    known = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
+    requests = [one for one in known if one.agents <= cards.keys()]
+    return RequestSet(f"{name}_{servers}", Roster(cards), requests, search_half(requests, judged=True))
 
 
 def roster_of(rows: Iterable[Mapping[str, Any]]) -> Roster:

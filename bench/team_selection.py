@@ -1,6 +1,7 @@
 """How well teams that `offline:rules` designs have the servers that a goal needs, and how often it reports a gap.
 
 Each goal is designed as a build does it: split, searched, selected, and written by the rules. No model is asked.
+Figures are those of the half of the goals that no weight of ADR 0090 was chosen on; `…_all` are those of both halves.
 """
 
 import json
@@ -16,7 +17,7 @@ from architect.team_world import TeamWorld
 from bench.embedders import static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
-from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
+from bench.labelled_texts import Request, RequestSet, design_half, metatool, stabletoolbench
 from brain.agents.runtimes.architect import rendered
 from brain.prompts import prompt as prompt_of
 from brain.prompts import response_schema
@@ -37,7 +38,9 @@ _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
 }
 _SCORES: Final = ("precision", "recall", "f1", "exact")
 _GAPS: Final = ("gap_reported", "gap_false")
-NAMES: Final = tuple(f"architect.{name}.{score}" for name in _SETS for score in (*_SCORES, *_GAPS))
+NAMES: Final = tuple(
+    f"architect.{name}.{score}{suffix}" for name in _SETS for suffix in ("", "_all") for score in (*_SCORES, *_GAPS)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,16 @@ class Scores:
         precision, recall = right / max(len(selected), 1), right / len(needed)
         f1 = 2 * precision * recall / (precision + recall) if right else 0.0
         return cls(precision, recall, f1, float(needed == frozenset(selected)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How well the servers that were selected for one goal fit, and whether a gap is reported."""
+
+    designed: Scores
+    first_two: Scores  # of those found for the goal
+    reports_gap: bool  # where nothing is removed
+    reports_removed: Sequence[bool]  # where one of the servers that were selected rightly is
 
 
 @dataclass(kw_only=True)
@@ -101,6 +114,14 @@ class _Designer:
         world = TeamWorld({name: {tool.name: tool.effect for tool in card.tools} for name, card in left.cards.items()})
         return await design_team(BuildRequest(goal=goal, partial=True), world, None, build), build
 
+    async def outcome(self, goal: Request) -> Outcome:
+        designed, build = await self.design(goal.text)
+        first = [one.server for one in await build.ranked(goal.text, 2)]
+        right = sorted(goal.agents.intersection(build.designed))
+        removed = [bool((await self.design(goal.text, without=server))[0].missing) for server in right]
+        scores = Scores.of(build.designed, goal.agents), Scores.of(first, goal.agents)
+        return Outcome(*scores, bool(designed.missing), removed)
+
 
 async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure all requests that need more than one server: as they are, and without one that was selected rightly."""
@@ -108,11 +129,20 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     for name, load in _SETS.items():
         setup.say(f"Servers of designed teams, {name}")
         requests = load()
-        goals = [request for request in requests.requests if len(request.agents) > 1]
         roster = Roster({name: _card(card) for name, card in requests.roster.cards.items()})
         finder = AgentFinder(static_embedder(), SystemClock(), patience=_PATIENCE_SECONDS)
-        figures += await _figures(name, _Designer(finder, roster), goals)
+        designer = _Designer(finder, roster)
+        tuned, judged = [
+            [await designer.outcome(goal) for goal in design_half(requests.requests, judged=half)]
+            for half in (False, True)
+        ]
+        figures += figures_of(name, tuned, judged)
     return figures
+
+
+def figures_of(name: str, tuned: Sequence[Outcome], judged: Sequence[Outcome]) -> list[Figure]:
+    """Return the figures of the judged half, and those of both halves."""
+    return [*_figures(name, "", judged), *_figures(name, "_all", [*tuned, *judged])]
 
 
 def _card(card: AgentCard) -> AgentCard:
@@ -120,31 +150,20 @@ def _card(card: AgentCard) -> AgentCard:
     return replace(card, tools=tuple(replace(tool, effect=Effect.UNSAFE) for tool in card.tools))
 
 
-async def _figures(name: str, designer: _Designer, goals: Sequence[Request]) -> list[Figure]:
-    designs = [await designer.design(goal.text) for goal in goals]
-    found = [Scores.of(build.designed, goal.agents) for (_, build), goal in zip(designs, goals, strict=True)]
-    first = [
-        [one.server for one in await build.ranked(goal.text, 2)]
-        for (_, build), goal in zip(designs, goals, strict=True)
-    ]
-    simple = [Scores.of(two, goal.agents) for two, goal in zip(first, goals, strict=True)]
-    removed = [
-        bool((await designer.design(goal.text, without=server))[0].missing)
-        for (_, build), goal in zip(designs, goals, strict=True)
-        for server in sorted(goal.agents.intersection(build.designed))
-    ]
-    false = fmean(bool(designed.missing) for designed, _ in designs)
+def _figures(name: str, suffix: str, goals: Sequence[Outcome]) -> list[Figure]:
+    false = fmean(one.reports_gap for one in goals)
+    removed = fmean(reported for one in goals for reported in one.reports_removed)
     return [
         *(
             Figure(
-                f"architect.{name}.{score}",
-                fmean(getattr(one, score) for one in found),
+                f"architect.{name}.{score}{suffix}",
+                fmean(getattr(one.designed, score) for one in goals),
                 "",
-                fmean(getattr(one, score) for one in simple),
-                "the first two servers found for the goal",
+                fmean(getattr(one.first_two, score) for one in goals),
+                f"the first two servers found for the goal; {len(goals)} goals",
             )
             for score in _SCORES
         ),
-        Figure(f"architect.{name}.gap_reported", fmean(removed), "", 1, f"all; of goals with all servers {false:.1%}"),
-        Figure(f"architect.{name}.gap_false", false, "", 1, "all"),
+        Figure(f"architect.{name}.gap_reported{suffix}", removed, "", 1, f"all; of goals with all servers {false:.1%}"),
+        Figure(f"architect.{name}.gap_false{suffix}", false, "", 1, f"all of {len(goals)} goals"),
     ]

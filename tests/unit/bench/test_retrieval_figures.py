@@ -2,8 +2,16 @@
 
 import pytest
 
-from bench.labelled_texts import Request, livemcpbench, metatool, stabletoolbench
-from bench.retrieval import share_found
+from bench.labelled_texts import (
+    Request,
+    RequestSet,
+    livemcpbench,
+    metatool,
+    roster_of,
+    search_half,
+    stabletoolbench,
+)
+from bench.retrieval import measured, share_found
 
 
 @pytest.mark.parametrize("servers", [50, 811, 1600])
@@ -13,6 +21,26 @@ def test_requests_of_a_set_need_only_its_own_servers(servers: int) -> None:
     assert len(found.roster.cards) == servers
     assert found.requests
     assert all(request.agents <= found.roster.cards.keys() for request in found.requests)
+
+
+def test_searches_are_judged_on_the_requests_with_an_odd_hash() -> None:
+    """The counts are those of `bench/data/README.md`."""
+    for requests, judged in ((stabletoolbench(811), 192), (metatool(199), 1_133)):
+        assert requests.judged == search_half(requests.requests, judged=True)
+        assert len(requests.judged) == judged
+        assert len(search_half(requests.requests, judged=False)) == len(requests.requests) - judged
+    assert livemcpbench().judged == livemcpbench().requests
+    some = [Request(text, frozenset()) for text in ("a", "b", "c")]  # SHA-256 ends in bb, 9d and 3 x 10 + 6
+    assert [one.text for one in search_half(some, judged=True)] == ["a", "b"]
+
+
+async def test_recall_is_that_of_judged_requests_and_of_all_beside_it() -> None:
+    roster = roster_of([{"server": "clock", "description": "The time.", "tools": []}])
+    found, missed = Request("The time?", frozenset({"clock"})), Request("Rain?", frozenset({"forecast"}))
+
+    result = await measured(RequestSet("clocks", roster, [found, missed], [found]), None)
+
+    assert (result.recall[5], result.judged, result.recall_of_all[5]) == (1.0, 1, 0.5)
 
 
 def test_more_servers_than_there_are_is_an_error() -> None:
