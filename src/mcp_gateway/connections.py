@@ -29,6 +29,7 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.call_queue import CallQueues
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.pool import SessionPool
 
 
@@ -36,7 +37,8 @@ class ServerConnections:
     """The sessions of a gateway, the check of the tools on them, and the path of a call."""
 
     def __init__(self, parts: GatewayParts, invalidate: Invalidate) -> None:
-        self.sessions = SessionPool(parts.limits, parts.environment, parts.private, parts.breakers)
+        checked = CheckedConnections(parts.addresses)
+        self.sessions = SessionPool(parts.limits, parts.environment, parts.private, parts.breakers, checked)
         self._seconds = parts.limits.server_start_seconds
         self._live = LiveCheck(LiveReview(parts.observed), self._seconds)
         self.path = build_path(parts, self.sessions, self._live, invalidate)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
+from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.path.post_effects import Invalidate
 from mcp_gateway.path.result_cache import ResultCache
@@ -37,7 +38,7 @@ class GatewayParts:
     What servers offer otherwise on open sessions is stored by `observed`. `environment` is what `${VAR}` in
     configurations refers to, also those in `directory`; `halts` lists what is switched off; what is too long goes to
     `artifacts`; `private` are the platform's files, which servers don't see; `approval` is the policy of servers
-    without one.
+    without one; `addresses` decides on those of servers that came over HTTP.
     """
 
     repository: ServerRepository
@@ -49,6 +50,7 @@ class GatewayParts:
     directory: Directory
     private: PrivateFiles = NO_PRIVATE_FILES
     approval: ApprovalPolicy = "never"
+    addresses: AddressRules = PUBLIC_ONLY
     breakers: ServerBreakers = field(default_factory=ServerBreakers)
     cache: ResultCache = field(default_factory=ResultCache)
 

@@ -2,19 +2,14 @@
 
 import ssl
 from collections.abc import Generator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Address
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tests.support.command_line import new_workspace
+from tests.support.self_signed import write_certificate
 
 _HOST = "127.0.0.1"
 
@@ -34,21 +29,7 @@ class _NoRuns(BaseHTTPRequestHandler):
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate, with its key in the same file."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _HOST)])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(hours=1)
-        )
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(_HOST))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    file = tmp_path / "platform.pem"
-    file.write_bytes(signed.public_bytes(pem) + plain)
-    return file
+    return write_certificate(tmp_path / "platform.pem", _HOST)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
 from mcp_gateway.gateway import Gateway
@@ -45,9 +46,12 @@ class GatewayHarness:
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
 
     @asynccontextmanager
-    async def gateway(self, halts: Halts = NO_HALTS, **limits: Any) -> AsyncGenerator[Gateway]:
-        repository = ServerRepository(self.engine)
-        async with open_gateway(repository, connect, Limits(**limits), self.environment, halts=halts) as gateway:
+    async def gateway(
+        self, halts: Halts = NO_HALTS, addresses: AddressRules = PUBLIC_ONLY, **limits: Any
+    ) -> AsyncGenerator[Gateway]:
+        repository, known = ServerRepository(self.engine), Limits(**limits)
+        others: dict[str, Any] = {"halts": halts, "addresses": addresses}
+        async with open_gateway(repository, connect, known, self.environment, **others) as gateway:
             yield gateway
 
     @asynccontextmanager

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, removed_tests
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable, strings_in
+from starling.core.tools import ServerSource
 from starling.core.validation_errors import fault_text
 
 _STRING: Final = r'"(?:\\.|[^"\\\n])*"'
@@ -73,16 +74,21 @@ class RemoteServer(_Server):
         return "http" if value in ("streamable-http", "streamableHttp", "streamable_http") else value
 
 
+class CheckedServer(RemoteServer):
+    """A remote server that came over HTTP: connections to it are made to allowed addresses alone."""
+
+
 type ServerConfig = StdioServer | RemoteServer
 type McpConfig = dict[str, ServerConfig]
 
 
-def server_of(document: object) -> ServerConfig:
+def server_of(document: object, source: ServerSource = "file") -> ServerConfig:
     """Return the configuration of one server. Raises ValueError, of which pydantic's ValidationError is one."""
     if not isinstance(document, dict):
         raise ValueError("must be an object")
     remote = "url" in document or document.get("type") not in (None, "stdio")
-    return (RemoteServer if remote else StdioServer).model_validate(document)
+    by_url = CheckedServer if source == "api" else RemoteServer
+    return (by_url if remote else StdioServer).model_validate(document)
 
 
 def read_config(file: Path) -> McpConfig:

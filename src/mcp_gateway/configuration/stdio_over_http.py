@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
+from mcp_gateway.configuration import address_rules
+from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
 from mcp_gateway.configuration.servers import McpConfig, RemoteServer, ServerConfig, StdioServer
 from mcp_gateway.configuration.variable_expansion import variables_in
 from starling.core.errors import ForbiddenError
@@ -40,11 +42,12 @@ class StdioRules:
 
     `allowed` are command lines: a command with its first arguments, or a folder that ends with a slash, whose programs
     are allowed. No command is allowed without one. `secrets` are the variables of the platform's own settings that no
-    server with a `url` may be sent.
+    server with a `url` may be sent. `addresses` decides on a `url`, as far as it names an address.
     """
 
     allowed: tuple[str, ...] = ()
     secrets: frozenset[str] = frozenset()
+    addresses: AddressRules = PUBLIC_ONLY
 
     def check(self, servers: McpConfig, known: Mapping[str, str]) -> None:
         """Raise ForbiddenError for the first server that is new or changed and not allowed.
@@ -53,14 +56,15 @@ class StdioRules:
         """
         for name in inactive(servers, known):
             server = servers[name]
-            is_stdio, reason = isinstance(server, StdioServer), ""
+            reason, remedy = "", _REMEDY
             if isinstance(server, StdioServer):
                 reason = self.refusal(server)
             elif found := next((variable for variable in _sent(server) if variable in self.secrets), None):
-                reason = f"it would be sent {found}, a secret of the platform itself"
+                reason, remedy = f"it would be sent {found}, a secret of the platform itself", _OWN_REMEDY
+            elif "${" not in server.url:  # else the address is known when it is connected to
+                reason, remedy = self.addresses.url_fault(server.url), address_rules.REMEDY
             if reason:
-                text = f"The server {name!r} can't be added or changed over HTTP: {reason}."
-                raise ForbiddenError(text, _REMEDY if is_stdio else _OWN_REMEDY)
+                raise ForbiddenError(f"The server {name!r} can't be added or changed over HTTP: {reason}.", remedy)
 
     def refusal(self, server: StdioServer) -> str:
         """Return why a server may not be started for a document that came over HTTP; empty if it may."""

@@ -135,8 +135,11 @@ class Catalog:
         _check_names_free(config, known)
         hashes = {name: server.hash for name, server in config.items()}
         unchanged = {row.name for row in rows if row.state == "ready" and row.config_hash == hashes.get(row.name)}
+        sources: dict[str, ServerSource] = {
+            name: source_of(name, server, known, source) for name, server in config.items()
+        }
         asked = {
-            name: server
+            name: server_of(server.document, sources[name])
             for name, server in config.items()
             if name not in unlisted and (relist or name not in unchanged)
         }
@@ -145,7 +148,7 @@ class Catalog:
             degraded(name, config[name], ServerUnavailableError(name, reason, _RELOAD))
             for name, reason in unlisted.items()
         ]
-        answers = [replace(one, row=replace(one.row, source=source_of(one.row, known, source))) for one in answers]
+        answers = [replace(one, row=replace(one.row, source=sources[one.row.name])) for one in answers]
         unasked = config.keys() - asked.keys() if source == "file" else ()
         taken = [name for name in unasked if name in known and known[name].source == "api"]  # they are in a file now
         listed = await self._decided(answers, known)
@@ -153,15 +156,18 @@ class Catalog:
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
         return CatalogChange(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
 
-    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
-        """List one server, unless `listed` is given, and store it as added on the host, so that no file removes it.
+    async def add(
+        self, name: str, config: ServerConfig, listed: Listed | None = None, source: ServerSource = "host"
+    ) -> tuple[ServerListing, ...]:
+        """List one server, unless `listed` is given, and store it; no reload of a file removes it.
 
         Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
         """
+        config = server_of(config.document, source)
         _check_name_free(name, await self._repository.servers())
         answer = listed or await self._list(name, config)
-        occasion = Occasion(config.options.pins, "host", first=True)
-        offer = Answer(ready(name, config, answer, "host"), config, answer), occasion
+        occasion = Occasion(config.options.pins, source, first=True)
+        offer = Answer(ready(name, config, answer, source), config, answer), occasion
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
@@ -206,7 +212,7 @@ class Catalog:
         """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
         row = await self._row(name)
         begun = perf_counter()
-        listed = await self._list(name, server_of(row.config))
+        listed = await self._list(name, server_of(row.config, row.source))
         pins = definition_hashes(listed.tools)
         return ServerProbe(
             seconds=perf_counter() - begun,

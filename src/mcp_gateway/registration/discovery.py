@@ -7,11 +7,13 @@ from typing import Any, Final, cast
 from mcp import McpError
 from pydantic import ValidationError
 
+from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.isolation import PrivateFiles
 from mcp_gateway.sessions.messages import UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
@@ -139,7 +141,11 @@ async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seco
 
 
 async def try_servers(
-    config: McpConfig, limits: Limits, environment: Mapping[str, str], private: PrivateFiles
+    config: McpConfig,
+    limits: Limits,
+    environment: Mapping[str, str],
+    private: PrivateFiles,
+    addresses: AddressRules = PUBLIC_ONLY,
 ) -> Mapping[str, Listed | ServerUnavailableError]:
     """Return what each server offers, or why it can't be used. Nothing is stored, and nothing is left running."""
     slots = asyncio.Semaphore(AT_ONCE)
@@ -151,5 +157,5 @@ async def try_servers(
         except ServerUnavailableError as error:
             return error
 
-    async with SessionPool(limits, environment, private) as sessions:
+    async with SessionPool(limits, environment, private, checked=CheckedConnections(addresses)) as sessions:
         return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

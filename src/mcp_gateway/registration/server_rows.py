@@ -49,10 +49,11 @@ def effective(row: ServerRow) -> ServerConfig:
     The effect of a server as a whole doesn't hold for tools that its policy alone approved: they are `unsafe`.
     """
     if not row.tool_settings and not row.followed:
-        return server_of(row.config)
+        return server_of(row.config, row.source)
     options, _ = _merged(row)
     document: Mapping[str, Any] = row.config
-    return server_of({**document, "x-starling": options.model_dump(mode="json", exclude_unset=True)})
+    written = options.model_dump(mode="json", exclude_unset=True)
+    return server_of({**document, "x-starling": written}, row.source)
 
 
 def row_faults(row: ServerRow) -> tuple[str, str]:
@@ -175,10 +176,10 @@ def _address_of(row: ServerRow) -> JsonObject:
     return {key: value for key, value in row.config.items() if key not in _NO_ADDRESS}
 
 
-def source_of(row: ServerRow, known: Mapping[str, ServerRow], source: ServerSource) -> ServerSource:
+def source_of(name: str, config: ServerConfig, known: Mapping[str, ServerRow], source: ServerSource) -> ServerSource:
     """Return the source of a listed server: a document over HTTP changes that of new and changed ones only."""
-    before = known.get(row.name)
-    is_same = before is not None and before.config_hash == row.config_hash
+    before = known.get(name)
+    is_same = before is not None and before.config_hash == config.hash
     return before.source if before is not None and is_same and source == "api" else source
 
 

@@ -10,6 +10,7 @@ from weakref import WeakSet
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
 from mcp_gateway.sessions.breakers import Key, ServerBreakers
+from mcp_gateway.sessions.checked_connections import CHECKED, CheckedConnections
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
 from mcp_gateway.sessions.server_memory import MemorySweep
 from mcp_gateway.sessions.session import Session
@@ -28,7 +29,7 @@ class SessionPool:
 
     Calls share a session: MCP allows answers in any order, and a server may keep state in it. If the admin allows more
     (`max_sessions`), another one is opened when all are busy. An async context manager: its end closes all sessions.
-    `breakers` may be shared with what shows their state.
+    `breakers` may be shared with what shows their state; `checked` is how servers that came over HTTP are connected to.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class SessionPool:
         environment: Mapping[str, str],
         private: PrivateFiles = NO_PRIVATE_FILES,
         breakers: ServerBreakers | None = None,
+        checked: CheckedConnections = CHECKED,
     ) -> None:
         self._limits = limits
         self._environment = environment
         self._private = private
+        self._checked = checked
         self._open: dict[Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._retiring: set[Session] = set()  # closed when their current calls have ended
@@ -137,7 +140,7 @@ class SessionPool:
     def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
-        transport = transport_for(server, resolved, self._private)
+        transport = transport_for(server, resolved, self._private, self._checked)
         seconds, roots = self._limits.server_start_seconds, resolved.config.options.roots
         session = Session(server, transport, seconds, self._spawn, resolved.mask, roots)
         self._running[session] = server, config.hash

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from ssl import SSLContext
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -23,9 +23,11 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import GetSessionIdCallback, streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from mcp_gateway.configuration.servers import RemoteServer, StdioServer
+from mcp_gateway.configuration.address_rules import REMEDY
+from mcp_gateway.configuration.servers import CheckedServer, RemoteServer, StdioServer
 from mcp_gateway.configuration.variable_expansion import Resolved
 from mcp_gateway.sessions import shim
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
@@ -53,12 +55,25 @@ def _tls_context() -> SSLContext:
     return httpx.create_ssl_context()
 
 
+def _client[Client: httpx.AsyncClient](
+    make: Callable[..., Client], checked: CheckedConnections | None, **options: Any
+) -> Client:
+    tls = _tls_context()
+    if checked is None:
+        return make(verify=tls, **options)
+    return make(transport=checked.transport(tls), trust_env=False, **options)
+
+
 @dataclass(slots=True)
 class HttpTransport:
-    """MCP's streamable HTTP. `session_id` returns the id that the server has issued, None where it has none."""
+    """MCP's streamable HTTP. `session_id` returns the id that the server has issued, None where it has none.
+
+    Connections are `checked` where the server came over HTTP.
+    """
 
     url: str
     headers: dict[str, str]
+    checked: CheckedConnections | None = None
     session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
 
     @asynccontextmanager
@@ -68,7 +83,7 @@ class HttpTransport:
         `inbox` reads what the server sends, before the session that `open_session` returns.
         """
         async with (
-            InboxClient(inbox, headers=self.headers, timeout=_HTTP_LIMITS, verify=_tls_context()) as client,
+            _client(partial(InboxClient, inbox), self.checked, headers=self.headers, timeout=_HTTP_LIMITS) as client,
             streamable_http_client(self.url, http_client=client) as (read, write, self.session_id),
             open_session(read, write) as session,
         ):
@@ -81,13 +96,15 @@ class SseTransport:
 
     url: str
     headers: dict[str, str]
+    checked: CheckedConnections | None = None
 
     @asynccontextmanager
     async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
         def client(
             headers: dict[str, str] | None = None, timeout: httpx.Timeout | None = None, auth: httpx.Auth | None = None
         ) -> httpx.AsyncClient:
-            return InboxClient(inbox, headers=headers, timeout=timeout, auth=auth, verify=_tls_context())
+            make = partial(InboxClient, inbox)
+            return _client(make, self.checked, headers=headers, timeout=timeout, auth=auth)
 
         async with (
             sse_client(self.url, self.headers, httpx_client_factory=client) as (read, write),
@@ -262,7 +279,7 @@ def _stderr_text(line: bytes) -> str:
 type Transport = HttpTransport | SseTransport | ShimTransport
 
 
-def transport_for(server: str, resolved: Resolved, private: PrivateFiles) -> Transport:
+def transport_for(server: str, resolved: Resolved, private: PrivateFiles, checked: CheckedConnections) -> Transport:
     """Return the transport for a configuration. Raises ServerUnavailableError if it is unusable."""
     match config := resolved.config:
         case StdioServer():
@@ -270,7 +287,11 @@ def transport_for(server: str, resolved: Resolved, private: PrivateFiles) -> Tra
             return ShimTransport(config, private)
         case RemoteServer():
             _check_address(server, config, resolved.mask)
-            return (SseTransport if config.type == "sse" else HttpTransport)(config.url, dict(config.headers))
+            came_over_http = isinstance(config, CheckedServer)
+            if came_over_http and (fault := checked.rules.url_fault(config.url)):
+                raise ServerUnavailableError(server, f"{resolved.mask(fault)}.", REMEDY)
+            connections, headers = checked if came_over_http else None, dict(config.headers)
+            return (SseTransport if config.type == "sse" else HttpTransport)(config.url, headers, connections)
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:

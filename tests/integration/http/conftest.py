@@ -56,11 +56,13 @@ class LiveApi(ApiClient):
 
 
 @asynccontextmanager
-async def running_api(database_url: str, folder: Path, servers: Mapping[str, Any]) -> AsyncGenerator[LiveApi]:
+async def running_api(
+    database_url: str, folder: Path, servers: Mapping[str, Any], **others: Any
+) -> AsyncGenerator[LiveApi]:
     """Run a platform with the given MCP servers until the block ends; its `mcp.json` is in the folder."""
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    settings = Settings(database_url=SecretStr(database_url), mcp_config=file, model=("offline:rules",))
+    settings = Settings(database_url=SecretStr(database_url), mcp_config=file, model=("offline:rules",), **others)
     database = Database(database_url, database_url)
     async with (
         open_services(settings, database) as services,

@@ -51,7 +51,9 @@ def planned(module_database_url: str) -> Generator[Planned]:
     with (
         HeaderRecorder().serving() as shop,
         HeaderRecorder().serving() as evil,
-        new_workspace(DATABASE_URL=module_database_url, **_VARIABLES) as workspace,
+        new_workspace(
+            DATABASE_URL=module_database_url, STARLING_ALLOWED_ADDRESSES="127.0.0.1", **_VARIABLES
+        ) as workspace,
     ):
         file = server_file(workspace, shop={"url": f"{shop.url}/mcp", "headers": _AUTHORIZATION})
         with workspace.running("up", "--port", "0", "--mcp-config", file) as service:

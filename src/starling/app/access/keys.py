@@ -10,13 +10,19 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from starling.core.background_tasks import in_background
 from starling.core.clock import Clock
-from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, UnauthorizedError
+from starling.core.errors import (
+    DatabaseUnavailableError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.infra.postgres.audit import Actor
@@ -28,6 +34,7 @@ _SECRET_BYTES: Final = 32
 _CACHE_SECONDS: Final = 2.0
 _CHECK_SECONDS: Final = 2.0  # between two looks at the keys in use
 _OTHER_KEY = "Call with another key of the tenant; `starling key create` makes one."
+_ON_HOST = "An admin of the platform's machine may: `starling key create` there, or its local token."
 _LIST = "`starling key list` shows the existing keys, `starling key create` makes one."
 
 _log = logging.getLogger(__name__)
@@ -63,6 +70,31 @@ class KeyService:
         row = NewKey(key_id, spec.tenant, spec.name, _hash(secret), spec.scopes, spec.grant, spec.lifetime)
         self._any_active = None
         return await self._repository.create(row, actor), f"sk-starling-{UUID(key_id).hex}-{secret}"
+
+    async def create_for(self, maker: Principal, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
+        """Create a key as `create` does, for a caller: on the host any, else at most with what its own key has.
+
+        Raises InvalidRequestError, ForbiddenError.
+        """
+        _check(spec)
+        if not maker.on_host:
+            own = await self._repository.find(maker.key_id)
+            if fault := _excess(maker, own and own.expires_at, spec, self._clock.now()):
+                raise ForbiddenError(f"Your key can't give more than it has: {fault}.", _ON_HOST)
+        return await self.create(spec, actor)
+
+    async def of(self, caller: Principal, tenant: str | None) -> Sequence[StoredKey]:
+        """Return the keys of a tenant, or without one of all that a caller may see. Raises ForbiddenError."""
+        if caller.on_host or tenant in (None, caller.tenant):
+            return await self.every(tenant if caller.on_host else caller.tenant)
+        raise ForbiddenError(f"Your key is of the tenant {caller.tenant!r}, not of {tenant!r}.", _ON_HOST)
+
+    async def revoke_for(self, caller: Principal, key_id: str, actor: Actor) -> StoredKey:
+        """Revoke a key that a caller may see. Raises NotFoundError."""
+        found = await self._repository.find(key_id)
+        if found is None or not (caller.on_host or found.tenant == caller.tenant):
+            raise NotFoundError("key", key_id, "`GET /v1/keys` lists those of your tenant.")
+        return await self.revoke(key_id, actor)
 
     async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
         """Return the keys of a tenant, or of all, oldest first."""
@@ -174,6 +206,19 @@ def _principal(key: StoredKey) -> Principal:
 def _hash(secret: str) -> bytes:
     """Hash with SHA-256: a slow hash is of no use, as 256 random bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).digest()
+
+
+def _excess(maker: Principal, expires_at: datetime | None, spec: KeySpec, now: datetime) -> str:
+    """Return what of a new key its maker doesn't have, empty where there is nothing."""
+    if spec.tenant != maker.tenant:
+        return f"it is of the tenant {maker.tenant!r}, not of {spec.tenant!r}"
+    if lacking := sorted(spec.scopes - maker.scopes):
+        return f"it lacks the scopes {', '.join(lacking)}"
+    if maker.grant is not None and not maker.grant.covers(spec.grant):
+        return "its grant reaches less"
+    if expires_at is not None and (spec.lifetime is None or now + spec.lifetime > expires_at):
+        return f"it expires at {expires_at.isoformat(timespec='seconds')}"
+    return ""
 
 
 def _check(spec: KeySpec) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from brain.registry.repository import AgentRepository, StarRepository
+from mcp_gateway.configuration.address_rules import AddressRules
 from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import Connect, Gateway, GatewayParts, open_gateway
@@ -99,6 +100,7 @@ async def open_tools(
         Directory(secrets, variables),
         private_files(settings),
         settings.approval,
+        AddressRules.of(settings.allowed_addresses),
     )
     async with halts.listening(storage.hub), open_gateway(parts, connect) as gateway:
         with storage.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results):
@@ -109,11 +111,12 @@ def build_registry(storage: Storage, settings: Settings, connect: Connect) -> Re
     """Return what changes servers and epochs; it starts servers with the environment of this process."""
     engine, variables, private = storage.engine, environment(), private_files(settings)
     halts = KillSwitchCache(storage.switches)  # unused, as the artifacts: these gateways list tools and call none
+    addresses = AddressRules.of(settings.allowed_addresses)
 
     def opened(servers: ServerRepository) -> AbstractAsyncContextManager[Gateway]:
         directory, limits = Directory(environment=variables), settings.limits
-        parts = GatewayParts(servers, servers, limits, variables, halts, storage.artifacts, directory, private)
-        return open_gateway(parts, connect)
+        given = servers, servers, limits, variables, halts, storage.artifacts, directory, private
+        return open_gateway(GatewayParts(*given, addresses=addresses), connect)
 
     return RegistryService(
         epochs=storage.epochs,
@@ -122,5 +125,5 @@ def build_registry(storage: Storage, settings: Settings, connect: Connect) -> Re
         prompts=storage.prompts,
         servers=partial(ServerRepository, engine),
         gateway=opened,
-        stdio_rules=StdioRules(settings.stdio_over_http, secret_variables()),
+        stdio_rules=StdioRules(settings.stdio_over_http, secret_variables(), addresses),
     )

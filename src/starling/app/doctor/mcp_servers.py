@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 
+from mcp_gateway.configuration.address_rules import AddressRules
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
 from mcp_gateway.registration.discovery import try_servers
@@ -30,11 +31,12 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
     with contextlib.suppress(DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
         async with open_storage(settings, find_database(settings)) as storage:
             rows = await storage.servers.servers()
-    known = {row.name: server_of(row.config) for row in rows}
+    known = {row.name: server_of(row.config, row.source) for row in rows}
     config = known | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
         return [warning("servers", "There are no MCP servers.", "Add one with `starling server add`.")]
-    answers = await try_servers(config, settings.limits, environment(), private_files(settings))
+    addresses = AddressRules.of(settings.allowed_addresses)
+    answers = await try_servers(config, settings.limits, environment(), private_files(settings), addresses)
     found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
     for row in rows:
         if row.quarantined:

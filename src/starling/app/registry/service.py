@@ -21,13 +21,14 @@ from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import known_row, row_faults
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
-from starling.core.errors import InvalidRequestError, PromptsChangedError
+from starling.core.errors import ForbiddenError, InvalidRequestError, PromptsChangedError
 from starling.core.json import JsonObject
 from starling.core.llm import PromptVersion
 from starling.core.tools import ServerListing, ServerSource
 from starling.infra.postgres.audit import Actor, AuditedChange
 
 _WAS_DEGRADED = "It couldn't be listed when this epoch was made."
+_REMOVE_THERE = "`starling server remove` there removes it; a kill switch stops its calls from anywhere."
 _RELOAD = "`starling registry reload` lists it again."
 
 
@@ -135,15 +136,23 @@ class RegistryService:
             return _with_prompts(report, done.former, done.epoch.manifest, choice) if choice else report
 
     async def add(
-        self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None
+        self,
+        name: str,
+        config: ServerConfig,
+        actor: Actor,
+        listed: Listed | None = None,
+        *,
+        source: ServerSource = "host",
     ) -> tuple[ServerListing, RegistryReport]:
         """Add one server that no file names, started here unless `listed` is given; return its listing, and the report.
 
-        Raises ConfigurationError, ServerUnavailableError.
+        Raises ConfigurationError, ServerUnavailableError, and ForbiddenError as `reload` does.
         """
+        if source == "api":
+            await self._checked({name: config})
         publisher = EpochPublisher(self.epochs, actor, "server.add")
         async with self.gateway(self.servers(publisher)) as gateway:
-            listings = await gateway.catalog.add(name, config, listed)
+            listings = await gateway.catalog.add(name, config, listed, source)
         added = next(listing for listing in listings if listing.name == name)
         return added, await self._applied(publisher.activation)
 
@@ -181,8 +190,13 @@ class RegistryService:
             if await servers.change((), [approved], known):
                 return await self._applied(publisher.activation)
 
-    async def remove(self, name: str, actor: Actor) -> RegistryReport:
-        """Remove one server, also for running runs. Raises NotFoundError."""
+    async def remove(self, name: str, actor: Actor, *, source: ServerSource = "host") -> RegistryReport:
+        """Remove one server, also for running runs. Raises NotFoundError.
+
+        Raises ForbiddenError for a request over HTTP about a server that was added on the host.
+        """
+        if source == "api" and known_row(name, await self.servers(None).servers()).source == "host":
+            raise ForbiddenError(f"The server {name!r} was added on the machine of the platform.", _REMOVE_THERE)
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.catalog.remove(name)

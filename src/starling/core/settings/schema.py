@@ -1,10 +1,11 @@
 """Settings from environment variables and `starling.yaml`. No other module reads the environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AliasChoices,
@@ -27,6 +28,10 @@ from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.client import default_data_dir
 from starling.core.settings.sources import EnvironmentSource
 from starling.core.tool_calls import ApprovalPolicy
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
+_MODELS: Final = ("model", "model_router", "model_reasoning", "model_coding")
+_LISTS: Final = (*_MODELS, "stdio_over_http", "trusted_proxies", "allowed_addresses")
 
 
 def environment() -> Mapping[str, str]:
@@ -212,6 +217,11 @@ class Settings(BaseSettings):
         "Comma-separated command lines, or folders that end with `/`, which keys with the scope `admin` may "
         "add as stdio servers over HTTP.",
     )
+    allowed_addresses: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_ALLOWED_ADDRESSES",
+        (),
+        "Comma-separated hosts and networks that servers which come over HTTP may have besides public addresses.",
+    )
     server_user: str = _setting(
         "STARLING_SERVER_USER",
         "",
@@ -303,9 +313,15 @@ class Settings(BaseSettings):
             ip_network(network, strict=False)  # its error names the value
         return value
 
-    @field_validator(
-        "model", "model_router", "model_reasoning", "model_coding", "stdio_over_http", "trusted_proxies", mode="before"
-    )
+    @field_validator("allowed_addresses")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not _HOST.fullmatch(host):
+                ip_network(host, strict=False)  # its error names the value
+        return value
+
+    @field_validator(*_LISTS, mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """Split `a:b, c:d` into its parts, such as a model and its fallbacks, in order."""

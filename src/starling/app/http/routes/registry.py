@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,10 +14,8 @@ from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
+from starling.app.http.server_documents import fault_of_the_document, source_of
 from starling.app.registry.service import RegistryReport
-from starling.core.errors import ConfigurationError, InvalidRequestError
-from starling.core.principal import Principal
-from starling.core.tools import ServerSource
 
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses=refusals(422))
 
@@ -77,8 +74,8 @@ async def plan(
     Processes are started, and variables sent, for that only for an admin of the platform's machine, who sends the local
     token.
     """
-    with _fault_of_the_document():
-        return await services.registry.plan(await _config(request), relist=how.relist, source=_source(caller))
+    with fault_of_the_document():
+        return await services.registry.plan(await _config(request), relist=how.relist, source=source_of(caller, "file"))
 
 
 @router.post("/reload", summary="Reload the registry")
@@ -98,17 +95,17 @@ async def reload(
     platform's machine, who sends the local token; from others only where the setting `stdio_over_http` allows their
     command, else the answer is 403.
     """
-    with _fault_of_the_document():
+    with fault_of_the_document():
         config = await _config(request)
         return await services.registry.reload(
-            config, actor, relist=how.relist, source=_source(caller), with_prompts=True
+            config, actor, relist=how.relist, source=source_of(caller, "file"), with_prompts=True
         )
 
 
 @router.post("/rollback", summary="Roll back to an earlier epoch", responses=refusals(404))
 async def rollback(wanted: Rollback, caller: Admin, actor: ChangeActor, services: FromServices) -> RegistryReport:
     """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged."""
-    return await services.registry.rollback(wanted.number, actor, source=_source(caller))
+    return await services.registry.rollback(wanted.number, actor, source=source_of(caller, "file"))
 
 
 async def _config(request: Request) -> McpConfig | None:
@@ -119,16 +116,3 @@ async def _config(request: Request) -> McpConfig | None:
     return await asyncio.to_thread(
         parse_config, body.decode(json.detect_encoding(body), "surrogatepass"), "The document"
     )
-
-
-@contextmanager
-def _fault_of_the_document() -> Generator[None]:
-    try:
-        yield
-    except ConfigurationError as error:  # what a file would be to blame for at the command line
-        raise InvalidRequestError(error.message, "Correct the document; nothing was changed.") from None
-
-
-def _source(caller: Principal) -> ServerSource:
-    """Return what a document of a caller counts as: an admin of the machine could write it to a file there."""
-    return "file" if caller.on_host else "api"

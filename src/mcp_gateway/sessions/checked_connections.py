@@ -1,0 +1,93 @@
+"""Connections to servers that came over HTTP: a name is resolved once, and a checked address of it is connected to."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import Final, cast
+
+import anyio
+import httpcore
+import httpx
+
+from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
+
+type Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a host, of which there is at least one. Raises OSError."""
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Return the addresses that the system's resolver has for a host, in its order."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedConnections:
+    """How servers that came over HTTP are connected to: by which rules, and with which resolver."""
+
+    rules: AddressRules = PUBLIC_ONLY
+    resolve: Resolve = resolve_host
+
+    def transport(self, tls: SSLContext) -> httpx.AsyncHTTPTransport:
+        """Return a transport that connects to allowed addresses alone, and through no proxy of the environment."""
+        return _CheckedTransport(self, tls)
+
+
+CHECKED: Final = CheckedConnections()
+
+
+class _CheckedTransport(httpx.AsyncHTTPTransport):
+    """HTTPX's transport on another pool: it has no parameter for what opens the connections of its pool.
+
+    TLS and `Host` keep the name of the request, and so does the pool, whose connections are checked when they are made.
+    """
+
+    def __init__(self, checked: CheckedConnections, tls: SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        self._pool = httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=_CheckedBackend(checked))
+
+
+class _CheckedBackend(httpcore.AsyncNetworkBackend):
+    def __init__(self, checked: CheckedConnections) -> None:
+        self._checked = checked
+        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address of a host that accepts it. Raises httpcore.ConnectError, ConnectTimeout."""
+        try:
+            with anyio.fail_after(timeout):
+                addresses = await self._checked.resolve(host, port)
+        except TimeoutError:
+            raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from None
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
+        if fault := self._checked.rules.fault(host, addresses):
+            raise httpcore.ConnectError(fault)
+        *others, last = addresses
+        for address in others:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Refuse: a URL names no socket."""
+        raise httpcore.ConnectError("a socket of this machine is not an address")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)

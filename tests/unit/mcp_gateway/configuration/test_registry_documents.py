@@ -1,0 +1,259 @@
+"""Documents of the MCP registry as configurations of servers, with pinned versions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_gateway.configuration.registry_documents import RegistryEntry, read_registry_documents
+from starling.core.errors import ConfigurationError
+
+DOCUMENTS = Path(__file__).parents[3] / "data/registry_documents"
+STDIO = {"type": "stdio"}
+
+
+def entry(document: Any, *, remote: bool = False) -> RegistryEntry:
+    [found] = read_registry_documents(json.dumps(document), "The document", remote=remote)
+    return found
+
+
+def of_package(**fields: Any) -> RegistryEntry:
+    """Return the entry of a package, in the form of 2025-12-11."""
+    package = {"registryType": "npm", "identifier": "shop-mcp", "version": "1.2.3", "transport": STDIO, **fields}
+    return entry({"name": "com.example/shop", "version": "1.2.3", "packages": [package]})
+
+
+def of_remote(**fields: Any) -> RegistryEntry:
+    remote = {"type": "streamable-http", "url": "https://shop.example/mcp", **fields}
+    return entry({"name": "com.example/shop", "version": "1.2.3", "remotes": [remote]})
+
+
+@pytest.mark.parametrize(
+    ("file", "remote", "config", "required"),
+    [
+        (
+            "brave-search.json",
+            False,
+            {
+                "command": "npx",
+                "args": ["-y", "@brave/brave-search-mcp-server@2.1.3"],
+                "env": {"BRAVE_API_KEY": "${BRAVE_API_KEY}"},
+            },
+            {"BRAVE_API_KEY": "Your API key for the service"},
+        ),
+        ("exa.json", False, {"command": "npx", "args": ["-y", "exa-mcp-server@3.2.0"]}, {}),
+        (
+            "exa.json",
+            True,
+            {
+                "type": "sse",
+                "url": "https://mcp.exa.ai/mcp?tools=web_search_exa,web_search_advanced_exa,crawling_exa",
+            },
+            {},
+        ),
+        (
+            "with-remote.json",
+            False,
+            {
+                "type": "http",
+                "url": "https://api.example.com/mcp",
+                "headers": {"Authorization": "${REMOTE_WEATHER_AUTHORIZATION}"},
+            },
+            {"REMOTE_WEATHER_AUTHORIZATION": ""},
+        ),
+        (
+            "filesystem-2025-07-09.json",
+            False,
+            {
+                "command": "npx",
+                "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.2", "/Users/username/Desktop"],
+                "env": {"LOG_LEVEL": "info"},
+            },
+            {},
+        ),
+    ],
+)
+def test_published_document_becomes_a_pinned_configuration(
+    file: str, remote: bool, config: dict[str, Any], required: dict[str, str]
+) -> None:
+    [found] = read_registry_documents((DOCUMENTS / file).read_text(), file, remote=remote)
+
+    assert (found.fault, found.config, found.required) == ("", config, required)
+
+
+@pytest.mark.parametrize("schema", ["2025-07-09", "2025-09-29", "2025-10-17", "2025-12-11"])
+def test_forms_of_all_schemas_lead_to_the_same_configuration(schema: str) -> None:
+    package: dict[str, Any] = {
+        "registryType": "pypi",
+        "registryBaseUrl": "https://pypi.org",
+        "identifier": "weather-mcp",
+        "version": "0.5.0",
+        "runtimeHint": "uvx",
+        "transport": STDIO,
+        "packageArguments": [{"type": "positional", "valueHint": "city", "isRequired": True}],
+        "environmentVariables": [{"name": "WEATHER_KEY", "isRequired": True, "isSecret": True}, {"name": "UNITS"}],
+    }
+    document: dict[str, Any] = {"name": "io.github.example/weather", "version": "0.5.0", "packages": [package]}
+    if schema == "2025-07-09":
+        old = json.dumps(package)
+        for new, former in (
+            ("registryType", "registry_type"),
+            ("registryBaseUrl", "registry_base_url"),
+            ("runtimeHint", "runtime_hint"),
+            ("packageArguments", "package_arguments"),
+            ("environmentVariables", "environment_variables"),
+            ("valueHint", "value_hint"),
+            ("isRequired", "is_required"),
+            ("isSecret", "is_secret"),
+        ):
+            old = old.replace(new, former)
+        document = {"name": document["name"], "version_detail": {"version": "0.5.0"}, "packages": [json.loads(old)]}
+        del document["packages"][0]["transport"]
+
+    found = entry(
+        {"$schema": f"https://static.modelcontextprotocol.io/schemas/{schema}/server.schema.json", **document}
+    )
+
+    assert found.config == {
+        "command": "uvx",
+        "args": ["weather-mcp==0.5.0", "${WEATHER_CITY}"],
+        "env": {"WEATHER_KEY": "${WEATHER_KEY}"},
+    }
+    assert (found.document, list(found.required), list(found.optional)) == (
+        "io.github.example/weather 0.5.0",
+        ["WEATHER_CITY", "WEATHER_KEY"],
+        ["UNITS"],
+    )
+
+
+def test_address_of_2025_07_09_has_its_type_under_another_name() -> None:
+    found = entry({"name": "a/b", "remotes": [{"transport_type": "sse", "url": "https://shop.example/sse"}]})
+
+    assert found.config == {"type": "sse", "url": "https://shop.example/sse"}
+
+
+def test_answers_of_a_registry_and_lists_are_read() -> None:
+    one = {"name": "a/one", "remotes": [{"type": "sse", "url": "https://one.example/"}]}
+    two = {"name": "a/two", "remotes": [{"type": "sse", "url": "https://two.example/"}]}
+    wrapped = {"server": two, "_meta": {"io.modelcontextprotocol.registry/official": {"status": "active"}}}
+
+    for text in ([one, wrapped], {"servers": [wrapped, {"server": one}], "metadata": {"count": 2}}):
+        found = read_registry_documents(json.dumps(text), "x")
+        assert sorted(each.name for each in found) == ["one", "two"]
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi"])
+@pytest.mark.parametrize(
+    "version", ["latest", "next", "^1.2.3", "~1.2", ">=1.0", "1.x", "1.*", "*", "", "1.2.3 || 2.0.0"]
+)
+def test_version_that_is_not_pinned_is_refused(kind: str, version: str) -> None:
+    found = of_package(registryType=kind, version=version)
+
+    assert "no pinned version" in found.fault
+    assert found.config == {}
+
+
+def test_incomplete_version_is_a_range_of_npm_and_one_version_of_pypi() -> None:
+    assert "no pinned version" in of_package(version="1.2").fault
+    assert of_package(registryType="pypi", version="1.2").config["args"] == ["shop-mcp==1.2"]
+    for version in ("1.0rc1", "2.0.post1", "1!2.0", "1.0.dev3"):
+        assert of_package(registryType="pypi", version=version).fault == ""
+    for version in ("1.0.0-beta.1", "1.0.0+build.5"):
+        assert of_package(version=version).fault == ""
+
+
+@pytest.mark.parametrize("kind", ["oci", "mcpb", "nuget", "cargo", None])
+def test_package_that_can_not_be_run_here_is_refused(kind: str | None) -> None:
+    assert f"packages of the type {kind} can't be run here, only npm and pypi" in of_package(registryType=kind).fault
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"identifier": "--registry=https://evil.example"}, "not the name of a package"),
+        ({"identifier": "https://evil.example/a.tgz"}, "not the name of a package"),
+        ({"identifier": "git+ssh://evil"}, "not the name of a package"),
+        ({"registryBaseUrl": "https://npm.evil.example"}, "in the registry https://npm.evil.example"),
+        ({"transport": {"type": "streamable-http", "url": "http://localhost:1/"}}, "not over stdio"),
+        (
+            {"runtimeArguments": [{"type": "named", "name": "--registry", "value": "https://evil"}]},
+            "asks for the options",
+        ),
+        ({"runtimeArguments": [{"type": "positional", "value": "other-package"}]}, "asks for the options"),
+        ({"packageArguments": [{"type": "positional", "value": "${DATABASE_URL}"}]}, "a variable of this machine"),
+        ({"packageArguments": [{"type": "named", "name": "--x=${HOME}", "value": "1"}]}, "a variable of this machine"),
+        ({"environmentVariables": [{"name": "A", "value": "${DATABASE_URL}"}]}, "a variable of this machine"),
+        ({"environmentVariables": [{"name": "A B", "isRequired": True}]}, "not the name of a variable"),
+        ({"environmentVariables": [{"name": "A", "default": "${DATABASE_URL}"}]}, "a variable of this machine"),
+        ({"packageArguments": "x"}, "not as the schema says"),
+        ({"environmentVariables": [{"description": "?"}]}, "not as the schema says"),
+    ],
+)
+def test_package_that_would_run_or_read_something_else_is_refused(fields: dict[str, Any], reason: str) -> None:
+    found = of_package(**fields)
+
+    assert reason in found.fault
+    assert found.config == {}
+
+
+def test_options_of_the_runner_that_name_the_package_itself_are_taken() -> None:
+    yes = of_package(runtimeArguments=[{"type": "positional", "value": "-y"}])
+    source = [{"type": "named", "name": "--from", "value": "shop-mcp"}, {"type": "positional", "value": "shop"}]
+    other = [{"type": "named", "name": "--from", "value": "evil"}, {"type": "positional", "value": "shop"}]
+
+    assert yes.config["args"] == ["-y", "shop-mcp@1.2.3"]
+    assert of_package(registryType="pypi", runtimeArguments=source).config["args"] == [
+        "--from",
+        "shop-mcp==1.2.3",
+        "shop",
+    ]
+    assert "asks for the options" in of_package(registryType="pypi", runtimeArguments=other).fault
+
+
+def test_inputs_become_arguments_headers_and_references() -> None:
+    key = {"api_key": {"isRequired": True, "isSecret": True, "description": "From the shop."}}
+    package = of_package(
+        packageArguments=[
+            {"type": "named", "name": "--port", "default": "80"},
+            {"type": "named", "name": "--quiet"},
+            {"type": "named", "name": "--log", "value": "true", "format": "boolean"},
+            {"type": "positional", "value": "start"},
+            {"type": "positional", "valueHint": "place", "isRequired": True, "description": "Where."},
+        ]
+    )
+    remote = of_remote(
+        url="https://{region}.shop.example/{other}/mcp",
+        variables={"region": {"default": "eu"}},
+        headers=[
+            {"name": "Authorization", "value": "Bearer {api_key}", "variables": key},
+            {"name": "X-Optional"},
+        ],
+    )
+
+    assert package.config["args"] == ["-y", "shop-mcp@1.2.3", "--port=80", "--log", "start", "${SHOP_PLACE}"]
+    assert package.required == {"SHOP_PLACE": "Where."}
+    assert remote.config == {
+        "type": "http",
+        "url": "https://eu.shop.example/{other}/mcp",
+        "headers": {"Authorization": "Bearer ${SHOP_API_KEY}"},
+    }
+    assert remote.required == {"SHOP_API_KEY": "From the shop."}
+
+
+def test_other_offer_is_used_where_the_first_can_not_be() -> None:
+    document = {
+        "name": "a/shop",
+        "packages": [{"registryType": "oci", "identifier": "ghcr.io/a/shop:1"}],
+        "remotes": [{"type": "streamable-http", "url": "https://shop.example/mcp"}],
+    }
+
+    assert entry(document).config["url"] == "https://shop.example/mcp"
+    assert "type oci" in entry({**document, "remotes": []}).fault
+    assert "neither a package nor an address" in entry({"name": "a/shop"}).fault
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"mcpServers": {}}', "1", "[" * 100_000])
+def test_text_without_a_document_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        read_registry_documents(text, "The file")
