@@ -68,6 +68,7 @@ TEAM: dict[str, Any] = {
 BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/agent/run": {"input": "hello", "thread_id": "t"},
     "/process": {"input": "hello", "thread_id": "t"},
+    "/execute": {"tool_name": "vault.open"},
     "/v1/runs": {"input": "hello", "thread_id": "t"},
     "/v1/runs/{run_id}/cancel": {},
     "/v1/runs/{run_id}/feedback": {"score": 1},
