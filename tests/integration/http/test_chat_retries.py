@@ -1,0 +1,194 @@
+"""Requests that clients repeat, and clients that disconnect."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tests.support.chat_platform import ChatPlatform, chat_platform, extension_of, platform_client, text_of
+from tests.support.effect_recorder import AGENT
+from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.model_script import Answer
+from tests.support.openai_clients import openai_client
+from tests.support.platform import calls, decision, task
+from tests.support.tcp_proxy import Moment, TcpProxy
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+RETRIED = {"x-stainless-retry-count": "1"}
+
+
+@pytest.fixture
+async def platform(database_url: str, tmp_path: Path) -> AsyncGenerator[ChatPlatform]:
+    async with chat_platform(database_url, tmp_path) as platform:
+        yield platform
+
+
+@asynccontextmanager
+async def proxied_client(platform: ChatPlatform) -> AsyncGenerator[tuple[TcpProxy, openai.AsyncOpenAI]]:
+    """Give a proxy before the API, and a client of it that repeats requests twice, as OpenAI's does by default."""
+    proxy = TcpProxy(platform.port)
+    await proxy.start()
+    try:
+        async with openai_client(f"http://127.0.0.1:{proxy.port}", TOKEN, max_retries=2) as client:
+            yield proxy, client
+    finally:
+        await proxy.stop()
+
+
+@pytest.mark.parametrize("moment", ["during", "after"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_repeated_request_joins_the_run_whose_answer_was_lost(
+    platform: ChatPlatform, moment: Moment, times: int
+) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    async with proxied_client(platform) as (proxy, client):
+        proxy.cut(moment, b"POST /v1/chat/completions", times=times)
+
+        answer = await client.chat.completions.create(model="starling", messages=HELLO)
+
+    assert proxy.cuts == times
+    assert text_of(answer) == "Hello."
+    assert await platform.run_ids() == [extension_of(answer)["run_id"]]
+
+
+async def test_repeated_stream_and_response_join_their_runs(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    async with proxied_client(platform) as (proxy, client):
+        proxy.cut("after", b"POST /v1/chat/completions")
+        stream = await client.chat.completions.create(model="starling", messages=HELLO, stream=True)
+        texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        proxy.cut("after", b"POST /v1/responses")
+        response = await client.responses.create(model="starling", input="hello")
+
+    assert "".join(texts) == response.output_text == "Hello."
+    assert proxy.cuts == 2
+    assert len(await platform.run_ids()) == 2
+
+
+async def test_equal_request_that_is_not_repeated_begins_a_run_of_its_own(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    async with platform_client(platform) as client:
+        first = await client.chat.completions.create(model="starling", messages=HELLO)
+        second = await client.chat.completions.create(model="starling", messages=HELLO)
+        repeated = await client.chat.completions.create(model="starling", messages=HELLO, extra_headers=RETRIED)
+        other_key = await platform.key()
+        async with platform_client(platform, other_key) as other:
+            others = await other.chat.completions.create(model="starling", messages=HELLO, extra_headers=RETRIED)
+
+    first, second, repeated, others = (extension_of(one)["run_id"] for one in (first, second, repeated, others))
+    assert first != second == repeated
+    assert others not in (first, second)
+
+
+async def test_idempotency_key_leads_to_the_same_run_and_only_for_an_equal_body(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    key = {"Idempotency-Key": "order-4711"}
+    async with platform_client(platform) as client:
+        first = await client.chat.completions.create(model="starling", messages=HELLO, extra_headers=key)
+        again = await client.chat.completions.create(model="starling", messages=HELLO, extra_headers=key)
+        with pytest.raises(openai.BadRequestError) as reused:
+            await client.chat.completions.create(
+                model="starling", messages=[{"role": "user", "content": "other"}], extra_headers=key
+            )
+
+    assert extension_of(first)["run_id"] == extension_of(again)["run_id"]
+    assert reused.value.code == "idempotency_key_reused"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_client_that_disconnects_cancels_its_run(platform: ChatPlatform, path: str, stream: bool) -> None:
+    platform.script.held = True
+    platform.script.supervisor(decision(reply="Hello."))
+
+    await disconnect_from(platform, path, {"stream": stream})
+
+    [run_id] = await platform.run_ids()
+    assert (await platform.ended(run_id))["status"] == "cancelled"
+
+
+async def test_response_in_the_background_goes_on_when_its_client_disconnects(platform: ChatPlatform) -> None:
+    platform.script.held = True
+    platform.script.supervisor(decision(reply="Hello."))
+
+    await disconnect_from(platform, "/v1/responses", {"stream": True, "background": True})
+    platform.model.release("1")
+
+    [run_id] = await platform.run_ids()
+    assert (await platform.ended(run_id))["status"] == "succeeded"
+
+
+async def test_request_that_is_repeated_after_its_run_was_cancelled_begins_again(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    platform.script.held = True
+    await disconnect_from(platform, "/v1/chat/completions", {})
+    [run_id] = await platform.run_ids()
+    await platform.ended(run_id)
+    platform.script.held = False
+
+    body = body_of("/v1/chat/completions", {})
+    answer = await platform.post("/v1/chat/completions", json=body, headers=RETRIED)
+
+    assert answer["choices"][0]["message"]["content"] == "Hello."
+    assert answer["starling"]["run_id"] != run_id
+
+
+async def test_switched_off_server_is_not_called(platform: ChatPlatform) -> None:
+    await platform.put("/v1/switches", json={"kind": "server", "name": "effects", "reason": "Closed."})
+    platform.script.run(decision(task("t1", AGENT)), t1=calls(("put", {"what": "a"})), qa=Answer("Put [1]."))
+    async with platform_client(platform) as client:
+        answer = await client.chat.completions.create(model="starling", messages=HELLO)
+        models = [model.id async for model in client.models.list()]
+
+    assert platform.effects.done() == []
+    assert extension_of(answer)["degraded"]
+    assert AGENT not in models
+
+
+async def test_tenants_do_not_see_each_others_runs(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(reply="Hello."))
+    own, foreign = await platform.key(), await platform.key(tenant="other")
+    async with platform_client(platform, own) as client, platform_client(platform, foreign) as other:
+        first = await client.chat.completions.create(
+            model="starling", messages=HELLO, extra_headers={"X-Thread-Id": "shared", "Idempotency-Key": "one"}
+        )
+        second = await other.chat.completions.create(
+            model="starling", messages=HELLO, extra_headers={"X-Thread-Id": "shared", "Idempotency-Key": "one"}
+        )
+        response = f"resp_{extension_of(first)['run_id'].replace('-', '')}"
+        with pytest.raises(openai.NotFoundError):
+            await other.responses.retrieve(response)
+        with pytest.raises(openai.NotFoundError):
+            await other.responses.cancel(response)
+        with pytest.raises(openai.BadRequestError):
+            await other.responses.create(model="starling", input="hello", previous_response_id=response)
+        branches = await platform.get("/v1/threads/shared", headers={"Authorization": f"Bearer {foreign}"})
+
+    assert extension_of(second)["run_id"] != extension_of(first)["run_id"]
+    assert [branch["runs"] for branch in branches["branches"]] == [1]
+
+
+def body_of(path: str, more: dict[str, Any]) -> dict[str, Any]:
+    given = {"input": "hello"} if path.endswith("responses") else {"messages": HELLO}
+    return {"model": "starling", **given, **more}
+
+
+async def disconnect_from(platform: ChatPlatform, path: str, more: dict[str, Any]) -> None:
+    """Send a request, and close the connection once the model is asked."""
+
+    async def ask() -> None:
+        async with (
+            aiohttp.ClientSession(platform.url, headers=AS_ADMIN) as session,
+            session.post(path, json=body_of(path, more)) as response,
+        ):
+            await response.read()
+
+    asking = asyncio.get_running_loop().create_task(ask())
+    await platform.model.received(1)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
