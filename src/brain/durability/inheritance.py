@@ -42,7 +42,8 @@ def decision_record(state: GraphState, update: Update) -> dict[str, Any]:
 def inherited_entries(entries: Iterable[JournalEntry], at: str) -> list[JournalEntry]:
     """Return the entries of a run's journal that a fork begins with, in the order in which they came.
 
-    Raises NotForkableError where the journal lacks some, InvalidRequestError where the run has no such place.
+    Raises NotForkableError where the journal lacks some, InvalidRequestError where the run has no such place, or a
+    task there that nothing could begin with.
     """
     kept, number = _Kept.of(entries), decision_number(at)
     return kept.before(number) if number else kept.at_task(at)
@@ -114,9 +115,17 @@ class _Kept:
         last = [name for name in self.outcomes if _task_of(name) == task][-1:]
         force = max(number for number in updates if not set(last) & set(self._seen(number)))
         later = next((number for number in self.decisions if number > force), None)
-        gone = _with_dependents(task, self._tasks(number for number in updates if number <= force).values())
+        plan = self._tasks(number for number in updates if number <= force).values()
+        gone = _with_dependents(task, plan)
         came = self.outcomes if later is None else self._seen(later)
-        return self._selected(force, [name for name in came if _task_of(name) not in gone])
+        kept = self._selected(force, [name for name in came if _task_of(name) not in gone])
+        approved = {entry.data["task_id"] for entry in kept if entry.data.get("status") == "approved"}
+        waiting = [one for one in plan if one["id"] not in approved]
+        for needed in (entry.data["task_id"] for entry in kept if "task_id" in entry.data):
+            if needed not in approved and task in _with_dependents(needed, waiting):
+                why = f"Task {task!r} can't begin: task {needed!r}, which it depends on, failed."
+                raise InvalidRequestError(why, f"Fork it at {needed!r}.")
+        return kept
 
     def _seen(self, number: int) -> Sequence[str]:
         return self.decisions[number].data.get("seen", ())

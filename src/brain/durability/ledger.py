@@ -115,12 +115,13 @@ class Ledger(CallRecord):
         in_use = {row.sent_key for row in equal if row.state in _IN_USE and not self._is_in_doubt(row)}
         if shared := sorted(in_doubt - in_use):
             return replace(call, key=key, idempotency_key=shared[0])
-        used = {row.sent_key for row in equal}
+        task = without_numbers(call.path)  # another attempt at it repeats what the original sent, not one call more
+        used = {row.sent_key for row in equal if _is_of_attempt(row, call) or without_numbers(row.path) != task}
         for original in self._originals[call.tool.full_name, comparable(call.arguments)]:
             if original.sent_key not in used:
                 return replace(call, key=key, idempotency_key=original.sent_key)
         ordinal = sum(_is_of_attempt(row, call) for row in equal)  # the first one has the key of earlier versions
-        seen = [call.run_id, without_numbers(call.path), call.tool.full_name, call.arguments]
+        seen = [call.run_id, task, call.tool.full_name, call.arguments]
         return replace(call, key=key, idempotency_key=digest([*seen, ordinal] if ordinal else seen))
 
     def intend(self, calls: Sequence[ToolCall]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, cast
 
 from brain.agents.turn.pipeline import result_event
 from brain.durability.inheritance import folded
@@ -11,11 +11,12 @@ from brain.run.context import RunContext
 from brain.state import GraphState, TaskOutcome
 from starling.core.events.run_events import Plan, PlannedTask
 from starling.core.forks import ForkOrigin
-from starling.core.json import Json
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.tool_calls import CallState
-from starling.core.tools import Trial, TrialResult
+from starling.core.tools import ToolOutcome, Trial, TrialResult
 from starling.infra.postgres.runs.ledger import LedgerRow
+
+_KNOWN: Final = (CallState.SUCCEEDED, CallState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,18 @@ class ChosenModels:
 
 
 def trial_of(origin: ForkOrigin | None, sent: Sequence[LedgerRow]) -> Trial | None:
-    """Return the trial that a fork is unless it is live; calls that its originals sent are its fixtures."""
+    """Return the trial that a fork is unless it is live; calls that its originals sent are its fixtures.
+
+    A failure is one only where no equal call succeeded.
+    """
     if origin is None or origin.live:
         return None
-    done = [call for call in sent if call.state is CallState.SUCCEEDED]
-    return Trial(tuple(TrialResult(call.tool, call.arguments, _result(call)) for call in done), of_run=True)
-
-
-def _result(call: LedgerRow) -> Json:
-    data = (call.outcome or {}).get("data")
-    return call.text if data is None else data
+    succeeded, failed = ([call for call in sent if call.settled and call.state is state] for state in _KNOWN)
+    fixtures = (
+        TrialResult(call.tool, call.arguments, outcome=ToolOutcome.from_json(call.outcome or {}))
+        for call in (*succeeded, *failed)
+    )
+    return Trial(tuple(fixtures), of_run=True)
 
 
 def begin_fork(context: RunContext, state: GraphState) -> GraphState:

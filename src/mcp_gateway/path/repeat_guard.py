@@ -20,27 +20,27 @@ class RepeatGuard:
     """Gives a call of a later attempt the result of an equal one that succeeded before, or has a person approve it.
 
     An approval is asked for where a call of the same tool with other arguments succeeded in an attempt that was
-    rejected or failed, and in a fork where its original sent an equal one; it takes the place of the tool's own one,
-    which `approved` comes after.
+    rejected or failed, and in a fork where its original sent an equal one that this fork has not repeated; it takes
+    the place of the tool's own one, which `approved` comes after.
     """
 
     inner: Stage
     approved: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
-        if record and not call.resource and (sent := record.sent_by_original(call)):
-            reason = f"The run that this is a fork of called {call.tool.full_name} with these arguments ({sent})."
-            refusal = await record.approve(call, reason)
-            return await self.approved(call, deadline, record) if refusal is None else refusal
-        if record is None or not call.attempt.is_later or call.tool.repeat == "made" or call.resource:
+        if record is None or call.resource:
             return await self.inner(call, deadline, record)
+        may_repeat = call.attempt.is_later and call.tool.repeat != "made"
         is_known = call.tool.declared or call.tool.hinted is not None
         note = _REUSED if is_known else _UNKNOWN_EFFECT.format(tool=call.tool)
-        if (outcome := record.reuse(call, note)) is not None:
+        if may_repeat and (outcome := record.reuse(call, note)) is not None:
             return outcome
-        done = record.done_before(call) if call.tool.repeat == "asked" else None
-        if done is None:
+        done = None
+        if sent := record.sent_by_original(call):
+            reason = f"The run that this is a fork of called {call.tool.full_name} with these arguments ({sent})."
+        elif may_repeat and call.tool.repeat == "asked" and (done := record.done_before(call)):
+            reason = f"{call.tool.full_name} was called before, by an attempt that was rejected or failed."
+        else:
             return await self.inner(call, deadline, record)
-        reason = f"{call.tool.full_name} was called before, by an attempt that was rejected or failed."
         refusal = await record.approve(call, reason, done)
         return await self.approved(call, deadline, record) if refusal is None else refusal

@@ -33,7 +33,7 @@ class SizeLimit:
     """Bounds text and structured content to `characters` each, and keeps the whole of what was longer as an artifact.
 
     What is shown is fitted to the text that the call is `wanted` for. Without one, text is cut and structured content
-    left out. If the whole can't be stored, the result notes that it is lost.
+    left out. If the whole can't be stored, the result notes that it is lost. A fixture that was cut before stays so.
     """
 
     characters: int
@@ -43,7 +43,7 @@ class SizeLimit:
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         outcome = await self.inner(call, deadline, record)
         data = "" if outcome.data is None else canonical(outcome.data)
-        if max(len(data), len(outcome.text)) <= self.characters:
+        if outcome.truncated or max(len(data), len(outcome.text)) <= self.characters:
             return outcome
         bounded = outcome if len(data) <= self.characters else replace(outcome, data=None, truncated=True)
         whole = self._whole(outcome.text, outcome.data, data if bounded.data is None else "")

@@ -8,7 +8,7 @@ from mcp_gateway.path.stage import Stage
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.schemas.validation import Validators
 from starling.core.clock import Deadline
-from starling.core.json import Json, JsonObject, canonical, storable, storable_text
+from starling.core.json import Json, JsonObject, canonical, comparable, storable, storable_text
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome, TrialResult
 
@@ -51,7 +51,8 @@ class Simulation:
             outcome = ToolOutcome(Observation.COMPLETED, NOT_EXECUTED, simulated="simulated")
             instead = "take it as done"
         else:
-            outcome = replace(await self._given(call, storable(fixture.result)), simulated="fixture")
+            given = fixture.outcome or await self._given(call, storable(fixture.result))
+            outcome = replace(given, simulated="fixture", events=())
             of = "an equal call got before" if call.trial and call.trial.of_run else "its case gives"
             instead = f"take the result below, which {of}, as the tool's"
         note = _NOT_CALLED.format(tool=call.tool.full_name, instead=instead)
@@ -83,6 +84,6 @@ def _fixture_for(call: ToolCall) -> TrialResult | None:
     """Return the first fixture for exactly this call, else the first for any call of its tool."""
     given = call.trial.fixtures if call.trial else ()
     own = [fixture for fixture in given if fixture.tool == call.tool.full_name]
-    wanted = canonical(call.arguments)
-    exact = (fixture for fixture in own if fixture.arguments is not None and canonical(fixture.arguments) == wanted)
+    wanted = comparable(call.arguments)
+    exact = (fixture for fixture in own if fixture.arguments is not None and comparable(fixture.arguments) == wanted)
     return next(exact, None) or next((fixture for fixture in own if fixture.arguments is None), None)

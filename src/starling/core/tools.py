@@ -113,11 +113,15 @@ class ServerListing:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result that a call in a trial gets; of any call of the tool where `arguments` is None."""
+    """The result that a call in a trial gets; of any call of the tool where `arguments` is None.
+
+    In the trial of a run it is the whole `outcome` of an equal call, also that of one that failed.
+    """
 
     tool: str
     arguments: JsonObject | None
-    result: Json
+    result: Json = None
+    outcome: "ToolOutcome | None" = None
 
 
 @dataclass(frozen=True, slots=True)

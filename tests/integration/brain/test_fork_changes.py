@@ -47,7 +47,8 @@ async def platform(
     poet = python(SERVERS / "verbose.py", str(tmp_path / "said"), effect="read").model_dump(
         mode="json", by_alias=True, exclude_defaults=True
     )
-    servers = {"bench": workbench.as_server("read"), "poet": poet}
+    bard = {**poet, "x-starling": {"effect": "unsafe"}}
+    servers = {"bench": workbench.as_server("read"), "poet": poet, "bard": bard}
     models = ("scripted:small", "scripted:large")
     async with open_platform(database_url, model, servers, tmp_path, models=models, tool_result_chars=1000) as platform:
         yield platform
@@ -159,3 +160,62 @@ async def test_artifacts_of_inherited_results_are_those_of_the_fork_too(
     assert inherited["artifacts"] == [artifact_id(poem(LINES).encode())]
     whole = await platform.services.storage.artifacts.read(CALLER.tenant, stream.key.id, inherited["artifacts"][0])
     assert whole.content.decode() == poem(LINES)
+
+
+async def test_fork_has_the_whole_of_a_long_result_that_it_was_given_in_place_of_a_call(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", "mcp_agent_bard")))
+    script.agent("t1", calls(("recite", {"lines": LINES})))
+    script.reviewer(GOOD)
+    script.qa(Answer("Fine [1]."))
+    original = await platform.ask("Recite.")
+    [cut] = original.of("tool_result")
+
+    first = await fork(platform, original, "t1")
+    second = await fork(platform, first, "t1")
+
+    for stream in (first, second):
+        [given] = stream.of("tool_result")
+        assert (given["simulated"], given["artifact"]) == ("fixture", artifact_id(poem(LINES).encode()))
+        assert given["result"].partition("\n")[2] == cut["result"]
+        listed = await platform.services.storage.artifacts.of_run(CALLER.tenant, stream.key.id)
+        assert [one.id for one in listed] == [given["artifact"]]
+        whole = await platform.services.storage.artifacts.read(CALLER.tenant, stream.key.id, given["artifact"])
+        assert whole.content.decode() == poem(LINES)
+
+
+async def test_mode_and_channel_are_those_of_the_request_for_the_fork(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    one_task(script)
+    original = await platform.ask("How is the disk?", mode="EXPLORATORY", channel="SYSTEM_HEALTH", agent=BENCH)
+
+    configs: list[Any] = []
+    for given in ({}, {"mode": "CONSERVATIVE", "channel": "CODE_TASK"}):
+        request = ForkRequest.model_validate({"at": "start", **given})
+        accepted = await platform.services.forks.accept(CALLER, original.key.id, request)
+        row = await platform.services.runs.documents.row(RunKey(CALLER.tenant, accepted.started.run_id))
+        configs.append(row.config)
+
+    assert [(one["mode"], one["channel"], one["agent"]) for one in configs] == [
+        ("MODERATE", "CHAT", BENCH),
+        ("CONSERVATIVE", "CODE_TASK", BENCH),
+    ]
+
+
+async def test_audit_events_of_a_fork_name_its_original_and_not_the_request(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(reply="Hello."))
+    original = await platform.ask("Hi.")
+
+    stream = await fork(platform, original, input="And now?", epoch=1)
+
+    query = "SELECT event_type, payload FROM audit_events WHERE payload ->> 'run_id' = %(run)s ORDER BY id"
+    events = await fetch_autocommit(platform.services.storage.engine, query, {"run": stream.key.id})
+    named = {"run": original.key.id, "at": "start", "changes": {"epoch": 1}, "live": False}
+    assert [(kind, payload["forked_from"]) for kind, payload in events] == [
+        ("run_started", named),
+        ("run_completed", named),
+    ]

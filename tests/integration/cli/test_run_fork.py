@@ -11,6 +11,7 @@ from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.scripted_platform import ScriptedPlatform
 
 RUN, FORK = "01a1f8ac-cbf4-7cdd-97b7-5ad5f7727001", "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+OTHER = "01a1f8ac-cbf4-7cdd-97b7-5ad5f7727002"
 PATH = f"/v1/runs/{RUN}/fork"
 DONE = {
     "type": "done",
@@ -28,7 +29,7 @@ def run(run_id: str, status: str, tokens: int, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def platform() -> Generator[ScriptedPlatform]:
     created = [datetime.now(UTC) - timedelta(hours=hours) for hours in (1, 2, 30)]
-    ids = (RUN, FORK.replace("744e", "7002"), FORK.replace("744e", "7003"))
+    ids = (RUN, OTHER, FORK.replace("744e", "7003"))
     listed = [{"run_id": one, "created_at": at.isoformat()} for one, at in zip(ids, created, strict=True)]
     answers: dict[str, Any] = {
         "/v1/runs": {"runs": listed, "next": None},
@@ -77,6 +78,74 @@ def test_failed_runs_are_forked_once_the_estimate_is_confirmed(
     assert done.stdout.splitlines()[-2].split("\t") == [RUN, "timeout", "1200", FORK, "succeeded", "300"]
     assert done.stdout.splitlines()[-1] == "1 of 1 run came out right now."
     assert (lines["right"], lines["forks"][0]["fork"]) == (1, FORK)
+
+
+@pytest.mark.parametrize("status", [403, 409, 429, 500])
+def test_runs_that_cannot_be_forked_stop_no_others(
+    platform: ScriptedPlatform, workspace: CliWorkspace, status: int
+) -> None:
+    refused = {"status": status, "detail": "Not now.", "code": "refused"}
+    platform.answers = {**platform.answers, PATH: refused, f"/v1/runs/{OTHER}": run(OTHER, "failed", 9)}
+
+    done = workspace.starling("run", "fork", "--failed", "--yes", "--json")
+
+    forks = [(one["fork"], one["now"]) for one in json.loads(done.stdout)["forks"]]
+    assert (done.returncode, forks) == (0, [("", "Not now."), (FORK, "succeeded")])
+
+
+def test_fork_that_cannot_be_read_is_shown_as_begun(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    platform.answers = {path: answer for path, answer in platform.answers.items() if not path.endswith(FORK)}
+
+    done = workspace.starling("run", "fork", "--failed", "--yes", "--json")
+
+    [shown] = json.loads(done.stdout)["forks"]
+    assert (done.returncode, shown["fork"], "There is no" in shown["now"]) == (0, FORK, True)
+
+
+def test_document_of_failed_runs_has_one_form_and_none_begun_is_a_failure(
+    platform: ScriptedPlatform, workspace: CliWorkspace
+) -> None:
+    asked = workspace.starling("run", "fork", "--failed", "--json")
+    platform.answers = {**platform.answers, PATH: {"status": 409, "detail": "Gone.", "code": "not_forkable"}}
+    refused = workspace.starling("run", "fork", "--failed", "--yes", "--json")
+    shown = workspace.starling("run", "fork", "--failed", "--yes")
+    platform.answers = {**platform.answers, "/v1/runs": {"runs": [], "next": None}}
+    none = workspace.starling("run", "fork", "--failed", "--yes", "--json")
+
+    assert [done.returncode for done in (asked, refused, shown, none)] == [0, 1, 1, 0]
+    assert [json.loads(done.stdout).keys() for done in (asked, refused, none)] == [
+        {"failed", "tokens", "right", "forks"}
+    ] * 3
+
+
+def test_live_fork_names_first_what_the_original_changed(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    original = run(RUN, "succeeded", 9)
+    original["result"]["effects"] = [{"name": "till.pay", "args": {"eur": 3}, "state": "succeeded"}]
+    platform.answers = {**platform.answers, f"/v1/runs/{RUN}": original}
+
+    trial, live = (workspace.starling("run", "fork", RUN, *more) for more in ((), ("--live",)))
+
+    assert "till.pay" not in trial.stderr
+    assert 'which stays changed; an equal call asks first:\ntill.pay {"eur":3}: succeeded' in live.stderr
+
+
+def test_rewind_names_first_what_it_does_not_undo(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    original = run(RUN, "succeeded", 9)
+    original["result"]["effects"] = [{"name": "till.pay", "args": {"eur": 3}, "state": "succeeded"}]
+    thread = "/v1/threads/t"
+    rewound = {"branch": {"id": "main"}, "hidden": {"id": "rewound-1"}}
+    states = {"states": [{"run_id": RUN}, {"run_id": RUN}], "next": None}
+    more = {f"/v1/runs/{RUN}": original, f"{thread}/states": states, f"{thread}/rewind": rewound}
+    platform.answers = {**platform.answers, **more}
+
+    asked = workspace.starling("conversation", "rewind", "t", "2")
+    sent = list(platform.sent)
+    done = workspace.starling("conversation", "rewind", "t", "2", "--yes")
+
+    assert (asked.returncode, sent, done.returncode) == (1, [], 0)
+    named = 'A rewind doesn\'t undo what tools have changed:\ntill.pay {"eur":3}: succeeded\n'
+    assert [named in one.stderr for one in (asked, done)] == [True, True]
+    assert platform.sent == [(f"{thread}/rewind", {"branch": None, "position": 2})]
 
 
 @pytest.mark.parametrize(

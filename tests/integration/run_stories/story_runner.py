@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from tests.support.worker_runtime import WorkerRuntime, open_worker_runtime, run
 _STORY_SECONDS: Final = 90
 _AT_ONCE: Final = 12
 _MODEL_CALL_SECONDS: Final = 6
+_FORK_SECONDS: Final = 8  # of forks of runs that wait for something that never comes
 _READ, _UNSAFE = {"effect": "read"}, {"effect": "unsafe"}
 _TOOLS: Final[Mapping[str, Sequence[str]]] = {
     "desk": ("look", "find", "count", "rate"),
@@ -57,9 +59,12 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {  # of servers that don't ju
     "slow": {**_READ, "timeout": 1.5},
     "tide": {**_READ, "timeout": 1.5},
 }
+UNSAFE: Final = frozenset(name for name, options in _OPTIONS.items() if options["effect"] == "unsafe")
 _SWITCHED_OFF: Final = "lab"
 _PERSONA: Final = Persona(role="finder", goal="look things up")
 _FINDER: Final = Member(name="finder", persona=_PERSONA, server="desk", tools=("desk.look",), runtime="native")
+_SEEKER: Final = Member(name="seeker", persona=_PERSONA, server="desk", tools=("desk.look",), runtime="crewai")
+_GUILD: Final = StarSpec(name="guild", purpose="Seeks things.", members=(_SEEKER,))
 _CREW: Final = StarSpec(name="crew", purpose="Looks things up.", members=(_FINDER,))
 _HOUSE: Final = StarSpec(name="house", purpose="Leads.", members=(Member(name="crew", persona=_PERSONA, team=_CREW),))
 _EXPIRE = text("UPDATE interrupts SET expires_at = now() - interval '1 second' WHERE id = :id")
@@ -78,16 +83,28 @@ class Played:
     made: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedFork:
+    """What became of a fork of a story: its events, the requests to the model, and real tool calls."""
+
+    at: str
+    events: Sequence[Event]
+    asked: Sequence[str]
+    made: Mapping[str, int]
+
+
 @dataclass
 class StoryModels:
-    """Answers each request to the model as the story does whose mark it contains."""
+    """Answers each request to the model as the story does whose mark it contains; `asked` are all of a story."""
 
     scripts: dict[str, tuple[Story, ScriptedModel]] = field(default_factory=dict[str, tuple[Story, ScriptedModel]])
+    asked: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict[str, list[str]](list))
 
     async def __call__(self, body: Body) -> Answer:
         words = " ".join(str(message.get("content") or "") for message in body["messages"])
         for mark, (story, script) in self.scripts.items():
             if mark in words:
+                self.asked[mark].append(words)
                 answer = await script(body)
                 sent = [{**call, "arguments": {**call["arguments"], "ref": story.ref}} for call in answer.tool_calls]
                 return replace(answer, tool_calls=sent)
@@ -117,6 +134,38 @@ class Stage:
         assert self.servers.unscripted == set()
         return {played.story.name: played for played in ended if isinstance(played, Played)}
 
+    async def fork(self, played: Sequence[Played]) -> dict[str, list[PlayedFork]]:
+        """Fork each played run at every task and decision, and return its forks by the name of its story.
+
+        They are not live and ask nothing. What can't be forked at a place has no fork there.
+        """
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def all_of(run: Played) -> list[PlayedFork]:
+            plans = (event.data for event in run.events if event.type == "plan" and not event.data["path"])
+            tasks = dict.fromkeys(task["id"] for plan in plans for task in plan["tasks"])
+            async with turns, asyncio.timeout(_STORY_SECONDS):
+                forks = [await self._fork(run, at) for at in (*tasks, "d2", "d3")]
+            return [fork for fork in forks if fork]
+
+        return dict(zip((run.story.name for run in played), await asyncio.gather(*map(all_of, played)), strict=True))
+
+    async def _fork(self, run: Played, at: str) -> PlayedFork | None:
+        story, made = run.story, self._made(run.story)
+        asked = len(self.models.asked[story.mark])
+        body = {"at": at, "limits": {"max_clarifications": 0, "run_seconds": _FORK_SECONDS}}
+        async with self.client.post(f"/v1/runs/{run.record['run_id']}/fork", json=body) as response:
+            accepted = await response.json()
+            if response.status != 202:
+                assert accepted["code"] in ("not_forkable", "invalid_request"), accepted
+                return None
+        async with self.client.get(f"/v1/runs/{accepted['run_id']}/events") as response:
+            events = [event async for event in read_events(response)]
+        return PlayedFork(at, events, self.models.asked[story.mark][asked:], self._made(story) - made)
+
+    def _made(self, story: Story) -> Counter[str]:
+        return Counter({tool: count for (ref, tool), count in self.servers.calls.items() if ref == story.ref})
+
     async def _play(self, story: Story) -> Played:
         self.models.scripts[story.mark] = (story, story.model())
         self.servers.steps |= {(story.ref, tool): steps for tool, steps in story.servers.items()}
@@ -128,8 +177,7 @@ class Stage:
         states = await self._call("GET", f"/v1/threads/{body['thread_id']}/states?limit=200")
         async with self.client.get(f"/v1/runs/{run_id}/explanation") as response:
             status, explanation = response.status, await response.json()
-        made = {tool: count for (ref, tool), count in self.servers.calls.items() if ref == story.ref}
-        return Played(story, record, events, states["states"], status, explanation, made)
+        return Played(story, record, events, states["states"], status, explanation, self._made(story))
 
     async def _watch(self, run_id: str, story: Story) -> list[Event]:
         """Return all events of a run; each act is done at its event."""
@@ -197,6 +245,7 @@ async def open_stage(database_url: str, folder: Path) -> AsyncGenerator[Stage]:
             served_api(settings, services) as served,
         ):
             await activate_team(services, _HOUSE)
+            await activate_team(services, _GUILD)
             await _switch_off(served.client, runtime)
             yield Stage(served.client, services, servers, models)
 

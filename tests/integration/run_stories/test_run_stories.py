@@ -4,7 +4,8 @@ The stories say what a person who watched would call the cause. `CODES` maps tho
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from tests.integration.run_stories.answered_runs import ANSWERED
 from tests.integration.run_stories.further_runs import FURTHER
 from tests.integration.run_stories.incomplete_runs import INCOMPLETE
 from tests.integration.run_stories.story import Cause, Story
-from tests.integration.run_stories.story_runner import Played, open_stage
+from tests.integration.run_stories.story_runner import UNSAFE, Played, Stage, open_stage
 from tests.support.sse import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -60,10 +61,15 @@ CODES: Final[Mapping[str, str]] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def played(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
-    """All stories, played on one platform."""
+async def stage(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with open_stage(module_database_url, tmp_path_factory.mktemp("stories")) as stage:
-        return await stage.play(STORIES)
+        yield stage
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def played(stage: Stage) -> Mapping[str, Played]:
+    """All stories, played on one platform."""
+    return await stage.play(STORIES)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
@@ -134,7 +140,24 @@ async def test_states_tell_each_task_and_call_once_with_its_verdict(played: Mapp
         assert result["data"].get("reward") == reward
 
 
-async def test_stories_use_known_categories_only() -> None:
+async def test_forks_ask_no_model_for_what_they_inherit_and_change_nothing(
+    stage: Stage, played: Mapping[str, Played]
+) -> None:
+    forks = await stage.fork([*played.values()])
+
+    inherited, answered = 0, set[str]()
+    for fork in (fork for story in STORIES for fork in forks[story.name]):
+        results = [event.data for event in fork.events if event.type == "task_result"]
+        begun = {event.data["task_id"] for event in fork.events if event.type == "task_start"}
+        kept = {result["task_id"] for result in results if result.get("inherited")} - begun
+        of_kept = re.compile(rf'<task id="({"|".join(kept) or "-"})"( agent="[^"]*")?>')  # of its agent and reviewer
+        assert fork.events[-1].type == "done"
+        assert [text for text in fork.asked if of_kept.search(text)] == []
+        assert {tool for tool, count in fork.made.items() if count and tool.partition(".")[0] in UNSAFE} == set()
+        inherited += len(kept)
+        answered |= {str(event.data["simulated"]) for event in fork.events if event.type == "tool_result"}
+    assert (inherited > 20, answered) == (True, {"fixture", "simulated", "None"})
+
     causes = [cause for story in STORIES for cause in causes_of(story)]
     tasks = {task_id for story in STORIES for task_id in (*story.agents, "t2")}
     used = {category for item in causes for category in (*item.categories, *item.never)}

@@ -61,7 +61,9 @@ class RunForks:
                 key=RunKey(principal.tenant, run_id),
                 thread_id=original.thread_id,
                 input=changes.input or original.input,
-                config=original.config.model_copy(update={"limits": request.limits}),
+                config=original.config.model_copy(
+                    update={"mode": request.mode, "channel": request.channel, "limits": request.limits}
+                ),
                 principal=principal.as_json(),
                 correlation_id=run_id,
                 trace_id=trace_id_of(run_id),

@@ -97,6 +97,37 @@ def test_fork_of_a_fork_inherits_from_both() -> None:
     assert [one.path for one in inherited("t3", [*inherited("t3"), *own])] == [one.path for one in inherited("t3")]
 
 
+@pytest.mark.parametrize("at", ["t2", "t3"])
+def test_task_that_waits_for_a_failed_one_is_no_place(at: str) -> None:
+    first, state = decided(initial_state("Do it."), planned("t1"), planned("t2", "t1"), planned("t3", "t2"))
+    state["results"] += [outcome("t1", "failed")]
+    last = decision_record(state, {"next_step": [], "routing": state["routing"]})
+    entries = [entry("supervisor/1", first), entry("t1", outcome("t1", "failed")), entry("supervisor/2", last)]
+
+    with pytest.raises(InvalidRequestError, match="task 't1', which it depends on, failed"):
+        inherited_entries(entries, at)
+    assert [one.path for one in inherited_entries(entries, "t1")] == ["supervisor/1"]
+
+
+def test_outcome_of_a_member_of_a_team_is_none_of_the_main_plan() -> None:
+    first, state = decided(initial_state("Do it."), planned("t1"), planned("t2", "t1"))
+    state["results"] += [outcome("t1"), outcome("t2")]
+    last = decision_record(state, {"next_step": [], "routing": state["routing"]})
+    member = outcome("t2") | {"output": "of a member"}
+    entries = [
+        entry("supervisor/1", first),
+        entry("t1/t2", member),
+        entry("t1", outcome("t1")),
+        entry("t2", outcome("t2")),
+        entry("t2/t1", member),
+        entry("supervisor/2", last),
+    ]
+
+    assert [one.path for one in inherited("t2", entries)] == ["supervisor/1", "t1"]
+    state = folded(inherited("d2", entries), initial_state("Do it."), "d2")
+    assert [(result["task_id"], result["output"]) for result in state["results"]] == [("t1", "done"), ("t2", "done")]
+
+
 def test_answered_question_is_a_decision() -> None:
     state = initial_state("Do it.", [{"role": "user", "content": "earlier"}])
     asked = {"clarifications": [{"question": "Which?"}], "messages": [{"role": "user", "content": "The red one."}]}

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from brain.durability.ledger import call_key
-from starling.core.tool_calls import Effect, Observation
+from brain.durability.ledger import Ledger, call_key
+from starling.core.clock import SystemClock
+from starling.core.tool_calls import CallState, Effect, Observation
 from starling.core.tools import Attempt, CallFinding, ToolCall, ToolDefinition, ToolOutcome
+from starling.infra.postgres.runs.ledger import LedgerRow
 from tests.support.in_memory_run import make_execution
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
@@ -69,3 +71,25 @@ async def test_call_that_was_found_not_done_counts_as_one_that_has_not_left() ->
     outcome = await ledger.dispatch(call, not_done)
 
     assert (left, outcome, ledger.has_left(call)) == (True, None, False)
+
+
+def test_idempotent_calls_of_a_fork_have_the_keys_of_the_original_in_each_attempt() -> None:
+    run = make_execution()
+    sent = [
+        LedgerRow(key, "t1", 0, index, TOOL.full_name, Effect.IDEMPOTENT, CALL.arguments, CallState.SUCCEEDED)
+        for index, key in enumerate(("first", "second"))
+    ]
+    ledger = Ledger(run.sink, run.context.interrupts, SystemClock(), 60.0, originals=sent)
+
+    def key_of(path: str, attempt: int, index: int) -> str:
+        place = {"path": path, "position": attempt, "index": index, "attempt": Attempt(attempt)}
+        call = ledger.with_keys(replace(CALL, tool=replace(TOOL, effect=Effect.IDEMPOTENT), **place))
+        ledger.intend([call])
+        return call.idempotency_key
+
+    keys = [[key_of("t1", attempt, index) for index in range(3)] for attempt in (1, 2)]
+    of_another_task = key_of("t2", 1, 0)
+
+    assert [attempt[:2] for attempt in keys] == [["first", "second"]] * 2
+    assert keys[0][2] == keys[1][2]
+    assert len({"first", "second", keys[0][2], of_another_task}) == 4

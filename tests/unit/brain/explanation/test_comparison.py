@@ -55,6 +55,20 @@ def test_first_difference_comes_first_and_its_consequences_after_it() -> None:
     assert ("Lima" in str(found.first_difference.a), "Rome" in str(found.first_difference.b)) == (True, True)
 
 
+def test_effects_and_cost_of_both_runs_are_compared() -> None:
+    paid = {"name": "till.pay", "args": {"eur": 3}, "state": "succeeded", "call_id": "t1.0.0"}
+    usage = {"tokens": 1200, "model_calls": 3, "tool_calls": 1}
+    first = looked("Lima").document(effects=[paid], usage=usage)
+    second = looked("Lima").document(effects=[], usage={**usage, "tokens": 40})
+
+    found = compare(first, second)
+
+    assert [(part.kind, part.a, part.b) for part in found.differences] == [
+        ("effects", 'till.pay {"eur":3}: succeeded', "none"),
+        ("cost", "1,200 tokens, 3 model calls, 1 tool calls", "40 tokens, 3 model calls, 1 tool calls"),
+    ]
+
+
 def test_runs_of_different_requests_are_said_to_be_so() -> None:
     second = looked("Lima").document()
     second = replace(second, input="Something else.")

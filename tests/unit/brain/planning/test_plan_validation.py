@@ -171,6 +171,12 @@ def test_decision_with_one_id_for_two_tasks_is_invalid() -> None:
         decision(assignment("t1"), assignment("t1"))
 
 
+@pytest.mark.parametrize("task_id", ["start", "d2"])
+def test_task_named_as_a_place_of_forks_is_invalid(task_id: str) -> None:
+    with pytest.raises(ValidationError, match=f"but {task_id} is given"):
+        decision(assignment("t1"), assignment(task_id))
+
+
 NAMES = st.sampled_from(["t1", "t2", "t3", "t4", "t5", "t6"])
 ASSIGNMENTS = st.builds(
     Assignment,

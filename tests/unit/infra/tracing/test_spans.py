@@ -1,6 +1,7 @@
 """What spans say of inputs, outputs and failures, in the encoding in which they are sent."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
 from starling.core.errors import SuspendedError
+from starling.core.forks import ForkChanges, ForkOrigin
 from starling.core.tracing import SpanKind
 from starling.infra.tracing.span_encoding import export_request
 from starling.infra.tracing.spans import OpenSpan, SpanTracer
@@ -51,6 +53,22 @@ def test_what_looks_like_a_key_is_masked_in_content_failures_warnings_and_scores
 
     said = "\n".join(map(str, sent(kept, with_content=with_content)))
     assert (KEY in said, said.count("***")) == (False, masked)
+
+
+def test_segment_of_a_fork_names_its_original_and_all_changes_but_the_request() -> None:
+    kept: list[OpenSpan] = []
+    origin = ForkOrigin(run="original", at="start", changes=ForkChanges(epoch=3, input="Else?"), live=True)
+
+    with SpanTracer(kept.append, None, with_content=True).segment(replace(CLAIMED_RUN, forked_from=origin)):
+        pass
+
+    [segment] = sent(kept)
+    assert json.loads(str(decoded_attributes(segment.attributes)["starling.forked_from"])) == {
+        "run": "original",
+        "at": "start",
+        "changes": {"epoch": 3},
+        "live": True,
+    }
 
 
 def test_span_is_sent_with_its_ids_times_and_the_attributes_that_all_spans_of_a_run_share() -> None:

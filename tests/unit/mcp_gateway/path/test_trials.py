@@ -103,6 +103,32 @@ async def test_fixture_that_is_not_an_object_is_wrapped_as_servers_do_it() -> No
     assert outcome.text.endswith("]\nbought")
 
 
+async def test_fixture_for_equal_numbers_fits_however_they_are_written() -> None:
+    tool = replace(order(), input_schema={"type": "object"})
+
+    outcome = await made(call(tool, fixture("exact", {"item": 1}), item=1.0))
+
+    assert outcome.text.endswith("]\nexact")
+
+
+async def test_fixture_that_is_a_failure_fails() -> None:
+    failed = ToolOutcome(Observation.TOOL_ERROR, "Sold out.", code="tool_error")
+
+    outcome = await made(call(order(output=NAMED), TrialResult("shop.order", {"item": "tea"}, outcome=failed)))
+
+    assert (outcome.status, outcome.code, outcome.simulated) == ("failed", "tool_error", "fixture")
+    assert outcome.text.endswith("]\nSold out.")
+
+
+async def test_fixture_that_was_cut_before_keeps_its_artifact() -> None:
+    text = "x" * 1_000
+    cut = ToolOutcome(Observation.COMPLETED, text, truncated=True, artifact="a" * 64, characters=5_000)
+
+    outcome = await made(call(order(output=NAMED), TrialResult("shop.order", None, outcome=cut)), chars=1_000)
+
+    assert (outcome.artifact, outcome.characters, outcome.text.partition("\n")[2]) == ("a" * 64, 5_000, text)
+
+
 @pytest.mark.parametrize("output", [NAMED, None])
 async def test_call_without_a_fixture_is_recorded_and_not_executed(output: dict[str, Any] | None) -> None:
     outcome = await made(call(order(output=output), fixture("of another tool", tool="shop.put")))

@@ -18,7 +18,7 @@ from starling.app.cli.terminal.output import print_json, print_line, print_note,
 from starling.app.cli.terminal.prompts import confirmed
 from starling.client.api import Api, Document
 from starling.core.clock import SystemClock
-from starling.core.errors import ConflictError, InvalidRequestError
+from starling.core.errors import InvalidRequestError, StarlingError
 from starling.core.llm import ModelRole
 
 app = typer.Typer(add_completion=False)
@@ -85,11 +85,11 @@ def _fork_failed(api: Api, body: Document, since: str, *, yes: bool, as_json: bo
     estimate = f"{counted(len(failed), 'run')} failed, and used {tokens:,} tokens."
     question, otherwise = f"{estimate} Fork them?", f"{estimate} `--yes` forks them."
     if not failed or not confirmed(question, yes=yes, quiet=as_json, otherwise=otherwise):
-        print_result({"failed": len(failed), "tokens": tokens, "forks": []}, estimate, as_json=as_json)
+        print_result({"failed": len(failed), "tokens": tokens, "right": 0, "forks": []}, estimate, as_json=as_json)
         return
     request = {**body, "limits": {"max_clarifications": 0}}
-    forks = [(run, _begun(api, run, request)) for run in failed]
-    ended = [(run, _ended(api, begun) if isinstance(begun, str) else begun) for run, begun in forks]
+    begun = [_begun(api, run, request) for run in failed]
+    ended = [(run, _ended(api, one)) for run, one in zip(failed, begun, strict=True)]
     rows = [
         {"run_id": run["run_id"], "was": run["result"]["code"] or "", "tokens_before": _tokens(run)}
         | {"fork": now.get("run_id", ""), "now": now["status"], "tokens": _tokens(now)}
@@ -98,11 +98,13 @@ def _fork_failed(api: Api, body: Document, since: str, *, yes: bool, as_json: bo
     right = sum(row["now"] == "succeeded" for row in rows)
     if as_json:
         print_json({"failed": len(failed), "tokens": tokens, "right": right, "forks": rows})
-        return
-    columns = ("RUN", "WAS", "TOKENS", "FORK", "NOW", "TOKENS")
-    names = ("run_id", "was", "tokens_before", "fork", "now", "tokens")
-    print_table(columns, [[f"{row[name]}" for name in names] for row in rows])
-    print_line(f"{right} of {counted(len(rows), 'run')} came out right now.", "bold")
+    else:
+        columns = ("RUN", "WAS", "TOKENS", "FORK", "NOW", "TOKENS")
+        names = ("run_id", "was", "tokens_before", "fork", "now", "tokens")
+        print_table(columns, [[f"{row[name]}" for name in names] for row in rows])
+        print_line(f"{right} of {counted(len(rows), 'run')} came out right now.", "bold")
+    if not any(row["fork"] for row in rows):
+        raise typer.Exit(1)
 
 
 def _failed(api: Api, begin: datetime) -> Iterator[Document]:
@@ -114,18 +116,23 @@ def _failed(api: Api, begin: datetime) -> Iterator[Document]:
             yield found
 
 
-def _begun(api: Api, run: Document, request: Document) -> str | Document:
-    """Return the id of a new fork, or why there is none."""
+def _begun(api: Api, run: Document, request: Document) -> Document:
+    """Return the id of a new fork, or why there is none as its status."""
     try:
-        return str(api.start(f"/v1/runs/{run['run_id']}/fork", request)["run_id"])
-    except (ConflictError, InvalidRequestError) as error:
+        return {"run_id": api.start(f"/v1/runs/{run['run_id']}/fork", request)["run_id"]}
+    except StarlingError as error:
         return {"status": error.message}
 
 
-def _ended(api: Api, run_id: str) -> Document:
-    """Return a run that has ended, or waits for a person."""
-    while (run := api.get(f"/v1/runs/{run_id}"))["ended_at"] is None and run["status"] != "waiting":
-        time.sleep(_POLL_SECONDS)
+def _ended(api: Api, fork: Document) -> Document:
+    """Return a fork that has ended, or waits for a person; where it can't be read, with the reason as its status."""
+    if "run_id" not in fork:
+        return fork
+    try:
+        while (run := api.get(f"/v1/runs/{fork['run_id']}"))["ended_at"] is None and run["status"] != "waiting":
+            time.sleep(_POLL_SECONDS)
+    except StarlingError as error:
+        return {**fork, "status": error.message}
     return run
 
 
