@@ -103,7 +103,8 @@ class InteractionStack:
     def _tip(self) -> int:
         with self._none_before_the_first():
             thread = self.client.get(self._path)
-            return next(one["tip"] for one in thread["branches"] if one["id"] == (self.branch or thread["branch"]))
+            tips = {one["id"]: one["tip"] for one in thread["branches"]}
+            return tips.get(self.branch or thread["branch"], 0)  # `entries` raises for a branch that isn't there
         return 0
 
     @contextmanager

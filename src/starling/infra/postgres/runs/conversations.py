@@ -1,7 +1,7 @@
 """Conversations: the states of a run are stored with its end, and read along the line of a branch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -13,6 +13,7 @@ from starling.core.conversation.states import (
     UserMessageState,
     UserResponseState,
 )
+from starling.core.conversation.transitions import timed_out
 from starling.core.conversation.turn import TURN, PlacedState, pack, unpack
 from starling.core.runs import Run
 from starling.infra.postgres.engine import fetch_autocommit
@@ -130,6 +131,17 @@ async def read_line(
         StoredStates(name, position, run, Envelope(*row), min(row[-1], until - position + 1))
         for name, until, position, run, *row in found
     ]
+
+
+def states_at(rows: Sequence[StoredStates], now: float) -> Iterator[tuple[StoredStates, list[PlacedState]]]:
+    """Yield rows that follow one another, oldest first, each with its states.
+
+    A wait at the end of one is as it was when the next one was stored, at the end of the last one as it is `now`.
+    """
+    ends = [*(row.row.ts for row in rows[1:]), now]
+    for row, end in zip(rows, ends, strict=False):
+        *states, last = row.states()
+        yield row, [*states, replace(last, state=timed_out(last.state, end))]
 
 
 class ConversationRepository:

@@ -1,18 +1,17 @@
 """Threads, their branches, and the states on the line of a branch."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final
 
 from starling.core.conversation.states import fields_of
-from starling.core.conversation.transitions import timed_out
 from starling.core.conversation.turn import PlacedState, scored
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.runs.conversations import Rows, read_line, reader_of
+from starling.infra.postgres.runs.conversations import Rows, read_line, reader_of, states_at
 
 _ROWS: Final = 20
 
@@ -155,16 +154,14 @@ class ThreadReader:
     ) -> AsyncGenerator[StateView]:
         """Yield the stored states of a branch's line after a position, up to its tip as it was read, oldest first.
 
-        A wait at the tip is shown as it is at the time `now`.
+        A wait past its deadline is shown as the result that it became; one at the tip as it is at the time `now`.
         """
-        rows = reader_of(self._engine, tenant)
-        while after < branch.tip and (page := await read_line(rows, thread.id, branch.id, after=after, limit=_ROWS)):
+        rows, most = reader_of(self._engine, tenant), _ROWS + 1  # the last one says when the one before it ended
+        while after < branch.tip and (page := await read_line(rows, thread.id, branch.id, after=after, limit=most)):
             feedback = dict(await rows(_FEEDBACK, runs=[row.run_id for row in page if row.run_id]))
-            for row in page:
-                states = [scored(one, feedback.get(row.run_id)) for one in row.states()]
-                if row.position + row.length > branch.tip:
-                    states[-1] = replace(states[-1], state=timed_out(states[-1].state, now))
-                for view in views_of(thread.id, row.branch, row.run_id, row.position, states):
+            for row, states in islice(states_at(page, now), _ROWS):
+                rated = [scored(one, feedback.get(row.run_id)) for one in states]
+                for view in views_of(thread.id, row.branch, row.run_id, row.position, rated):
                     if after < view.position <= branch.tip:
                         yield view
                 after = row.position + row.length - 1
