@@ -218,3 +218,11 @@ async def test_server_that_is_switched_off_is_not_called(database_url: str, tmp_
         assert made["status"] == "error"
         assert "It is being repaired." in made["output"]
         assert office.effects.lines("arrived") == []
+
+
+async def test_single_call_is_not_forked(database_url: str, tmp_path: Path) -> None:
+    async with open_office(database_url, tmp_path) as office:
+        made = await office.execute("charge", arguments={"what": "a"})
+        refused = await office.post(f"/v1/runs/{made['run_id']}/fork", 409, json={"at": "start"})
+
+        assert refused["code"] == "not_forkable"

@@ -115,8 +115,8 @@ def _check(original: Original, *, live: bool) -> None:
     """Raise NotForkableError for a run that can't be forked at any place."""
     if not original.has_ended:
         raise NotForkableError("The run has not ended.", "Wait for its end, or cancel it.")
-    if original.is_build:
-        raise NotForkableError("The run builds a team.", "Send the build again.")
+    if original.is_unplanned:
+        raise NotForkableError("The run builds a team, or is a single tool call.", "Send its request again.")
     if live and original.is_pruned:
         pruned = "The run, or one that it is a fork of, was pruned: what it sent is not known."
         raise NotForkableError(pruned, "Fork it without `live`.")

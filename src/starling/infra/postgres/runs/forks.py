@@ -18,7 +18,7 @@ WITH RECURSIVE line (origin, trimmed) AS (
     UNION ALL
     SELECT forked_from ->> 'run', runs.trimmed FROM line JOIN runs
         ON runs.tenant = %(tenant)s AND runs.id = line.origin::uuid)
-SELECT thread_id, epoch, input, config, ended_at IS NOT NULL, build IS NOT NULL,
+SELECT thread_id, epoch, input, config, ended_at IS NOT NULL, build IS NOT NULL OR direct_call IS NOT NULL,
     (SELECT bool_or(trimmed > 0) OR NOT bool_or(origin IS NULL) FROM line)
 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"""
 
@@ -34,7 +34,7 @@ FROM journal WHERE tenant = %(tenant)s AND run_id = %(id)s
 class Original:
     """A run that is to be forked.
 
-    `is_build`: it builds a team. `is_pruned`: it isn't known any more what it, or a run that it is a fork of, sent.
+    `is_unplanned`: it builds a team, or is a single tool call. `is_pruned`: it isn't known any more what it, or a run that it is a fork of, sent.
     """
 
     thread_id: str
@@ -42,7 +42,7 @@ class Original:
     input: str
     config: RunConfig
     has_ended: bool
-    is_build: bool
+    is_unplanned: bool
     is_pruned: bool
 
 
