@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from mcp_gateway.configuration.servers import checked_server
 from starling.core.errors import ConfigurationError
@@ -29,7 +30,7 @@ _EXACT: Final = {  # what npm and uv take for one version, not for a range or a 
         r"v?(?:\d+!)?\d+(?:\.\d+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|post|dev|r)[-_.]?\d*)*(?:\+[\w.]+)?"
     ),
 }
-_REGISTRY: Final = {"npm": "https://registry.npmjs.org", "pypi": "https://pypi.org"}
+_REGISTRY: Final = {"npm": "npmjs", "pypi": "pypi"}  # the domain of the registry that the runners ask
 _TYPES: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
 _NEEDLESS: Final = ("-y", "--yes")  # of npx, which is called so in any case
 
@@ -113,13 +114,13 @@ def _from_package(package: _Document, inputs: "_Inputs") -> dict[str, Any]:
     kind, identifier = _of(package, "registryType"), str(package.get("identifier", ""))
     if kind not in _IDENTIFIER:
         raise _UnusableError(f"packages of the type {kind} can't be run here, only npm and pypi")
-    version, base = str(package.get("version") or ""), str(_of(package, "registryBaseUrl") or _REGISTRY[kind])
+    version, base = str(package.get("version") or ""), str(_of(package, "registryBaseUrl") or "")
     if not _IDENTIFIER[kind].fullmatch(identifier):
         raise _UnusableError(f"{identifier!r} is not the name of a package of {kind}")
     if not _EXACT[kind].fullmatch(version):
         raise _UnusableError(f"{identifier} has no pinned version but {version!r}, which may be another one tomorrow")
-    if base.rstrip("/") != _REGISTRY[kind]:
-        raise _UnusableError(f"{identifier} is in the registry {base}, not in {_REGISTRY[kind]}")
+    if base and _REGISTRY[kind] not in (urlsplit(base).hostname or "").split(".")[-2:-1]:
+        raise _UnusableError(f"{identifier} is in the registry {base}, which the runner does not ask")
     transport: _Document = package.get("transport") or {"type": "stdio"}
     if transport["type"] != "stdio":
         raise _UnusableError(f"{identifier} is started as a server of its own ({transport['type']}), not over stdio")

@@ -86,7 +86,7 @@ def test_published_document_becomes_a_pinned_configuration(
 def test_forms_of_all_schemas_lead_to_the_same_configuration(schema: str) -> None:
     package: dict[str, Any] = {
         "registryType": "pypi",
-        "registryBaseUrl": "https://pypi.org",
+        "registryBaseUrl": "https://www.pypi.example",
         "identifier": "weather-mcp",
         "version": "0.5.0",
         "runtimeHint": "uvx",
