@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, omit
 from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
@@ -85,15 +85,16 @@ async def chat_platform(database_url: str, folder: Path, **limits: Any) -> Async
 class ChatDialogue:
     """A client that keeps all messages and sends them each time."""
 
-    def __init__(self, client: AsyncOpenAI, messages: Sequence[Any] = (), thread: str = "") -> None:
+    def __init__(self, client: AsyncOpenAI, messages: Sequence[Any] = (), thread: str = "", user: str = "") -> None:
         self.messages: list[Any] = list(messages)
-        self._client, self._headers = client, {"X-Thread-Id": thread} if thread else {}
+        self._client, self._user = client, user or omit
+        self._headers = {"X-Thread-Id": thread} if thread else {}
 
     async def say(self, text: str) -> ChatCompletion:
         """Send a message; keep it and its answer."""
         self.messages.append({"role": "user", "content": text})
         answer = await self._client.chat.completions.create(
-            model="starling", messages=self.messages, extra_headers=self._headers
+            model="starling", messages=self.messages, user=self._user, extra_headers=self._headers
         )
         self.messages.append({"role": "assistant", "content": answer.choices[0].message.content})
         return answer
