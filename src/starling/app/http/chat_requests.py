@@ -31,9 +31,9 @@ async def _sending(
 ) -> Sending:
     """Return the request's idempotency key, of which an equal body has an equal one, and its thread."""
     body = await request.body()
-    parts = (caller.key_id.encode(), request.url.path.encode(), (x_thread_id or "").encode(), body)
+    parts = (caller.maker.encode(), request.url.path.encode(), (x_thread_id or "").encode(), body)
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
-    retried = x_stainless_retry_count.strip("0") != ""
+    retried = x_stainless_retry_count.isdigit() and int(x_stainless_retry_count) > 0
     key = acceptance.IdempotencyKey(
         idempotency_key or f"chat {digest}", digest, replaces=not retried and idempotency_key is None
     )

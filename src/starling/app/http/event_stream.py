@@ -76,7 +76,7 @@ class ChunkStream(Response):
             stream.cancel()
             disconnect.cancel()
             await asyncio.gather(stream, disconnect, return_exceptions=True)
-        if self._on_disconnect and stream.cancelled():
+        if self._on_disconnect and (stream.cancelled() or stream.exception()):
             await self._on_disconnect()
 
     async def _stream(self, send: Send) -> None:

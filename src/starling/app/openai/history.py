@@ -7,7 +7,7 @@ from typing import Final
 
 from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
-from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, ToolMessage
+from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import digest, storable_text
@@ -16,7 +16,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, RunPlace
 
 # Reasoning that clients put before an answer, and some send back with it.
-_REASONING: Final = re.compile(r"\s*<(think|thinking|details)\b[^<>]*>.*?</\1>", re.DOTALL)
+_REASONING: Final = re.compile(r'\s*<(think|thinking|details(?= type="reasoning"))\b[^<>]*>.*?</\1>', re.DOTALL)
 
 
 class PreviousResponseNotFoundError(InvalidRequestError):
@@ -90,7 +90,8 @@ class ChatHistory:
         return await self._begun(tenant, thread, before) if before and is_empty else ChatPlace(thread)
 
     async def _begun(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:
-        await self.threads.begin(tenant, thread, messages)
+        if said := [message for message in messages if message.text.strip()]:
+            await self.threads.begin(tenant, thread, said)
         return ChatPlace(thread)
 
     async def _after(self, tenant: str, found: RunPlace, text: str | None = None) -> ChatPlace:
@@ -99,8 +100,8 @@ class ChatHistory:
         if not found.status.terminal:
             return ChatPlace(found.thread, found.branch, run=run, live=True)
         at = found.end
-        if text is not None and _normalised(text) != _normalised(found.reply or ""):
-            at = await self._question(tenant, found, _normalised(text)) or at
+        if text is not None and _answer_text(text) != _answer_text(found.reply or ""):
+            at = await self._question(tenant, found, _answer_text(text)) or at
         place = ChatPlace(found.thread, found.branch, at, run)
         return await self.fork(tenant, place) if found.hidden else place
 
@@ -114,23 +115,27 @@ class ChatHistory:
         async for view in line:
             if view.position - 1 == at and view.t == "WaitingState":
                 return view.position
-            if view.t == "AssistantMessageState" and _normalised(str(view.data.get("content", ""))) == text:
+            if view.t == "AssistantMessageState" and _answer_text(str(view.data.get("content", ""))) == text:
                 at = view.position
         return at
 
 
 def _hash(caller: Principal, asked: ChatRequest, messages: Sequence[ChatMessage]) -> str:
     said = [
-        [message.role, _normalised(message.text)]
+        [message.role, _answer_text(message.text) if message.role == "assistant" else _stripped(message.text)]
         for message in messages
-        if not isinstance(message, ToolMessage) and message.text.strip()
+        if message.text.strip()
     ]
-    return digest([caller.tenant, caller.key_id, asked.user, asked.model, said])
+    return digest([caller.tenant, caller.maker, asked.user, asked.model, said])
 
 
-def _normalised(text: str) -> str:
-    """Return a message without what clients drop or add when they send it back."""
-    text = storable_text(text).replace("\r\n", "\n")
-    while found := _REASONING.match(text):
-        text = text[found.end() :]
-    return text.strip()
+def _stripped(text: str) -> str:
+    return storable_text(text).replace("\r\n", "\n").strip()
+
+
+def _answer_text(text: str) -> str:
+    """Return a message of the assistant without what clients drop or add when they send it back."""
+    begin = 0
+    while found := _REASONING.match(text, begin):
+        begin = found.end()
+    return _stripped(text[begin:])

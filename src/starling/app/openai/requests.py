@@ -7,13 +7,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from starling.app.threads import ThreadName
-from starling.core.conversation.openai_messages import (
-    AssistantMessage,
-    ChatMessage,
-    MessageCall,
-    ToolMessage,
-    UserMessage,
-)
+from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, UserMessage
 from starling.core.errors import NotFoundError
 from starling.core.json import as_items, as_object
 from starling.core.runs import INSTRUCTIONS_CHARS
@@ -114,18 +108,14 @@ class GivenMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: _Content = ""
-    tool_calls: list[MessageCall] | None = None
-    tool_call_id: str = ""
 
-    def as_state_message(self) -> ChatMessage | None:
-        """Return the message as a thread has it, None for instructions."""
+    def as_thread_message(self) -> ChatMessage | None:
+        """Return the message as a thread has it, None for instructions and for results of another server's tools."""
         match self.role:
             case "user":
                 return UserMessage(role="user", content=self.content)
             case "assistant":
-                return AssistantMessage(role="assistant", content=self.content, tool_calls=self.tool_calls)
-            case "tool":
-                return ToolMessage(role="tool", content=self.content, tool_call_id=self.tool_call_id)
+                return AssistantMessage(role="assistant", content=self.content)
             case _:
                 return None
 
@@ -146,7 +136,7 @@ def _instructions_in(messages: Sequence[GivenMessage]) -> str:
 
 def _parted(messages: Sequence[GivenMessage]) -> tuple[list[ChatMessage], list[ChatMessage]]:
     """Return the messages up to the last one of the assistant, and those after it."""
-    found = [message for one in messages if (message := one.as_state_message())]
+    found = [message for one in messages if (message := one.as_thread_message())]
     last = max((index for index, one in enumerate(found, 1) if isinstance(one, AssistantMessage)), default=0)
     return found[:last], found[last:]
 

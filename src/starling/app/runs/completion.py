@@ -40,12 +40,12 @@ async def until_idle(
     runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
 ) -> AsyncGenerator[Sequence[StoredEvent]]:
     """Yield the batches of a stream until the run ends or waits for an answer."""
-    async for batch in events:
-        yield batch
-        if any(event.type in _ASKS for event in batch):
-            break
     reading: asyncio.Task[Sequence[StoredEvent] | None] | None = None
     try:
+        async for batch in events:
+            yield batch
+            if any(event.type in _ASKS for event in batch):
+                break
         while True:
             reading = reading or asyncio.get_running_loop().create_task(_next(events), name=f"read-{key.id}")
             await asyncio.wait([reading], timeout=_POLL_SECONDS)
