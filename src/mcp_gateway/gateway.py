@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
-from mcp_gateway.configuration.servers import ServerConfig
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.path.post_effects import Invalidate
 from mcp_gateway.path.result_cache import ResultCache
 from mcp_gateway.path.stage import Stage, failed
@@ -38,7 +38,8 @@ class GatewayParts:
     What servers offer otherwise on open sessions is stored by `observed`. `environment` is what `${VAR}` in
     configurations refers to, also those in `directory`; `halts` lists what is switched off; what is too long goes to
     `artifacts`; `private` are the platform's files, which servers don't see; `approval` is the policy of servers
-    without one; `addresses` decides on those of servers that came over HTTP.
+    without one; `addresses` decides on those of servers that came over HTTP; `of_settings` are servers that no file
+    has to name.
     """
 
     repository: ServerRepository
@@ -51,6 +52,7 @@ class GatewayParts:
     private: PrivateFiles = NO_PRIVATE_FILES
     approval: ApprovalPolicy = "never"
     addresses: AddressRules = PUBLIC_ONLY
+    of_settings: McpConfig = field(default_factory=dict[str, ServerConfig])
     breakers: ServerBreakers = field(default_factory=ServerBreakers)
     cache: ResultCache = field(default_factory=ResultCache)
 
@@ -104,7 +106,7 @@ class Gateway(ToolGateway):
     def __init__(self, parts: GatewayParts, connect: Connect) -> None:
         self._parts = parts
         self._directory = parts.directory
-        self.catalog = Catalog(parts.repository, self._list_server, parts.limits, self.refresh)
+        self.catalog = Catalog(parts.repository, self._list_server, parts.limits, self.refresh, parts.of_settings)
         self._connect = connect
         self._connecting = asyncio.Lock()
         self._connections: Connections | None = None

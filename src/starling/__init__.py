@@ -12,6 +12,7 @@ _MODULES: Final = {
     **dict.fromkeys(_STATES, "starling.core.conversation.states"),
     **dict.fromkeys(("render_for_llm", "register_policy"), "starling.core.conversation.rendering"),
     **dict.fromkeys(_STACK, "starling.client.conversations"),
+    "tool": "starling.core.function_tools",
     **dict.fromkeys(("AgentRegistry", "tool_registry"), "starling.client.registries"),
 }
 

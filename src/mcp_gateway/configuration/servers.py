@@ -24,6 +24,7 @@ _TRAILING_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 _VISIBLE: Final = re.compile(r"[^\n]")
 _TEXT_CHARS: Final = 100_000  # Linux starts no command with an argument or a variable of more than 131,071 bytes
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+EXECUTION_SERVICE: Final = "execution_service"  # the name of the server that the settings add
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
 
@@ -62,9 +63,9 @@ class StdioServer(_Server):
 
 
 class RemoteServer(_Server):
-    """A server that is reached over HTTP."""
+    """A server that is reached over HTTP; an execution service has two routes of its own and doesn't speak MCP."""
 
-    type: Literal["http", "sse"] = "http"
+    type: Literal["http", "sse", "execution_service"] = "http"
     url: Annotated[str, Field(min_length=1)]
     headers: dict[str, str] = {}
 
@@ -74,11 +75,18 @@ class RemoteServer(_Server):
         return "http" if value in ("streamable-http", "streamableHttp", "streamable_http") else value
 
 
+class InProcessServer(_Server):
+    """A server in the platform's own process: an entry point `starling.servers` of an installed package."""
+
+    type: Literal["inprocess"] = "inprocess"
+    entry_point: Annotated[str, Field(min_length=1)]
+
+
 class CheckedServer(RemoteServer):
     """A remote server that came over HTTP: connections to it are made to allowed addresses alone."""
 
 
-type ServerConfig = StdioServer | RemoteServer
+type ServerConfig = StdioServer | RemoteServer | InProcessServer
 type McpConfig = dict[str, ServerConfig]
 
 
@@ -86,6 +94,8 @@ def server_of(document: object, source: ServerSource = "file") -> ServerConfig:
     """Return the configuration of one server. Raises ValueError, of which pydantic's ValidationError is one."""
     if not isinstance(document, dict):
         raise ValueError("must be an object")
+    if document.get("type") == "inprocess":
+        return InProcessServer.model_validate(document)
     remote = "url" in document or document.get("type") not in (None, "stdio")
     by_url = CheckedServer if source == "api" else RemoteServer
     return (by_url if remote else StdioServer).model_validate(document)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mcp_gateway.configuration import address_rules
 from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
-from mcp_gateway.configuration.servers import McpConfig, RemoteServer, ServerConfig, StdioServer
+from mcp_gateway.configuration.servers import InProcessServer, McpConfig, RemoteServer, ServerConfig, StdioServer
 from mcp_gateway.configuration.variable_expansion import variables_in
 from starling.core.errors import ForbiddenError
 
@@ -19,6 +19,7 @@ _REMEDY: Final = (
     "Add it on its machine, with `starling server add` or `starling registry reload`, or allow its command there with "
     "the setting `stdio_over_http`."
 )
+_CODE_REMEDY: Final = "Add it on its machine: to the `mcpServers` file, with `starling registry reload`."
 _OWN_REMEDY: Final = "Refer to a variable of the server's own, or add it on its machine."
 # Programs that run whatever their arguments say: no argument list makes them harmless.
 _NEVER: Final = re.compile(
@@ -59,6 +60,8 @@ class StdioRules:
             reason, remedy = "", _REMEDY
             if isinstance(server, StdioServer):
                 reason = self.refusal(server)
+            elif isinstance(server, InProcessServer):
+                reason, remedy = "it would run code in the platform's own process", _CODE_REMEDY
             elif found := next((variable for variable in _sent(server) if variable in self.secrets), None):
                 reason, remedy = f"it would be sent {found}, a secret of the platform itself", _OWN_REMEDY
             elif "${" not in server.url:  # else the address is known when it is connected to
@@ -103,7 +106,7 @@ def inactive(servers: McpConfig, known: Mapping[str, str]) -> tuple[str, ...]:
 
 def reason_not_to_list(server: ServerConfig) -> str:
     """Return why a plan over HTTP doesn't list a server that isn't stored so; empty if it does."""
-    if isinstance(server, StdioServer):
+    if isinstance(server, StdioServer | InProcessServer):
         return "it isn't started for a plan over HTTP."
     sent = ", ".join(_sent(server))
     return f"a plan over HTTP sends no variable to a new address: {sent}." if sent else ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, StdioServer
+from mcp_gateway.configuration.servers import InProcessServer, McpConfig, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
 from starling.core.secrets.known import KnownSecrets, passwords_of
 from starling.core.secrets.look_alikes import is_secret_name
@@ -57,6 +57,8 @@ def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -
             "env": inherited | {name: expand(value) for name, value in config.env.items()},
             "cwd": expand(config.cwd) if config.cwd is not None else None,
         }
+    elif isinstance(config, InProcessServer):
+        changed = {}
     else:
         headers = {name: expand(value) for name, value in config.headers.items()}
         changed = {"url": expand(config.url), "headers": headers}
@@ -104,6 +106,8 @@ def secret_values(config: McpConfig, environment: Mapping[str, str]) -> dict[str
     """
     found: dict[str, str] = {}
     for server, one in config.items():
+        if isinstance(one, InProcessServer):
+            continue
         named = {**one.env} if isinstance(one, StdioServer) else {**one.headers, "url": one.url}
         for key, text in named.items():
             for variable, default in variables_in(text):

@@ -15,9 +15,9 @@ from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.large_messages import LargeResult
-from mcp_gateway.sessions.messages import UNREADABLE
+from mcp_gateway.sessions.messages import IDEMPOTENCY_KEY, IN_DOUBT, UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
-from mcp_gateway.sessions.session import SessionForgottenError
+from mcp_gateway.sessions.session import NotProcessedError
 from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
@@ -25,7 +25,6 @@ from starling.core.json import storable_text
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, Halts, ToolCall, ToolOutcome
 
-IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
 RUN_ID: Final = "starling/run-id"
 THREAD_ID: Final = "starling/thread-id"
 TENANT: Final = "starling/tenant"
@@ -79,7 +78,7 @@ class Dispatch:
             code, text = error.code, storable_text(str(error))
             if self.directory.server(call.tool.server) is None:
                 code, text = "removed", f"The server {call.tool.server} was removed while it was called."
-            is_sent = opened and not isinstance(error, SessionForgottenError)
+            is_sent = opened and not isinstance(error, NotProcessedError)
             return failed(call, Observation.CONNECTION_LOST, code, text) if is_sent else not_sent(code, text)
         except McpError as error:
             return _error(call, error)
@@ -121,6 +120,9 @@ def _error(call: ToolCall, error: McpError) -> ToolOutcome:
     if error.error.code == UNREADABLE:
         text = f"The answer of {call.tool.full_name} is unreadable: {message}."
         return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
+    if error.error.code == IN_DOUBT:
+        text = f"The outcome of {call.tool.full_name} is not known: {message}."
+        return failed(call, Observation.TIMED_OUT, "outcome_unknown", text)
     if code := _REJECTIONS.get(error.error.code):
         return failed(call, Observation.REJECTED, code, f"{call.tool.server} rejected the call: {message}")
     text = f"{call.tool.server} answered the call with error {error.error.code}: {message}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
-from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
+from mcp_gateway.configuration.servers import EXECUTION_SERVICE, McpConfig, ServerConfig, server_of
 from mcp_gateway.registration.approved_tools import ApprovedTools, Offer
 from mcp_gateway.registration.listed_tools import Listed, definition_hashes
 from mcp_gateway.registration.listing_schedule import AT_ONCE, wait_for_most
@@ -84,10 +84,19 @@ class Catalog:
     """Keeps the tables `servers` and `tools` equal to the configuration.
 
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
-    After each change, `refresh` makes it known to calls, and returns what is known then.
+    After each change, `refresh` makes it known to calls, and returns what is known then. `of_settings` are servers that
+    count as in each document that doesn't name them itself.
     """
 
-    def __init__(self, repository: ServerRepository, list_server: ListServer, limits: Limits, refresh: Refresh) -> None:
+    def __init__(
+        self,
+        repository: ServerRepository,
+        list_server: ListServer,
+        limits: Limits,
+        refresh: Refresh,
+        of_settings: McpConfig | None = None,
+    ) -> None:
+        self._of_settings = of_settings or {}
         self._repository = repository
         self._refresh = refresh
         self._approved = ApprovedTools(repository)
@@ -111,8 +120,13 @@ class Catalog:
             if await self._repository.change(change.removed, change.listed, change.known):
                 return await self._refresh()
 
-    async def republish(self) -> tuple[ServerListing, ...]:
-        """Have an epoch made of the servers as they are."""
+    async def republish(self, late: Late | None = None) -> tuple[ServerListing, ...]:
+        """Have an epoch made of the servers as they are, and those of the settings as these are now."""
+        rows = await self._repository.servers()
+        former = {row.name for row in rows if row.name == EXECUTION_SERVICE and row.source == "file"}
+        if former or self._of_settings:
+            kept = {row.name: server_of(row.config) for row in rows if row.source == "file" and row.name not in former}
+            return await self.sync(kept, late)
         await self._repository.change((), ())
         return await self._refresh()
 
@@ -129,14 +143,15 @@ class Catalog:
 
         Raises as `sync` does.
         """
-        unlisted = unlisted or {}
+        unlisted, own = unlisted or {}, self._of_settings.keys() - config.keys()
+        config = self._of_settings | config
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
         _check_names_free(config, known)
         hashes = {name: server.hash for name, server in config.items()}
         unchanged = {row.name for row in rows if row.state == "ready" and row.config_hash == hashes.get(row.name)}
         sources: dict[str, ServerSource] = {
-            name: source_of(name, server, known, source) for name, server in config.items()
+            name: "file" if name in own else source_of(name, server, known, source) for name, server in config.items()
         }
         asked = {
             name: server_of(server.document, sources[name])

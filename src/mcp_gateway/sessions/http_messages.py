@@ -168,6 +168,11 @@ async def _joined(chunks: AsyncGenerator[bytes]) -> bytes:
     return bytes(whole)
 
 
+async def read_body(response: httpx.Response, *, whole: bool = True) -> bytes:
+    """Return a decoded body or its beginning. Raises UnreadableError, or httpx.DecodingError for a beginning."""
+    return await _joined(_decoded(response) if whole else _bounded(response))
+
+
 async def _split(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """Yield each event without its end. Raises UnreadableError for one that is too long."""
     buffer = bytearray()

@@ -10,6 +10,10 @@ from pydantic import ValidationError
 
 MESSAGE_BYTES: Final = 16 * 2**20  # of one message, decoded; for all transports
 UNREADABLE: Final = -32_097  # code of our own errors in place of answers that can't be read
+IN_DOUBT: Final = -32_096  # that a service behind a local transport answered that it doesn't know the outcome
+LOST: Final = -32_095  # that such a service got a request and didn't answer it
+UNREACHED: Final = -32_094  # that such a service didn't get a request
+IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
 _HEAD_BYTES: Final = 4_096  # in which the id of an unreadable message is looked for, and
 _TAIL_BYTES: Final = 128
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{}\]]')

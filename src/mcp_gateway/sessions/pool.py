@@ -140,7 +140,7 @@ class SessionPool:
     def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
-        transport = transport_for(server, resolved, self._private, self._checked)
+        transport = transport_for(server, resolved, self._private, self._checked, self._limits.tool_call_seconds)
         seconds, roots = self._limits.server_start_seconds, resolved.config.options.roots
         session = Session(server, transport, seconds, self._spawn, resolved.mask, roots)
         self._running[session] = server, config.hash
@@ -220,7 +220,7 @@ class SessionPool:
         self, key: Key, session: Session, error: ServerUnavailableError, *, is_costly: bool = False
     ) -> None:
         """Count the failure of a session once, however many calls it ends."""
-        if session not in self._failed:
+        if session not in self._failed or session.usable:  # a usable one failed at this call only
             self._failed.add(session)
             self.breakers.failed(key, error, is_costly=is_costly)
 

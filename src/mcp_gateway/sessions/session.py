@@ -15,8 +15,10 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, FileUrl, RootModel, V
 
 from mcp_gateway.sessions.inbox import LIST_CHANGED, Inbox
 from mcp_gateway.sessions.large_messages import LargeResult
+from mcp_gateway.sessions.local_transport import LocalTransport
+from mcp_gateway.sessions.messages import LOST, UNREACHED
 from mcp_gateway.sessions.notices import CallNotices, SessionNotices
-from mcp_gateway.sessions.transport import HttpTransport, ShimTransport, Transport
+from mcp_gateway.sessions.transport import REACH_REMEDY, HttpTransport, ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 from starling.core.tools import ToolCall
 
@@ -31,11 +33,10 @@ _SEND_CANCEL_SECONDS = 1.0
 _CANCEL_DELAY_SECONDS = 0.5  # before the cancellation is sent: most calls are answered within this time
 _LATE_ANSWER_SECONDS = 30.0  # to wait for an answer after the cancellation; many servers send none
 _START_REMEDY = "Start it by hand, or read its own log, to see more."
-_REACH_REMEDY = "Check its `url` and `headers`, or read its own log, to see more."
 
 
-class SessionForgottenError(ServerUnavailableError):
-    """The server no longer knows the session, so it did not process the request."""
+class NotProcessedError(ServerUnavailableError):
+    """The server did not process the request: it no longer knows the session, or was not reached."""
 
 
 class ServerMemoryError(ServerUnavailableError):
@@ -256,16 +257,25 @@ class Session:
         except TimeoutError:
             raise await self._close_lost() from None
         except McpError as error:
+            if (unserved := self._unserved(error)) is not None:
+                raise unserved from None
             if not _is_closed(error):
                 self.answered += counts
                 raise
             lost = await self._close_lost()
             transport = self._transport
             if error.error.code == _NOT_FOUND and isinstance(transport, HttpTransport) and transport.session_id():
-                raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
+                raise NotProcessedError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
         self.answered += counts
         return result
+
+    def _unserved(self, error: McpError) -> ServerUnavailableError | None:
+        """Return the error of a request that the service behind a local transport didn't answer, None for others."""
+        if not isinstance(self._transport, LocalTransport) or error.error.code not in (LOST, UNREACHED):
+            return None
+        kind = NotProcessedError if error.error.code == UNREACHED else ServerUnavailableError
+        return kind(self.server, f"{self._mask(error.error.message)}.", self._transport.remedy)
 
     async def _send(self, session: ClientSession, request: wire.ClientRequest) -> _Result:
         """Send a request in a separate task, which is not cancelled while an answer may arrive.
@@ -322,10 +332,11 @@ class Session:
         """Return the error with the known reason for the end of the session."""
         if self.failure is not None:
             return self.failure
+        known, remedy = "", REACH_REMEDY
         if isinstance(self._transport, ShimTransport):
             known, remedy = self._transport.end_reason(), _START_REMEDY
-        else:
-            known, remedy = "", _REACH_REMEDY
+        elif isinstance(self._transport, LocalTransport):
+            remedy = self._transport.remedy
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
         return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
 

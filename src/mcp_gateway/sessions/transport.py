@@ -24,14 +24,18 @@ from mcp.client.streamable_http import GetSessionIdCallback, streamable_http_cli
 from mcp.shared.message import SessionMessage
 
 from mcp_gateway.configuration.address_rules import REMEDY
-from mcp_gateway.configuration.servers import CheckedServer, RemoteServer, StdioServer
+from mcp_gateway.configuration.servers import CheckedServer, InProcessServer, RemoteServer, StdioServer
 from mcp_gateway.configuration.variable_expansion import Resolved
 from mcp_gateway.sessions import shim
 from mcp_gateway.sessions.checked_connections import CheckedConnections
+from mcp_gateway.sessions.execution_service import open_execution_service
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
+from mcp_gateway.sessions.local_transport import LocalTransport, OpenSession
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
+from mcp_gateway.sessions.python_servers import REMEDY as LOAD_REMEDY
+from mcp_gateway.sessions.python_servers import open_python_server
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
@@ -39,14 +43,12 @@ _CHUNK: Final = 2**16  # bytes
 _MAX_INVALID_LINES = 10_000  # in a row before the session fails
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
+REACH_REMEDY: Final = "Check its `url` and `headers`, or read its own log, to see more."
 _HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
 _EXIT_SECONDS = 4.0  # the shim needs less to end all processes
 
 type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 type Outbound = MemoryObjectReceiveStream[SessionMessage]
-type OpenSession = Callable[
-    [MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]], ClientSession
-]
 
 
 @cache
@@ -276,22 +278,31 @@ def _stderr_text(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
 
 
-type Transport = HttpTransport | SseTransport | ShimTransport
+type Transport = HttpTransport | SseTransport | ShimTransport | LocalTransport
 
 
-def transport_for(server: str, resolved: Resolved, private: PrivateFiles, checked: CheckedConnections) -> Transport:
+def transport_for(
+    server: str, resolved: Resolved, private: PrivateFiles, checked: CheckedConnections, call_seconds: float
+) -> Transport:
     """Return the transport for a configuration. Raises ServerUnavailableError if it is unusable."""
     match config := resolved.config:
         case StdioServer():
             _check_command(server, config, resolved.mask)
             return ShimTransport(config, private)
+        case InProcessServer():
+            return LocalTransport(partial(open_python_server, server, config.entry_point), LOAD_REMEDY, apart=True)
         case RemoteServer():
             _check_address(server, config, resolved.mask)
             came_over_http = isinstance(config, CheckedServer)
             if came_over_http and (fault := checked.rules.url_fault(config.url)):
                 raise ServerUnavailableError(server, f"{resolved.mask(fault)}.", REMEDY)
-            connections, headers = checked if came_over_http else None, dict(config.headers)
-            return (SseTransport if config.type == "sse" else HttpTransport)(config.url, headers, connections)
+            connections = checked if came_over_http else None
+            if config.type == "execution_service":
+                client = partial(_client, httpx.AsyncClient, connections)
+                service = partial(open_execution_service, config, call_seconds, client)
+                return LocalTransport(service, REACH_REMEDY, apart=False)
+            made = SseTransport if config.type == "sse" else HttpTransport
+            return made(config.url, dict(config.headers), connections)
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:

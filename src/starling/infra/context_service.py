@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
+from pydantic import SecretStr
 from yarl import URL
 
 from starling.core.validation_errors import http_address
@@ -39,8 +40,13 @@ class ContextService:
             return f"it can't be reached ({type(error).__name__})"
 
 
+def bearer(token: SecretStr | None) -> dict[str, str]:
+    """Return the headers that carry a token, if there is one."""
+    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+
+
 @asynccontextmanager
-async def open_context_service(url: str) -> AsyncGenerator[ContextService]:
+async def open_context_service(url: str, token: SecretStr | None = None) -> AsyncGenerator[ContextService]:
     """Yield the service at an address, with HTTP connections of its own. Raises ConfigurationError."""
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=bearer(token)) as session:
         yield ContextService(url, session)

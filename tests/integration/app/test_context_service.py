@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 from pydantic import SecretStr
 from sqlalchemy import select
@@ -28,6 +30,7 @@ from tests.support.gateway_harness import free_port
 from tests.support.platform import CALLER
 from tests.support.worker_runtime import open_worker_runtime, running_worker
 
+TOKEN = "token-of-the-context-service"
 SHAPE = {"correlation_id", "event_type", "source", "payload"}
 
 
@@ -40,9 +43,11 @@ class FakeContextService:
         self.asked = asyncio.Event()
         self.complete = asyncio.Event()
         self.status = 200
+        self.tokens: set[str | None] = set()  # that it was sent
 
     async def events(self, request: web.Request) -> web.Response:
         self.asked.set()
+        self.tokens.add(request.headers.get("Authorization"))
         if self.status == 200:
             self.stream[request.headers["Idempotency-Key"]] = await request.json()
             if self.last in [event["event_type"] for event in self.stream.values()]:
@@ -62,7 +67,7 @@ class FakeContextService:
 
 
 @asynccontextmanager
-async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator[Services]:
+async def platform(database_url: str, folder: Path, port: int, **given: Any) -> AsyncGenerator[Services]:
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {}}))
     settings = Settings(
@@ -70,6 +75,7 @@ async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator
         mcp_config=file,
         model=("offline:rules",),
         context_service_url=f"http://127.0.0.1:{port}/base",
+        **given,
     )
     async with (
         open_services(settings, Database(database_url, database_url)) as services,
@@ -89,6 +95,23 @@ async def asked(services: Services) -> RunKey:
 
 def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return event["correlation_id"], event["event_type"], event["source"], event["payload"]["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [({"context_service_token": SecretStr(TOKEN)}, f"Bearer {TOKEN}"), ({}, None)]
+)
+async def test_context_service_is_sent_its_token_and_no_log_shows_it(
+    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any], sent: str | None
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    service, port = FakeContextService(), free_port()
+    async with platform(database_url, tmp_path, port, **given) as services, service.serving(port):
+        await asked(services)
+        async with asyncio.timeout(60):
+            await service.complete.wait()
+
+    assert service.tokens == {sent}
+    assert TOKEN not in caplog.text
 
 
 async def test_runs_continue_while_the_context_service_is_down_and_events_are_delivered_later(

@@ -1,22 +1,44 @@
 """What a process takes from its settings before anything is started."""
 
-from mcp_gateway.configuration.servers import read_config
+from collections.abc import Mapping
+from typing import Final
+
+from mcp_gateway.configuration.servers import EXECUTION_SERVICE, McpConfig, RemoteServer, read_config
 from mcp_gateway.sessions.isolation import PrivateFiles, ServerUser, installed_files
 from starling.app.access.local_token import token_file
-from starling.core.settings.schema import Settings
+from starling.core.settings.schema import Settings, environment
+from starling.core.validation_errors import http_address
 from starling.infra.embeddings.model_selection import check_embeddings
 from starling.infra.llm.model_selection import check_models
 from starling.infra.postgres.embedded.cluster import control_folder
 from starling.infra.tracing.destination import destination_of
 
+_VARIABLE: Final = "EXECUTION_SERVICE_TOKEN"
+
 
 def check_configuration(settings: Settings) -> None:
-    """Raise ConfigurationError for an unusable model, embedding model, trace address or `mcpServers` file."""
+    """Raise ConfigurationError for an unusable model, embedding model, service address or `mcpServers` file."""
     check_models(settings)
     check_embeddings(settings)
     destination_of(settings)
+    servers_of_settings(settings)
     if settings.mcp_config is not None:
         read_config(settings.mcp_config)
+
+
+def servers_of_settings(settings: Settings) -> McpConfig:
+    """Return the execution service as a server, if it is set; its token as a reference. Raises ConfigurationError."""
+    if settings.execution_service_url is None:
+        return {}
+    url = http_address("EXECUTION_SERVICE_URL", settings.execution_service_url, "http://localhost:8002")
+    headers = {"Authorization": f"Bearer ${{{_VARIABLE}}}"} if settings.execution_service_token else {}
+    return {EXECUTION_SERVICE: RemoteServer(type="execution_service", url=url, headers=headers)}
+
+
+def server_variables(settings: Settings) -> Mapping[str, str]:
+    """Return what `${VAR}` in configurations of servers refers to: the environment, and the token of the settings."""
+    token = settings.execution_service_token
+    return {**environment(), _VARIABLE: token.get_secret_value()} if token else environment()
 
 
 def private_files(settings: Settings) -> PrivateFiles:

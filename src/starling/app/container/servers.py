@@ -15,7 +15,7 @@ from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
-from starling.app.container.configuration import private_files
+from starling.app.container.configuration import private_files, server_variables, servers_of_settings
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import FileWatcher
@@ -23,7 +23,7 @@ from starling.app.registry.service import RegistryService
 from starling.app.storage import Storage
 from starling.core.clock import SystemClock
 from starling.core.secrets.known import settings_secrets
-from starling.core.settings.schema import Settings, environment, secret_variables
+from starling.core.settings.schema import Settings, secret_variables
 from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor
 
@@ -54,7 +54,7 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
         if settings.mcp_config is not None and settings.watch_mcp_config:  # its content now is taken as loaded
             watching = FileWatcher(settings.mcp_config, build_registry(storage, settings, connect)).following()
         if settings.mcp_config is None:
-            listings = await gateway.catalog.republish()
+            listings = await gateway.catalog.republish(gateway.refresh)
         else:  # servers that answer late make an epoch of their own when they do
             listings = await gateway.catalog.sync(read_config(settings.mcp_config), gateway.refresh)
         publisher.prompts = None  # epochs that it makes later are of servers alone
@@ -94,13 +94,14 @@ async def open_tools(
         servers,
         ServerRepository(storage.engine, observer),
         settings.limits,
-        variables := environment(),
+        variables := server_variables(settings),
         halts,
         storage.artifacts,
         Directory(secrets, variables),
         private_files(settings),
         settings.approval,
         AddressRules.of(settings.allowed_addresses),
+        servers_of_settings(settings),
     )
     async with halts.listening(storage.hub), open_gateway(parts, connect) as gateway:
         with storage.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results):
@@ -109,14 +110,14 @@ async def open_tools(
 
 def build_registry(storage: Storage, settings: Settings, connect: Connect) -> RegistryService:
     """Return what changes servers and epochs; it starts servers with the environment of this process."""
-    engine, variables, private = storage.engine, environment(), private_files(settings)
+    engine, variables, private = storage.engine, server_variables(settings), private_files(settings)
     halts = KillSwitchCache(storage.switches)  # unused, as the artifacts: these gateways list tools and call none
-    addresses = AddressRules.of(settings.allowed_addresses)
+    addresses, of_settings = AddressRules.of(settings.allowed_addresses), servers_of_settings(settings)
 
     def opened(servers: ServerRepository) -> AbstractAsyncContextManager[Gateway]:
         directory, limits = Directory(environment=variables), settings.limits
         given = servers, servers, limits, variables, halts, storage.artifacts, directory, private
-        return open_gateway(GatewayParts(*given, addresses=addresses), connect)
+        return open_gateway(GatewayParts(*given, addresses=addresses, of_settings=of_settings), connect)
 
     return RegistryService(
         epochs=storage.epochs,

@@ -11,6 +11,7 @@ from starling.app.doctor.finding import Diagnostic, ok, problem, warning
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import http_address
+from starling.infra.context_service import bearer
 from starling.infra.tracing.destination import destination_of
 
 _SECONDS = 5.0
@@ -20,10 +21,10 @@ _REFUSED = (401, 403)
 async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return whether each service answers, by requests that change nothing."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS)) as session:
-        context = settings.context_service_url
+        context, sent = settings.context_service_url, bearer(settings.context_service_token)
         found = await asyncio.gather(
             _traces(session, settings),
-            *([_asked(session, "context service", "OPTIONS", context, {})] if context else ()),
+            *([_asked(session, "context service", "OPTIONS", context, sent)] if context else ()),
         )
     if bool(settings.langfuse_public_key) == bool(settings.langfuse_secret_key):
         return [*filter(None, found)]

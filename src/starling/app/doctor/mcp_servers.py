@@ -17,7 +17,7 @@ from mcp_gateway.sessions.isolation import (
     VISIBLE_REMEDY,
     ServerIsolation,
 )
-from starling.app.container.configuration import private_files
+from starling.app.container.configuration import private_files, server_variables, servers_of_settings
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.app.doctor.finding import Diagnostic, ok, problem, warning
@@ -32,11 +32,11 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
         async with open_storage(settings, find_database(settings)) as storage:
             rows = await storage.servers.servers()
     known = {row.name: server_of(row.config, row.source) for row in rows}
-    config = known | (read_config(settings.mcp_config) if settings.mcp_config else {})
+    config = known | servers_of_settings(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
         return [warning("servers", "There are no MCP servers.", "Add one with `starling server add`.")]
     addresses = AddressRules.of(settings.allowed_addresses)
-    answers = await try_servers(config, settings.limits, environment(), private_files(settings), addresses)
+    answers = await try_servers(config, settings.limits, server_variables(settings), private_files(settings), addresses)
     found = [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
     for row in rows:
         if row.quarantined:

@@ -60,7 +60,7 @@ async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[Non
     if settings.context_service_url is None:
         yield
         return
-    async with open_context_service(settings.context_service_url) as service:
+    async with open_context_service(settings.context_service_url, settings.context_service_token) as service:
         delivery = OutboxRelay(Outbox(engine), service)
         async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield

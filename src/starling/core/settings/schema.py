@@ -184,6 +184,17 @@ class Settings(BaseSettings):
     context_service_url: str | None = _setting(
         "CONTEXT_SERVICE_URL", None, "Service that receives audit events of runs, at `<url>/events`."
     )
+    context_service_token: SecretStr | None = _setting(
+        "CONTEXT_SERVICE_TOKEN", None, "Bearer token that the context service is sent."
+    )
+    execution_service_url: str | None = _setting(
+        "EXECUTION_SERVICE_URL",
+        None,
+        "Service whose tools (`<url>/tools`, `<url>/execute`) are those of the server `execution_service`.",
+    )
+    execution_service_token: SecretStr | None = _setting(
+        "EXECUTION_SERVICE_TOKEN", None, "Bearer token that the execution service is sent."
+    )
     require_keys: bool = _setting(
         "STARLING_REQUIRE_KEYS", False, "Require a key for requests from this machine, too; set it behind a proxy."
     )

@@ -9,7 +9,7 @@ import pytest
 
 from brain.durability.ledger import Ledger
 from mcp_gateway.path import attempts
-from mcp_gateway.path.dispatch import IDEMPOTENCY_KEY
+from mcp_gateway.sessions.messages import IDEMPOTENCY_KEY
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import ServerUnavailableError
 from starling.core.tool_calls import CallState, Effect

@@ -1,0 +1,1 @@
+"""Tools for Starling that run in the platform's own process."""

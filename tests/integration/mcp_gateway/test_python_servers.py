@@ -1,0 +1,232 @@
+"""Servers in the platform's own process: functions and FastMCP servers of packages, on the way of all calls."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_gateway.configuration.servers import ServerConfig, server_of
+from starling.core.tool_calls import CallState, Effect, state_after_answer
+from tests.support.gateway_harness import GatewayHarness, call, wait_for
+
+FUNCTIONS = '''
+import asyncio
+import threading
+import time
+import starling
+
+barrier, entered, left = threading.Barrier(2), threading.Event(), threading.Event()
+
+@starling.tool
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+@starling.tool(name="say", description="Repeat it.")
+async def repeat(text: str) -> str:
+    return text
+
+@starling.tool
+def meet() -> str:
+    barrier.wait(20)
+    return "met"
+
+@starling.tool
+async def block() -> str:
+    entered.set()
+    left.wait(20)
+    return "done"
+
+@starling.tool
+def fail(how: str) -> str:
+    raise {"error": ValueError, "exit": SystemExit}[how]("no luck")
+
+@starling.tool
+async def fail_later(how: str) -> str:
+    raise {"error": ValueError, "exit": SystemExit}[how]("no luck")
+
+@starling.tool
+def large() -> str:
+    return "x" * (17 * 2**20)
+
+def unmarked() -> str:
+    return "never"
+'''
+OBJECT = """
+import starling
+
+class Desk:
+    drawer = "pen"
+
+    @starling.tool
+    def open(self) -> str:
+        return self.drawer
+
+desk = Desk()
+"""
+SERVER = """
+import threading
+from {package} import FastMCP
+
+barrier = threading.Barrier(2)
+server = FastMCP("meeting", instructions="Has people meet.")
+
+@server.tool()
+def meet() -> str:
+    barrier.wait(20)
+    return "met"
+
+@server.tool()
+def fail(how: str) -> str:
+    raise SystemExit(how)
+"""
+
+type Install = Callable[..., str]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a package of one module whose entry point has the module's name."""
+
+    def installed(module: str, text: str, attribute: str = "") -> str:
+        folder = tmp_path / module
+        information = folder / f"{module}-1.dist-info"
+        information.mkdir(parents=True)
+        (folder / f"{module}.py").write_text(text)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+        (information / "entry_points.txt").write_text(f"[starling.servers]\n{module} = {module}{attribute}\n")
+        monkeypatch.syspath_prepend(str(folder))
+        return module
+
+    return installed
+
+
+def in_process(entry_point: str, **options: Any) -> ServerConfig:
+    return server_of({"type": "inprocess", "entry_point": entry_point, "x-starling": options})
+
+
+async def test_marked_functions_are_tools_with_schemas_of_their_type_hints(
+    harness: GatewayHarness, install: Install
+) -> None:
+    listing = await harness.listed(
+        in_process(install("shown_functions", FUNCTIONS), tools={"add": {"effect": "read"}}, effect="unsafe")
+    )
+
+    tools = {tool.name: tool for tool in listing.tools}
+    assert (listing.state, set(tools)) == (
+        "ready", {"add", "say", "meet", "block", "fail", "fail_later", "large"},
+    )  # fmt: skip
+    assert (tools["add"].description, tools["say"].description) == ("Add two numbers.", "Repeat it.")
+    assert (tools["add"].effect, tools["say"].effect) == (Effect.READ, Effect.UNSAFE)
+    assert tools["add"].input_schema["required"] == ["a"]
+
+
+async def test_functions_are_called_and_their_exceptions_are_errors_of_the_tool(
+    harness: GatewayHarness, install: Install
+) -> None:
+    config = in_process(install("called_functions", FUNCTIONS), tools={"add": {"effect": "read"}})
+    async with harness.listing(config) as (gateway, listing):
+        sums = [await call(gateway, listing, "add", a=1), await call(gateway, listing, "add", a=1, b="x")]
+        failed = [
+            await call(gateway, listing, tool, how=how) for tool in ("fail", "fail_later") for how in ("error", "exit")
+        ]
+        large = await call(gateway, listing, "large")
+        after = await call(gateway, listing, "say", text="still here")
+
+        assert gateway.open_sessions == 1
+    assert [one.status for one in sums] == ["succeeded", "failed"]
+    assert sums[0].text == "2"
+    assert {state_after_answer(one.observation, Effect.UNSAFE) for one in failed} == {CallState.FAILED}
+    assert all(one.observation == "tool_error" and "no luck" in one.text for one in failed)
+    assert large.observation == "invalid_result"
+    assert after.text == "still here"
+
+
+async def test_functions_that_block_block_neither_each_other_nor_the_platform(
+    harness: GatewayHarness, install: Install
+) -> None:
+    async with harness.listing(in_process(install("blocking_functions", FUNCTIONS))) as (gateway, listing):
+        module = importlib.import_module("blocking_functions")
+        met = await asyncio.gather(*(call(gateway, listing, "meet") for _ in range(2)))
+        blocked = asyncio.ensure_future(call(gateway, listing, "block"))
+        await wait_for(module.entered.is_set)
+        module.left.set()
+        done = await blocked
+
+    assert [outcome.text for outcome in (*met, done)] == ["met", "met", "done"]
+
+
+async def test_call_that_takes_too_long_is_in_doubt_if_it_may_have_changed_something(
+    harness: GatewayHarness, install: Install
+) -> None:
+    config = in_process(install("slow_functions", FUNCTIONS), tools={"meet": {"timeout": 0.3}})
+    async with harness.listing(config) as (gateway, listing):
+        late = await call(gateway, listing, "meet")
+        after = await call(gateway, listing, "add", a=1)
+        importlib.import_module("slow_functions").barrier.abort()
+
+    assert state_after_answer(late.observation, Effect.UNSAFE) is CallState.IN_DOUBT
+    assert after.text == "2"
+
+
+@pytest.mark.parametrize("package", ["fastmcp", "mcp.server.fastmcp"])
+async def test_fastmcp_servers_of_either_package_are_served(
+    harness: GatewayHarness, install: Install, package: str
+) -> None:
+    name = install(package.replace(".", "_") + "_meeting", SERVER.format(package=package), ":server")
+    async with harness.listing(in_process(name, max_sessions=2)) as (gateway, listing):
+        met = await asyncio.gather(*(call(gateway, listing, "meet") for _ in range(2)))
+        failed = await call(gateway, listing, "fail", how="badly")
+
+    assert listing.description == "Has people meet."
+    assert [outcome.text for outcome in met] == ["met", "met"]
+    assert (failed.observation, "badly" in failed.text) == ("tool_error", True)
+
+
+async def test_methods_of_an_object_are_tools(harness: GatewayHarness, install: Install) -> None:
+    async with harness.listing(in_process(install("desk_object", OBJECT, ":desk"))) as (gateway, listing):
+        assert (await call(gateway, listing, "open")).text == "pen"
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "attribute", "reason"),
+    [
+        ("raising", "raise ValueError('not today')", "", "can't be used: ValueError: not today."),
+        ("leaving", "raise SystemExit(3)", "", "can't be used: SystemExit: 3."),
+        ("empty", "number = 3", "", "nothing in it is marked with @starling.tool."),
+        ("wanting", "import nothing_of_that_name", "", "No module named 'nothing_of_that_name'."),
+        ("missing", "", ":server", "can't be used: AttributeError"),
+    ],
+)
+async def test_entry_point_that_cannot_be_served_is_degraded(
+    harness: GatewayHarness, install: Install, module: str, text: str, attribute: str, reason: str
+) -> None:
+    listing = await harness.listed(in_process(install(f"{module}_module", text, attribute)))
+
+    assert listing.state == "degraded"
+    assert reason in listing.error
+    assert "Install its package" in listing.remedy
+
+
+async def test_entry_point_that_is_not_installed_is_named(harness: GatewayHarness, install: Install) -> None:
+    install("another_server", "")
+
+    listing = await harness.listed(in_process("nobody"))
+
+    assert "no installed package has the entry point 'nobody'" in listing.error
+    assert "another_server" in listing.error
+
+
+async def test_without_fastmcp_the_server_is_degraded_and_says_what_to_install(
+    harness: GatewayHarness, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastmcp", None)
+
+    listing = await harness.listed(in_process(install("without_fastmcp", FUNCTIONS)))
+
+    assert listing.state == "degraded"
+    assert "pip install 'starling-swarm[inprocess]'" in listing.error
