@@ -7,7 +7,6 @@ down_revision = "0025"
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE runs ADD COLUMN direct_call jsonb")
     op.execute("""
         CREATE TABLE chat_answers (
             tenant text NOT NULL,
@@ -16,3 +15,4 @@ def upgrade() -> None:
             created_at timestamptz NOT NULL DEFAULT now(),
             PRIMARY KEY (tenant, hash))""")
     op.execute("CREATE INDEX chat_answers_of_run ON chat_answers (tenant, run_id)")
+    op.execute("ALTER TABLE runs ADD COLUMN direct_call jsonb")
