@@ -26,7 +26,9 @@ CROSS JOIN LATERAL (
 ORDER BY threads.created_at DESC, threads.id DESC, branches.created_at, branches.id"""
 _ONE: Final = _THREADS.format(which="id = %(thread)s")
 _LATEST: Final = _THREADS.format(
-    which="""(%(before)s::text IS NULL OR (created_at, id) < (
+    which="""NOT EXISTS (
+        SELECT FROM runs WHERE runs.tenant = threads.tenant AND runs.thread_id = threads.id AND direct_call IS NOT NULL)
+    AND (%(before)s::text IS NULL OR (created_at, id) < (
         SELECT created_at, id FROM threads WHERE tenant = %(tenant)s AND id = %(before)s))
     ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
 )
