@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,35 @@ def meet() -> str:
 @server.tool()
 def fail(how: str) -> str:
     raise SystemExit(how)
+"""
+
+NEVER = """
+import threading
+import starling
+
+started = threading.Event()
+
+@starling.tool
+def hang() -> str:
+    started.set()
+    threading.Event().wait()
+"""
+PROGRAM = """
+import asyncio
+from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.sessions.pool import SessionPool
+from starling.core.settings.schema import Limits
+
+async def main():
+    async with SessionPool(Limits(), {}) as sessions:
+        client = await sessions.open_new("a", server_of({"type": "inprocess", "entry_point": "never"})).opened()
+        calling = asyncio.get_running_loop().create_task(client.call_tool("hang"))
+        import never
+        await asyncio.to_thread(never.started.wait)
+    calling.cancel()
+    print("closed")
+
+asyncio.run(main())
 """
 
 type Install = Callable[..., str]
@@ -171,6 +201,21 @@ async def test_call_that_takes_too_long_is_in_doubt_if_it_may_have_changed_somet
 
     assert state_after_answer(late.observation, Effect.UNSAFE) is CallState.IN_DOUBT
     assert after.text == "2"
+
+
+def test_process_ends_though_a_function_never_returns(install: Install, tmp_path: Path) -> None:
+    path = str(tmp_path / install("never", NEVER))
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PYTHONPATH": path},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
 
 
 @pytest.mark.parametrize("package", ["fastmcp", "mcp.server.fastmcp"])
