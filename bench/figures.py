@@ -132,6 +132,7 @@ MARKS: Mapping[str, Mark] = {
     "gateway.call_ms": _at_most_above(1),
     "gateway.read_call_ms": _at_most_above(0.5),
     "execute.read_ms": _at_most_above(3),
+    "openai.overhead_ms": _at_most(3),
     "skills.recall_ms_100k": _at_most(15),
     "skills.empty_recall_ratio": _at_most(1.1),
     "skills.near_misses_recalled_effects": _at_most(0),

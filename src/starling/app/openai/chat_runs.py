@@ -91,29 +91,29 @@ class ChatRuns:
         return ChatTurn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
 
     async def follow(self, caller: Principal, turn: ChatTurn) -> AsyncGenerator[str | ChatAnswer]:
-        """Yield lines that tell the progress, and at last the answer, which later requests are then found by."""
+        """Yield lines that tell the progress, and at last the answer.
+
+        Later requests are found by it once this ends.
+        """
         answer: ChatAnswer | None = None
         if turn.events is not None:
             async with aclosing(until_idle(self.documents, turn.key, turn.events)) as batches:
                 async for batch in batches:
-                    for event in batch:
-                        if event.type == "done":
-                            answer = ChatAnswer.of_result(turn.key, turn.thread, event.data)
-                        elif line := progress_line(event):
-                            yield line
+                    if batch[-1].type == "done":
+                        answer = ChatAnswer.of_result(turn.key, turn.thread, batch[-1].data)
+                    elif lines := [line for event in batch if (line := progress_line(event))]:
+                        yield "\n".join(lines)
         if answer is None:
             waiting = await self.acceptance.interrupts.waiting(turn.key.tenant, run=turn.key.id)
             answer = await self.state(turn.key) or ChatAnswer.of_wait(turn.key, turn.thread, waiting)
-        await self.history.remember(caller, turn.asked, turn.key, answer.text)
         yield answer
+        await self.history.remember(caller, turn.asked, turn.key, answer.text)
 
     async def answer(self, caller: Principal, turn: ChatTurn) -> ChatAnswer:
-        """Return the answer once it is there."""
+        """Return the answer once it is there, and later requests are found by it."""
         async with aclosing(self.follow(caller, turn)) as updates:
-            async for update in updates:
-                if isinstance(update, ChatAnswer):
-                    return update
-        raise AssertionError("a run ends or waits")
+            answers = [update async for update in updates if isinstance(update, ChatAnswer)]
+        return answers[-1]
 
     async def state(self, key: RunKey) -> ChatAnswer | None:
         """Return what a run answered or waits for, None while it goes on. Raises NotFoundError."""

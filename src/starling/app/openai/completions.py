@@ -84,10 +84,10 @@ async def chunks(
             if isinstance(update, str):
                 yield _chunk(head, {"reasoning_content": f"{update}\n"})
             else:
-                yield _chunk(head, {"content": update.text})
-                yield _chunk(head, {}, _finish_reason(update), starling=update.extension)
+                last = _chunk(head, {}, _finish_reason(update), starling=update.extension)
                 if include_usage:
-                    yield b"data: %b\n\n" % dumps({**head, "choices": [], "usage": _counts(update.usage)})
+                    last += b"data: %b\n\n" % dumps({**head, "choices": [], "usage": _counts(update.usage)})
+                yield _chunk(head, {"content": update.text}) + last
     yield DONE
 
 

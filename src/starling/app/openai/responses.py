@@ -134,17 +134,15 @@ async def response_events(
     number = count()
     begun = response_body(run_id, RunStatus.RUNNING, None, echoed)
     event = _numbered(number)
-    yield event("response.created", response=begun)
-    yield event("response.in_progress", response=begun)
+    yield event("response.created", response=begun) + event("response.in_progress", response=begun)
     async with aclosing(updates):
         async for update in updates:
             if isinstance(update, str):
-                yield f": {update}\n\n".encode()
+                yield "".join(f": {line}\n" for line in update.split("\n")).encode() + b"\n"
                 continue
-            for chunk in _text_events(run_id, update.text, event):
-                yield chunk
+            sent = _text_events(run_id, update.text, event)
             body = response_body(run_id, update.status, update, echoed)
-            yield event(f"response.{_LAST_EVENT.get(body['status'], 'failed')}", response=body)
+            yield sent + event(f"response.{_LAST_EVENT.get(body['status'], 'failed')}", response=body)
 
 
 type _Event = Callable[..., bytes]
@@ -158,18 +156,19 @@ def _numbered(number: "count[int]") -> _Event:
     return event
 
 
-def _text_events(run_id: str, text: str, event: _Event) -> list[bytes]:
+def _text_events(run_id: str, text: str, event: _Event) -> bytes:
     message, item = _message(run_id, "completed", text), {"output_index": 0, "item_id": _message_id(run_id)}
     place, part = {**item, "content_index": 0}, message["content"][0]
     empty: dict[str, Any] = {**message, "status": "in_progress", "content": []}
-    return [
+    sent = (
         event("response.output_item.added", output_index=0, item=empty),
         event("response.content_part.added", **place, part={**part, "text": ""}),
         event("response.output_text.delta", **place, delta=text, logprobs=[]),
         event("response.output_text.done", **place, text=text, logprobs=[]),
         event("response.content_part.done", **place, part=part),
         event("response.output_item.done", output_index=0, item=message),
-    ]
+    )
+    return b"".join(sent)
 
 
 def _message(run_id: str, status: str, text: str) -> dict[str, Any]:

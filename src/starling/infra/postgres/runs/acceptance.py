@@ -41,8 +41,7 @@ _REPLACE: Final = """
 INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
 VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
 ON CONFLICT (tenant, key) DO UPDATE
-    SET request_hash = excluded.request_hash, run_id = excluded.run_id, created_at = now()
-RETURNING run_id::text, request_hash"""
+    SET request_hash = excluded.request_hash, run_id = excluded.run_id, created_at = now()"""
 
 
 _IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"
@@ -71,8 +70,10 @@ class IdempotencyRecord:
 async def reserve(connection: AsyncConnection[Any], tenant: str, key: IdempotencyKey, run_id: str) -> IdempotencyRecord:
     """Store a key for a run in the connection's transaction, unless it is taken; return the stored record."""
     values = {"tenant": tenant, "key": key.text, "request_hash": key.request_hash, "run_id": run_id}
-    statement = _REPLACE if key.replaces else _RESERVE
-    row = await (await connection.execute(statement.encode(), values)).fetchone()
+    if key.replaces:
+        await connection.execute(_REPLACE.encode(), values)  # whose result is known: in a pipeline nothing waits for it
+        return IdempotencyRecord(run_id, key.request_hash)
+    row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
     assert row is not None
     return IdempotencyRecord(*row)
 
