@@ -51,7 +51,7 @@ def test_team_commands_print_what_was_done(workspace: CliWorkspace) -> None:
 
     assert made[0].startswith("crew@1 is stored: draft, ")
     assert made[1] == "`starling team activate crew@1 --tenant shop` lets runs use it."
-    assert active == "crew@1 is active from epoch 1 on.\n"
+    assert active == "crew@1 is active from epoch 1 on.\n  ! crew@1 was never tried: it has no proof.\n"
     assert "writer\tnothing: it writes\tready\tWriter" in shown
     table, _, spec = version.partition("\n\n")
     assert table.splitlines()[1].startswith("1\tactive\t")

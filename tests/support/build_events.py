@@ -88,6 +88,7 @@ APPROVAL: Event = {
             "hash": "3f1c7a52d8e9",
             "tools": [f"files.write_file_{n}" for n in range(6)],
             "proof": "unproven",
+            "not_judged": ["No case tried the part 'Send it.' by live results."],
             "reason": "It is not proven.",
         },
         "task_id": "t1",

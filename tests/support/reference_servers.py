@@ -45,7 +45,7 @@ class ReferenceServers:
         return {"files": str(self.folder / "files"), "repo": str(self.folder / "repo")}
 
     def create(self) -> None:
-        """Write the data. Skips the test if a server is not installed."""
+        """Write the data."""
         for name, text in _FILES.items():
             file = self.folder / "files" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,10 @@ class ReferenceServers:
         self._create_repository(self.folder / "repo")
 
     def configuration(self) -> Mapping[str, Any]:
-        """Return the servers as `mcp.json` has them; effects are set where every tool only reads."""
+        """Return the servers as `mcp.json` has them; effects are set where every tool only reads.
+
+        The test fails if a server is not installed.
+        """
         reads = {"effect": "read"}
         return {
             "system_health": _server(sys.executable, "-m", "mcp_gateway.servers.system_health", **reads),
@@ -96,7 +99,7 @@ def _git(repo: Path, *arguments: str) -> None:
 def _foreign(name: str, *arguments: str, **options: str) -> dict[str, Any]:
     command = TOOLS / name / "bin" / f"mcp-server-{name}"
     if not command.exists():
-        pytest.skip(f"no {command}: run scripts/server-env {name}")
+        pytest.fail(f"no {command}: `make test` installs it, and scripts/server-env {name}")
     return _server(str(command), *arguments, **options)
 
 
@@ -107,5 +110,5 @@ def _server(command: str, *arguments: str, **options: str) -> dict[str, Any]:
 def _npm(name: str, *arguments: str, **options: str) -> dict[str, Any]:
     script = TOOLS / f"node/node_modules/.bin/mcp-server-{name}"
     if not script.exists():
-        pytest.skip(f"no {script}: run scripts/node-servers")
+        pytest.fail(f"no {script}: `make test` installs it, and scripts/node-servers")
     return _server(str(_NODE), str(script), *arguments, **options)

@@ -11,7 +11,7 @@ from architect.checks import DESIGN_RULES, WITHOUT_EXAMPLES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
-from architect.design.selection import SHORTLIST, PartFit, Selection, missing_parts, searched_texts, select, shortlist
+from architect.design.selection import SHORTLIST, PartFit, Selection, searched_texts, select, shortlist
 from architect.proof import of_cases
 from architect.team_world import TeamWorld
 from starling.core.events.build_events import CheckFinding, Checks, Design, DesignedMember, MissingPart
@@ -26,6 +26,13 @@ _PROMPT: Final = "designer"
 _MOST_OPTIONS: Final = 5
 _WIDE: Final = 200  # candidates of each text, where only some servers may be used
 _UNSERVED, _DOUBTED = "unserved_part", "doubted_part"
+_OTHER: Final = 0  # in place of the number of a part: a text of `missing` that is not that of any part
+_CONTRADICTION: Final = Finding(
+    "missing",
+    _DOUBTED,
+    "Members do what `missing` names.",
+    "Keep in `missing` the numbers of parts that no member does, or take a part's number from its member.",
+)
 _UNKNOWN: Final = "The caller may not be asked: choose the most likely reading."
 
 
@@ -149,24 +156,28 @@ class _Design:
     def _accounted(
         self, document: DesignDocument, *, last: bool, is_readable: bool
     ) -> tuple[tuple[MissingPart, ...], Sequence[Finding]]:
-        """Return the parts that are missing by what the designer says, and those that go back to it, each once.
+        """Return the parts that are missing by what the designer says, and what goes back to it, each once.
 
-        What a member claims then counts, whatever the search found. A part that none claims is missing.
+        What a member claims then counts, whatever the search found and `missing` names. A part that none claims is
+        missing. `missing` has numbers or texts of parts; another text names all parts that none claims.
         """
-        parts = self.selection.parts
-        missing = missing_parts(document, parts, self.candidates)
-        does = {number for member in document.members for number in member.parts}
-        doubts = list[Finding]()
-        for number, part in enumerate(parts if is_readable else (), 1):
-            place = f"parts[{number}]"
-            if part.text in missing or (number in does and part.fit != "none"):
-                continue
-            if not last and place not in self.asked:
-                doubts.append(_doubt(place, part, is_claimed=number in does))
-            elif number not in does:
-                missing[part.text] = part.missing
+        parts = dict(enumerate(self.selection.parts, 1))
+        does = {number for member in document.members for number in member.parts} & parts.keys()
+        names = {name: number for number, part in parts.items() for name in (str(number), part.text)}
+        named = {names.get(text, _OTHER) for text in map(str.strip, document.missing) if text}
+        missing, doubts = list[MissingPart](), list[Finding]()
+        if named & does or (named and does == parts.keys()):
+            doubts.append(_CONTRADICTION)
+        for number, part in parts.items():
+            place, is_claimed = f"parts[{number}]", number in does
+            is_new = is_readable and not last and place not in self.asked
+            if not is_claimed and (named & {number, _OTHER} or (is_readable and not is_new)):
+                missing.append(part.missing)
+            elif not is_claimed or part.fit == "none":
+                doubts.append(_doubt(place, part, is_claimed=is_claimed))
+        doubts = [one for one in doubts if is_readable and not last and one.path not in self.asked]
         self.asked |= {one.path for one in doubts}
-        return tuple(missing.values()), doubts
+        return tuple(missing), doubts
 
     def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
         try:
@@ -196,9 +207,9 @@ class _Design:
 def _doubt(place: str, part: PartFit, *, is_claimed: bool) -> Finding:
     if not is_claimed:
         reason = f"No member does {part.text!r}, and `missing` doesn't name it."
-        return Finding(place, _UNSERVED, reason, "Give its number to the member that does it, or name it in `missing`.")
+        return Finding(place, _UNSERVED, reason, "Give its number to the member that does it, or to `missing`.")
     near = f"; nearest are {', '.join(part.nearest)}" if part.nearest else ""
-    remedy = "Keep its number at the member that does it, with the tools for it, or name it in `missing`."
+    remedy = "Keep its number at the member that does it, with the tools for it, or move it to `missing`."
     return Finding(place, _DOUBTED, f"The search found nothing for {part.text!r}{near}.", remedy)
 
 

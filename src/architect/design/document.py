@@ -69,6 +69,8 @@ class DesignedExample(_Written):
 class DesignDocument(_Written):
     """The answer of a designer: a team, or a question where the goal is too vague for one."""
 
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
     EXPECTED: ClassVar[str] = (
         '{"name", "purpose", "instructions", "members": [{"name", "role", "goal", "server", "tools", "parts"}], '
         '"examples": [{"request", "must_call", "contains", "judged"}], "missing": [], "question": ""}'
@@ -79,7 +81,7 @@ class DesignDocument(_Written):
     instructions: str = ""
     members: list[MemberDraft] = []
     examples: list[DesignedExample] | None = None  # None: the designer writes none, those that there are stay
-    missing: list[str] = []
+    missing: list[str] = []  # numbers, or texts, of parts that no member does
     question: str = ""
     options: list[str] = []
 

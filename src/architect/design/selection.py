@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from architect.design.document import DesignDocument
 from architect.design.goal_parts import coordinated
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
@@ -164,21 +163,3 @@ def _fit(ranking: Sequence[Candidate], population: int, best: float, of_goal: Ma
 def _is_found(candidate: Candidate, population: int) -> bool:
     """Return whether a score is better than what chance gives the best of so many agents; of few, than the mean."""
     return candidate.score >= _LEAST_FIT * math.log(population) if population >= _FEW else candidate.score > 0
-
-
-def missing_parts(
-    document: DesignDocument, parts: Sequence[PartFit], candidates: Sequence[Candidate]
-) -> dict[str, MissingPart]:
-    """Return the parts that the designer names as missing, by their texts, each with what came nearest.
-
-    A name is that of the part which has most of its words, at least a half.
-    """
-    found = dict[str, MissingPart]()
-    for text in filter(None, map(str.strip, document.missing)):
-        words = _words(text)
-        part = max(parts, key=lambda one: len(words & _words(one.text)), default=None)
-        if part and 2 * len(words & _words(part.text)) >= len(words):
-            found[part.text] = part.missing
-        else:
-            found[text] = MissingPart(part=text, nearest=[name_of(one) for one in candidates[:_NEAREST]])
-    return found

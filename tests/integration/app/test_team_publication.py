@@ -550,6 +550,18 @@ async def test_admin_activates_what_is_unproven_and_not_what_failed_and_hears_wh
     assert "starling team prove crew_2@1" in refused.value.remedy
 
 
+async def test_admin_who_rolls_back_to_an_unproven_version_hears_what_nobody_judged(office: Office) -> None:
+    for made in (spec(), spec("crew", LOG)):
+        await office.import_team(made)
+        await office.services.teams.activate(OWNER, "crew", None, ACTOR)
+    shown = proof(spec(), "unproven").model_copy(update={"parts": (PartReport(part="Sing."),)})
+    await office.store.add_proof(await office.prove("crew", 1), await office.store.version(OWNER, "crew", 1), shown)
+
+    back = await office.services.teams.rollback(OWNER, "crew", ACTOR)
+
+    assert back.not_judged == ["No case tried the part 'Sing.' by live results."]
+
+
 async def test_imported_draft_whose_proof_failed_can_be_activated(office: Office) -> None:
     await office.import_team(spec())
     origin, version = await office.prove("crew"), await office.store.version(OWNER, "crew", None)

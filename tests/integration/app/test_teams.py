@@ -209,7 +209,7 @@ async def test_nothing_that_is_done_to_a_version_changes_its_spec_hash_and_creat
     assert await stored() == before
 
 
-async def test_activating_the_active_version_again_keeps_the_epoch_and_is_not_audited(
+async def test_activating_again_keeps_the_epoch_is_not_audited_and_says_that_a_version_was_never_tried(
     admin: Services, engine: Engine
 ) -> None:
     await add(admin, spec())
@@ -217,6 +217,7 @@ async def test_activating_the_active_version_again_keeps_the_epoch_and_is_not_au
     done, again = await activate(admin), await activate(admin)
 
     assert again == done
+    assert done.not_judged == ("crew@1 was never tried: it has no proof.",)
     assert [item.change.action for item in await latest(engine, "default", limit=9)] == ["team.activate", "team.import"]
 
 

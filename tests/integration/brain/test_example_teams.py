@@ -14,6 +14,7 @@ from architect.spec_format import read_team
 from mcp_gateway.configuration.servers import read_config
 from starling.infra.postgres.audit import Actor
 from tests.integration.brain.conftest import Open
+from tests.support import reference_servers
 from tests.support.gateway_harness import SERVERS
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
 from tests.support.model_script import Answer
@@ -48,6 +49,15 @@ def servers(tmp_path: Path) -> Mapping[str, Any]:
         for name, one in read_config(FOLDER / "mcp.json").items()
     }
     return {name: own[name] | {"x-starling": options[name]} for name in options}
+
+
+def test_server_that_is_absent_fails_a_test_and_names_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_servers, "TOOLS", tmp_path)
+
+    with pytest.raises(pytest.fail.Exception, match="`make test` installs it, and scripts/server-env time"):
+        ReferenceServers(tmp_path).configuration()
 
 
 type Steps = Mapping[str, Answer]

@@ -5,13 +5,15 @@ from collections.abc import AsyncGenerator
 import pytest
 from sqlalchemy import text
 
+from architect.spec_format import team_of
 from starling.core.agents import Persona
 from starling.core.teams.stars import Member, StarSpec
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts, wait_until_noted
 from tests.support.model_script import Answer
-from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+from tests.support.platform import CALLER, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
 
 PERSONA = Persona(role="watcher", goal="look at machines")
 BENCH_WORKER = Member(
@@ -57,6 +59,28 @@ async def test_team_works_inside_the_run_and_leaves_no_checkpoint(
     assert [event["path"] for event in stream.of("task_start")] == ["t3", "t3/t1"]
     async with platform.services.storage.engine.connect() as connection:
         assert await connection.scalar(text(_LEFT)) == 0
+
+
+@pytest.mark.parametrize("runtime", ["native", "crewai"])
+async def test_texts_of_a_team_are_in_prompts_as_they_were_written(
+    opened: Open, script: ScriptedModel, runtime: str
+) -> None:
+    role, instructions, goal = "role prompt '{secret.__class__}'", "{star.members} {0.__init__}", "{{secret}} %s $goal"
+    member = {"name": "looker", "role": role, "goal": goal, "server": "bench", "runtime": runtime}
+    spec = team_of({"name": "machines", "purpose": "Looks.", "instructions": instructions, "members": [member]})
+    script.run(decision(TO_TEAM), decision(TO_LOOKER), t1=[LOOK, Answer("It is fine.")], qa=Answer("Fine [1]."))
+    async with opened() as platform:
+        await platform.services.teams.add(CALLER, spec.name, spec, Actor.local("test"))
+        await platform.services.teams.activate(CALLER, spec.name, None, Actor.local("test"))
+        stream = await platform.ask("Look.")
+
+    (supervisor,) = platform.requests_containing(f'<team name="machines" purpose="Looks.">{instructions}</team>')
+    asked = [body for body in platform.requests_containing('<task id="t1">') if "tools" in body]
+    told: list[str] = [body["messages"][0]["content"] for body in asked]
+    assert stream.status == "succeeded", stream.reply
+    assert f"{role}: {goal}" in supervisor["messages"][1]["content"]
+    assert told
+    assert all(role in one and goal in one for one in told)
 
 
 @pytest.mark.parametrize(("outer", "inner"), [("t3", "review"), ("t3", "star"), ("qa", "1"), ("supervisor", "1")])

@@ -386,6 +386,30 @@ def test_person_who_activates_a_version_in_doubt_is_asked_first(
     assert len(platform.sent) == 1 - code
 
 
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 1)])
+def test_person_who_activates_a_version_that_was_never_tried_is_asked_first(
+    platform: ScriptedPlatform, typed: str, code: int
+) -> None:
+    doubt = "watch@1 was never tried: it has no proof."
+    done: dict[str, Any] = {"name": "watch", "version": 1, "epoch": 6, "left_out": [], "used_in": []}
+    platform.answers = {
+        "/v1/teams/watch/versions": {"versions": [{"version": 1, "state": "draft", "proof": None}]},
+        "/v1/teams/watch/activate": done | {"not_judged": [doubt]},
+    }
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(workspace, "team", "activate", "watch") as terminal,
+    ):
+        shown = terminal.until("Activate watch@1? [y/N]")
+        terminal.type(typed)
+
+        assert terminal.end() == code
+
+    assert doubt in shown
+    assert (len(platform.sent), f"! {doubt}" in terminal.shown) == (1 - code, not code)
+
+
 def test_list_and_show_name_the_states_of_built_versions(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
     team: dict[str, Any] = {"name": "watch", "purpose": "Watches.", "state": "unproven", "version": 2, "reason": ""}
     more: dict[str, Any] = {"degraded_members": {}, "members": [], "used_in": ["outer@1"], "outdated_tools": ["a.b"]}

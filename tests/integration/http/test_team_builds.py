@@ -150,7 +150,7 @@ async def test_name_of_another_agent_or_of_the_platform_is_refused_at_once(api: 
     assert refused["errors"]
 
 
-@pytest.mark.parametrize("goal", ["", " \n ", "a" * 2_001, None, 3])
+@pytest.mark.parametrize("goal", ["", " \n ", "a" * 2_001, "🤖🌊", "Write\x00poems.", None, 3])
 async def test_unusable_goal_is_refused(api: LiveApi, goal: Any) -> None:
     await known(api, "goals")
     for path in ("/v1/teams", "/v1/teams/goals/versions"):
@@ -158,18 +158,12 @@ async def test_unusable_goal_is_refused(api: LiveApi, goal: Any) -> None:
         assert "goal" in refused["detail"] or "goal" in str(refused["errors"])
 
 
-async def test_nul_in_a_goal_is_replaced_as_in_any_request(api: LiveApi) -> None:
-    accepted = await build(api, goal="Write\x00poems.", thread_id="nul")
+async def test_goal_with_emoji_is_stored_as_it_is_on_the_thread_that_is_named(api: LiveApi) -> None:
+    accepted = await build(api, goal="🤖 poems 🌊", thread_id="emoji")
 
     text, _, made = await stored(api, accepted["run_id"])
-    assert text == made["goal"] == "Write�poems."
-    assert accepted["thread_id"] == "nul"
-
-
-async def test_goal_of_emoji_alone_is_accepted_as_it_is(api: LiveApi) -> None:
-    text, _, made = await stored(api, (await build(api, goal="🤖🌊"))["run_id"])
-
-    assert text == made["goal"] == "🤖🌊"
+    assert text == made["goal"] == "🤖 poems 🌊"
+    assert accepted["thread_id"] == "emoji"
 
 
 async def test_repeated_build_with_its_idempotency_key_is_the_same_run(api: LiveApi) -> None:

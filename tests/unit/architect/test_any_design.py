@@ -44,7 +44,7 @@ DOCUMENTS = st.fixed_dictionaries(
         "name": TEXTS,
         "purpose": TEXTS,
         "instructions": TEXTS,
-        "missing": LISTS,
+        "missing": st.lists(st.one_of(TEXTS, st.integers()), max_size=3),
         "question": TEXTS,
         "options": LISTS,
     }

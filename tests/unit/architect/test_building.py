@@ -181,6 +181,19 @@ async def test_proven_team_that_may_change_something_is_activated_by_the_admin_w
     assert shown(run.events) == ["design", "checks", "proof", "proof", "published proven", "published active"]
 
 
+async def test_admin_who_is_asked_and_whoever_reads_the_report_see_the_part_that_no_case_tried() -> None:
+    store = MemoryStore()
+    watched = {**DESIGN, "examples": [DESIGN["examples"][0], {**DESIGN["examples"][0], "request": "Is it well?"}]}
+    run = begun(store)
+    run.answers = [watched]
+
+    outcome, run = await built(store, run)
+
+    doubt = f"No case tried the part {store.published[0].proof.parts[1].part!r} by live results."
+    assert (run.details[0]["proof"], run.details[0]["not_judged"]) == ("unproven", [doubt])
+    assert f"\nWhat nobody judged:\n- {doubt}\n" in outcome.text
+
+
 async def test_proven_team_that_was_activated_when_it_was_published_needs_no_approval() -> None:
     store = MemoryStore(approval="", active=["key_1"])
     outcome, run = await built(store)
@@ -222,7 +235,7 @@ async def test_nobody_is_asked_about_a_team_that_is_only_to_be_stored() -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [
-        ({**DESIGN, "missing": ["book flights"]}, "capability_gap", "book flights"),
+        ({**DESIGN, "members": DESIGN["members"][:1], "missing": [2]}, "capability_gap", "into a report file"),
         ({"question": "Which machine?"}, "goal_unclear", "Which machine?"),
         ({**DESIGN, "examples": []}, "team_invalid", "faults"),
     ],

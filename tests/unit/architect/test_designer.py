@@ -259,17 +259,37 @@ async def test_goal_that_stays_vague_has_no_team(may_ask: bool, asked: int) -> N
     assert len(run.questions) == asked
 
 
-@pytest.mark.parametrize("partial", [pytest.param(False, id="refused"), pytest.param(True, id="accepted")])
-async def test_part_that_the_designer_finds_missing_is_reported(partial: bool) -> None:
-    answer = {**SOUND, "missing": ["order a pizza"]}
+THREE = "Watch the health of this machine. Write the report into a file. Mail it to Bob."
 
-    found, run = await designed(answer, partial=partial)
+
+@pytest.mark.parametrize("partial", [pytest.param(False, id="refused"), pytest.param(True, id="accepted")])
+@pytest.mark.parametrize(
+    "named", [pytest.param(3, id="number"), pytest.param("Email the report", id="text with words of another part")]
+)
+async def test_missing_part_that_no_member_does_is_reported(named: int | str, partial: bool) -> None:
+    answer = {**SOUND, "missing": [named]}
+
+    found, run = await designed(answer, goal=THREE, partial=partial)
 
     assert (found.spec is not None) is partial
-    assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["machine", "files", "time"])]
+    assert [(one.part, one.nearest) for one in found.missing] == [("Mail it to Bob.", ["machine", "files", "time"])]
     assert isinstance(run.events[0], Design)
     assert run.events[0].missing == [*found.missing]
     assert [event.type for event in run.events[1:]] == (["checks"] if partial else [])
+
+
+@pytest.mark.parametrize(
+    "named", [pytest.param("2", id="number"), pytest.param("writes the findings", id="text"), pytest.param(2, id="int")]
+)
+async def test_missing_part_that_a_member_does_goes_back_once_and_then_the_member_counts(named: int | str) -> None:
+    answer = {**SOUND, "missing": [named]}
+
+    found, run = await designed(answer, answer)
+
+    checks = [[one.path for one in event.findings] for event in run.events if isinstance(event, Checks)]
+    assert (checks, run.answers) == ([["missing"], []], [])
+    assert (found.is_sound, found.missing) == (True, ())
+    assert [one.members for one in found.parts] == [("watcher",), ("writer",)]
 
 
 OTHERS = tuple(tool(f"other{number}.idle", "Hums") for number in range(10))
@@ -283,7 +303,9 @@ CLAIMED, UNCLAIMED = {**SOUND, "members": [WATCHER, {**WRITER, "parts": [2, 3]}]
         pytest.param([CLAIMED, UNCLAIMED], [["doubted_part"]], ["bestelle Pizza"], id="given up"),
         pytest.param([UNCLAIMED, CLAIMED], [["unserved_part"], []], [], id="forgotten"),
         pytest.param([UNCLAIMED, UNCLAIMED], [["unserved_part"]], ["bestelle Pizza"], id="forgotten twice"),
-        pytest.param([{**CLAIMED, "missing": ["Pizza"]}], [], ["bestelle Pizza"], id="named missing"),
+        pytest.param([{**UNCLAIMED, "missing": [3]}], [], ["bestelle Pizza"], id="named by its number"),
+        pytest.param([{**UNCLAIMED, "missing": ["bestelle Pizza"]}], [], ["bestelle Pizza"], id="by its text"),
+        pytest.param([{**UNCLAIMED, "missing": ["order it"]}], [], ["bestelle Pizza"], id="by another text"),
     ],
 )
 async def test_part_that_the_search_doubts_goes_back_once_and_then_the_answer_counts(
@@ -297,6 +319,16 @@ async def test_part_that_the_search_doubts_goes_back_once_and_then_the_answer_co
     assert (checks, run.answers) == (rules, [])
     assert [one.part for one in found.missing] == missing
     assert found.is_sound is not bool(missing)
+
+
+async def test_part_that_is_forgotten_beside_one_that_is_named_goes_back() -> None:
+    forgotten = {**SOUND, "members": [WATCHER], "examples": [EXAMPLES[0]] * 2, "missing": [3]}
+
+    found, run = await designed(forgotten, {**SOUND, "missing": [3]}, goal=THREE, partial=True)
+
+    checks = [event.findings for event in run.events if isinstance(event, Checks)]
+    assert "parts[2]" in {one.path for one in checks[0]}
+    assert [one.part for one in found.missing] == ["Mail it to Bob."]
 
 
 async def test_own_name_is_kept_and_a_designed_one_gets_a_suffix_if_it_is_taken() -> None:

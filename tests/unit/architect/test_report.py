@@ -8,7 +8,7 @@ import pytest
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import PublishedVersion
 from starling.core.events.build_events import MissingPart
-from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialCall, TrialRecord
+from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialCall, TrialRecord
 from starling.core.teams.spec import Finding
 from starling.core.tool_calls import AnswerSource
 from tests.support.team_specs import member, team_spec
@@ -150,6 +150,19 @@ def test_report_of_a_proof_says_what_it_came_to_and_what_to_do_next(
     lines = proof_text(stored, shown).splitlines()
 
     assert (lines[0], lines[-1]) == (first, last)
+
+
+def test_report_names_what_nobody_judged_below_the_cases() -> None:
+    unproven = PROVEN.model_copy(update={"state": "unproven", "parts": (PartReport(part="Sing\na song."),)})
+
+    texts = built_text(TEAM, published(state="unproven"), unproven), proof_text(published(), unproven)
+
+    for text in texts:
+        assert (
+            "- two: passed. 1 call answered: 1 live.\n\n"
+            "What nobody judged:\n- No case tried the part 'Sing\\na song.' by live results.\n\nIt is not proven."
+        ) in text
+    assert "nobody judged" not in proof_text(published(), PROVEN)
 
 
 def test_report_of_a_gap_names_each_missing_part_with_what_came_nearest() -> None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from architect.design.document import DesignDocument
-from architect.design.selection import Fit, PartFit, Selection, missing_parts, searched_texts, select, shortlist
+from architect.design.selection import Fit, Selection, searched_texts, select, shortlist
 from starling.core.events.build_events import MissingPart
 from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
@@ -132,21 +131,3 @@ def test_server_that_serves_a_part_goes_before_a_team_that_the_part_does_not_nam
     (found,) = select([part], [team, server], {part: [team, server]}, 2).parts
 
     assert found.nearest[0] == first
-
-
-@pytest.mark.parametrize(
-    ("named", "missing"),
-    [
-        pytest.param(("pizza orders",), ["order a pizza now"], id="under the words of the goal"),
-        pytest.param(("Order pizza", "a pizza"), ["order a pizza now"], id="once"),
-        pytest.param(("a phone call", " "), ["a phone call"], id="in other words"),
-    ],
-)
-def test_part_that_the_designer_names_is_missing_with_what_came_nearest(
-    named: Sequence[str], missing: Sequence[str]
-) -> None:
-    near = ranked(mail=2, post=1)
-
-    found = missing_parts(DesignDocument(missing=[*named]), [PartFit("order a pizza now", "good", near)], near)
-
-    assert [(one.part, one.nearest) for one in found.values()] == [(text, ["mail", "post"]) for text in missing]

@@ -34,8 +34,8 @@ class ActivatedTeam:
 
     `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
     active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
-    `outdated_tools` are those of its proof that changed since, or are gone; `not_judged` says what an
-    unproven version leaves unshown. `notes` are as in a check.
+    `outdated_tools` are those of its proof that changed since, or are gone; `not_judged` says what an unproven version
+    leaves unshown, or that it was never tried. `notes` are as in a check.
     """
 
     name: str
@@ -105,6 +105,7 @@ class TeamActivation:
             await record(connection, actor, AuditedChange(action, key.name, made | detail))
         unproven = bool(chosen.proof) and chosen.proof.state == "unproven"
         proof = await self.teams.proof(connection, key, chosen.version) if unproven else None
+        doubts = () if chosen.proof else (f"{key.name}@{chosen.version} was never tried: it has no proof.",)
         unlimited = await asyncio.to_thread(compile_team, chosen.spec, registry.world, creator=None, activator=None)
         return ActivatedTeam(
             name=key.name,
@@ -115,7 +116,7 @@ class TeamActivation:
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
             used_in=await self.users(connection, key, registry.world),
             outdated_tools=outdated_tools(chosen, registry.manifest),
-            not_judged=proof.not_judged if proof else (),
+            not_judged=proof.not_judged if proof else doubts,
             notes=checked(chosen.spec, registry.world, NOTES),
         )
 

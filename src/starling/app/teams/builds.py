@@ -19,6 +19,7 @@ from starling.core.teams.building import BuildCase, BuildRequest
 from starling.core.teams.spec import TeamInvalidError
 
 _CONFIG: Final = RunConfig(agent="architect")
+_SAY: Final = "Say in words what the team is to do."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,9 @@ class BuildService:
         return await self._accept(caller, f"Prove the team {name}@{number}.", build, "", idempotency_key)
 
     async def _check_request(self, caller: Principal, build: BuildRequest) -> None:
-        """Check that what a build names is there for the caller. Raises InvalidRequestError, TeamInvalidError."""
+        """Check the goal, and that what a build names is there. Raises InvalidRequestError, TeamInvalidError."""
+        if build.kind != "proof" and ("\0" in build.goal or not any(map(str.isalnum, build.goal))):
+            raise InvalidRequestError("The goal has no letter or digit, or it has a NUL character.", _SAY)
         if not (build.constraints.servers or build.cases):
             return
         world = await self.activation.world_now(caller)

@@ -86,7 +86,7 @@ def activate(
 ) -> None:
     """Let runs use a version, by default the newest. An earlier version is taken up again in the same way.
 
-    On a terminal it asks first where the version is unproven, or its tools changed since it was proved.
+    On a terminal it asks first where the version is unproven, was never tried, or its tools changed since its proof.
     """
     name, wanted = split_version(team)
     api = connection_of(context).api(tenant)
@@ -103,7 +103,7 @@ def rollback(
 ) -> None:
     """Activate the highest version before the active one that was active too, and not archived since.
 
-    On a terminal it asks first where that version is unproven, or its tools changed since it was proved.
+    On a terminal it asks first where that version is unproven, was never tried, or its tools changed since its proof.
     """
     api = connection_of(context).api(tenant)
     if has_person() and not (yes or as_json):
@@ -141,16 +141,15 @@ def archive(
 
 
 def _ask_if_in_doubt(api: Api, name: str, versions: Sequence[Document]) -> None:
-    """Ask whether the last of these versions is to be activated, if it is unproven, or tools changed since its proof.
-
-    Exits for a no.
-    """
+    """Ask about the last of these versions if it is not proven, or tools changed since its proof; exit for a no."""
     if not versions:
         return
     version = f"{name}@{versions[-1]['version']}"
     tools = versions[-1].get("outdated_tools")
     doubts = [f"Changed since {version} was proved: {', '.join(tools)}."] if tools else []
-    if (versions[-1].get("proof") or {}).get("state") == "unproven":
+    if not (proof := versions[-1].get("proof")):
+        doubts.append(f"{version} was never tried: it has no proof.")
+    elif proof["state"] == "unproven":
         proof = api.get(team_path(name, "versions", str(versions[-1]["version"]), "proof"))
         doubts += [f"{version} is not proven.", *proof["not_judged"]]
     for doubt in doubts:

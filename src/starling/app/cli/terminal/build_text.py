@@ -81,8 +81,9 @@ def proof_report_lines(version: str, report: Data, width: int = _WIDTH) -> Itera
     yield f"Run {report['run_id']}", "dim"
     yield f"Trace {report['trace_id']}", "dim"
     for part in report.get("parts", ()):
-        tried = f"tried by {', '.join(part['cases'])}" if part["cases"] else "not tried"
-        yield f"Part {tried}: {part['part']}", None if part["cases"] else "yellow"
+        if part["cases"]:
+            yield f"Part tried by {', '.join(part['cases'])}: {part['part']}", None
+    yield from ((doubt, "yellow") for doubt in report.get("not_judged", ()))
     for case in report["cases"]:
         yield "", None
         yield from ((line, style) for text, style in _reported(case) for line in wrapped(text, width))

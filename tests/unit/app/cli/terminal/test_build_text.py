@@ -123,6 +123,15 @@ def test_proof_is_shown_case_by_case_with_verdicts_calls_and_cost() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_proof_is_shown_with_the_parts_that_were_tried_and_what_nobody_judged() -> None:
+    parts: list[dict[str, Any]] = [{"part": "Measure it.", "cases": ["one", "two"]}, {"part": "Send it.", "cases": []}]
+    doubts = ["No case tried the part 'Send it.' by live results.", "Nobody judged the answer of one."]
+
+    lines = [*proof_report_lines("machine_watch@1", REPORT | {"parts": parts, "not_judged": doubts})]
+
+    assert lines[4:7] == [("Part tried by one, two: Measure it.", None), *((doubt, "yellow") for doubt in doubts)]
+
+
 def test_activation_is_shown_with_its_tools_and_the_state_of_its_proof() -> None:
     assert list(activation_lines(APPROVAL["call"]["args"])) == [
         "  team: machine_watch",
@@ -131,5 +140,6 @@ def test_activation_is_shown_with_its_tools_and_the_state_of_its_proof() -> None
         "  tools: files.write_file_0, files.write_file_1, files.write_file_2,",
         "    files.write_file_3, files.write_file_4, files.write_file_5",
         "  proof: unproven",
+        "  not judged: No case tried the part 'Send it.' by live results.",
         "  reason: It is not proven.",
     ]
