@@ -1,17 +1,22 @@
 """What requests of OpenAI's clients have beside their bodies."""
 
 import hashlib
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Request
 from fastapi.responses import Response
 
 from starling.app.http.dependencies import Caller, IdempotencyKey
+from starling.app.http.event_stream import RUN_ID, ChunkStream, unless_disconnected
+from starling.app.openai.answers import ChatAnswer
+from starling.app.openai.chat_runs import ChatTurn, Updates
 from starling.app.openai.requests import Sending
+from starling.app.services import Services
 from starling.app.threads import ThreadName
 from starling.infra.postgres.runs import acceptance
 
-CLIENT_GONE: Final = Response(status_code=499)  # which nobody reads
 STREAMED: Final[dict[str, Any]] = {
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
     "headers": {"X-Run-Id": {"description": "The run's id.", "schema": {"type": "string"}}},
@@ -38,6 +43,32 @@ async def _sending(
         idempotency_key or f"chat {digest}", digest, replaces=not retried and idempotency_key is None
     )
     return Sending(key, x_thread_id, retried=retried, own_key=idempotency_key is not None)
+
+
+async def answered(
+    request: Request,
+    services: Services,
+    caller: Caller,
+    turn: ChatTurn,
+    stream: Callable[[Updates], AsyncGenerator[bytes]] | None,
+    whole: Callable[[ChatAnswer], bytes],
+) -> Response:
+    """Answer a request by its stream, or whole where it wants none; the run of a client that disconnects is cancelled.
+
+    Not that of a response in the background.
+    """
+    chats, headers = services.chats, {RUN_ID: turn.key.id}
+    if stream:
+        sent = stream(chats.follow(caller, turn))
+        cancel = partial(chats.cancel_unless_joined, turn)
+        response = ChunkStream(sent, services.runs.acceptance.limits, on_disconnect=cancel)
+        response.headers.update(headers)
+        return response
+    answer = await unless_disconnected(request.receive, chats.answer(caller, turn))
+    if answer is None:
+        await chats.cancel_unless_joined(turn)
+        return Response(status_code=499)  # which nobody reads
+    return Response(whole(answer), media_type="application/json", headers=headers)
 
 
 type SendingOf = Annotated[Sending, Depends(_sending)]

@@ -28,6 +28,10 @@ _NOT_MODELS: Final = frozenset({"architect"})  # which needs more than a message
 _RETRY_SECONDS: Final = 3.0  # in which a client that lost its connection sends the request again
 
 
+type Updates = AsyncGenerator[str | ChatAnswer]
+"""Lines that tell the progress, and at last the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
     """A request that was accepted: its run, and the events to come; None where the run waits for another answer.
@@ -71,30 +75,27 @@ class ChatRuns:
         Raises as `RunAcceptance.accept` and `InterruptService.answer` do, ModelNotFoundError,
         PreviousResponseNotFoundError.
         """
-        if (asked.retried or asked.own_key) and (turn := await self._joined(caller, asked)):
+        if (asked.sending.retried or asked.sending.own_key) and (turn := await self._joined(caller, asked)):
             return turn
         await self.check_model(caller, asked.model)
         place = await self.history.place(caller, asked)
         if place.run and (turn := await self._decided(caller, actor, asked, place, place.run)):
             return turn
         try:
-            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.idempotency)
+            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.sending.idempotency)
         except ConflictError:
             if place.at is None:
                 raise
             place = await self.history.fork(caller.tenant, place)
-            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.idempotency)
+            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.sending.idempotency)
         joined: BegunRequest | None = None
-        if asked.retried or accepted.key == place.run:  # the run is older than this request
-            joined = await self.answers.keep(accepted.key, asked.idempotency)
+        if asked.sending.retried or accepted.key == place.run:  # the run is older than this request
+            joined = await self.answers.keep(accepted.key, asked.sending.idempotency)
         thread = accepted.started.thread_id
         return ChatTurn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
 
-    async def follow(self, caller: Principal, turn: ChatTurn) -> AsyncGenerator[str | ChatAnswer]:
-        """Yield lines that tell the progress, and at last the answer.
-
-        Later requests are found by it once this ends.
-        """
+    async def follow(self, caller: Principal, turn: ChatTurn) -> Updates:
+        """Yield the updates of a request; later ones are found by its answer once this ends."""
         answer: ChatAnswer | None = None
         if turn.events is not None:
             async with aclosing(until_idle(self.documents, turn.key, turn.events)) as batches:
@@ -107,7 +108,9 @@ class ChatRuns:
             waiting = await self.acceptance.interrupts.waiting(turn.key.tenant, run=turn.key.id)
             answer = await self.state(turn.key) or ChatAnswer.of_wait(turn.key, turn.thread, waiting)
         yield answer
-        await self.history.remember(caller, turn.asked, turn.key, answer.text)
+        storing = self.history.remember(caller, turn.asked, turn.key, answer.text)
+        # a client that has the whole text may close the connection
+        await asyncio.shield(asyncio.get_running_loop().create_task(storing, name=f"remember-{turn.key.id}"))
 
     async def answer(self, caller: Principal, turn: ChatTurn) -> ChatAnswer:
         """Return the answer once it is there, and later requests are found by it."""
@@ -126,10 +129,10 @@ class ChatRuns:
 
     async def cancel_unless_joined(self, turn: ChatTurn) -> None:
         """Cancel the run of a client that disconnected, unless it sends the request again within some seconds."""
-        if turn.events is None:
+        if turn.events is None or turn.asked.background:
             return
         await asyncio.sleep(self.retry_seconds)
-        if not await self.answers.is_joined(turn.key, turn.asked.idempotency.text, turn.joined_at):
+        if not await self.answers.is_joined(turn.key, turn.asked.sending.idempotency.text, turn.joined_at):
             await self.cancellation.cancel(turn.key)
 
     async def _joined(self, caller: Principal, asked: ChatRequest) -> ChatTurn | None:
@@ -137,15 +140,15 @@ class ChatRuns:
 
         One that was cancelled when its client disconnected, before it changed anything, is begun again.
         """
-        begun = await self.answers.join(caller.tenant, asked.idempotency.text)
-        if begun is None:
+        sent = asked.sending.idempotency
+        if (begun := await self.answers.join(caller.tenant, sent.text)) is None:
             return None
-        if begun.request_hash != asked.idempotency.request_hash:
-            raise IdempotencyKeyReusedError(asked.idempotency.text, begun.run_id)
+        if begun.request_hash != sent.request_hash:
+            raise IdempotencyKeyReusedError(sent.text, begun.run_id)
         key = RunKey(caller.tenant, begun.run_id)
         row = await self.documents.row(key)
-        if asked.retried and row.status is RunStatus.CANCELLED and not (row.result or {}).get("effects"):
-            await self.answers.forget(key, asked.idempotency.text)
+        if asked.sending.retried and row.status is RunStatus.CANCELLED and not (row.result or {}).get("effects"):
+            await self.answers.forget(key, sent.text)
             return None
         events = self.acceptance.reader.follow_batches(key)
         return ChatTurn(asked, key, row.thread_id, events, begun.joined_at)
@@ -160,7 +163,7 @@ class ChatRuns:
         interrupts = await self.acceptance.interrupts.of_run(key)
         if decision := decision_in(asked.text, interrupts):
             await self.answering.answer(key, [decision], actor, caller)
-            joined = await self.answers.keep(key, asked.idempotency)
+            joined = await self.answers.keep(key, asked.sending.idempotency)
             return ChatTurn(asked, key, place.thread, self.acceptance.reader.follow_batches(key), joined.joined_at)
         waits = any(item.state == "open" and item.kind != "clarification" for item in interrupts)
         return ChatTurn(asked, key, place.thread, None) if place.live and waits else None

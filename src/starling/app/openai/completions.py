@@ -14,56 +14,19 @@ from starling.infra.fast_json import dumps
 DONE: Final = b"data: [DONE]\n\n"
 
 
-class AnswerMessage(BaseModel):
-    """The answer of a run, or its question."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str
-    refusal: str | None = None
-
-
-class Choice(BaseModel):
-    """The one choice that there is."""
-
-    index: int = 0
-    message: AnswerMessage
-    logprobs: None = None
-    finish_reason: Literal["stop", "length"]
-
-
-class TokenCounts(BaseModel):
-    """What the run used, over all its calls of models."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class Extension(BaseModel):
-    """What OpenAI's answers don't have: the run, its sources, what it changed, and what is missing."""
-
-    run_id: str
-    thread_id: str
-    status: RunStatus
-    code: str | None
-    citations: list[dict[str, Any]]
-    effects: list[dict[str, Any]]
-    degraded: list[dict[str, Any]]
-
-
 class ChatCompletion(BaseModel):
-    """An answer of the chat API."""
+    """An answer of the chat API; `starling` has the run, its sources, what it changed and what is missing."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: list[Choice]
-    usage: TokenCounts
-    starling: Extension
+    choices: list[dict[str, Any]]
+    usage: dict[str, int]
+    starling: dict[str, Any]
 
 
-def completion(answer: ChatAnswer, model: str) -> bytes:
+def completion(model: str, answer: ChatAnswer) -> bytes:
     """Return a whole answer as JSON."""
     message = {"role": "assistant", "content": answer.text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
@@ -72,7 +35,7 @@ def completion(answer: ChatAnswer, model: str) -> bytes:
 
 
 async def chunks(
-    run_id: str, updates: AsyncGenerator[str | ChatAnswer], model: str, *, include_usage: bool
+    run_id: str, model: str, updates: AsyncGenerator[str | ChatAnswer], *, include_usage: bool
 ) -> AsyncGenerator[bytes]:
     """Yield an answer as the lines of a stream: progress as reasoning, the text once it is final, and the end."""
     head = _head("chat.completion.chunk", run_id, model)
@@ -111,8 +74,5 @@ def _finish_reason(answer: ChatAnswer) -> str:
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.tokens,
-    }
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    return dict(zip(names, (usage.input_tokens, usage.output_tokens, usage.tokens), strict=True))

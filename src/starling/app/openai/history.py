@@ -1,5 +1,6 @@
 """Where a conversation goes on of which the client sends all messages each time."""
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,12 +9,14 @@ from typing import Final
 from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
 from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage
-from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import digest, storable_text
 from starling.core.principal import Principal
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, RunPlace
+
+_log = logging.getLogger(__name__)
 
 # Reasoning that clients put before an answer, and some send back with it.
 _REASONING: Final = re.compile(r'\s*<(think|thinking|details(?= type="reasoning"))\b[^<>]*>.*?</\1>', re.DOTALL)
@@ -77,7 +80,10 @@ class ChatHistory:
         if asked.thread or asked.previous is not None:
             return
         messages = [*asked.before, *asked.said, AssistantMessage(role="assistant", content=answer)]
-        await self.answers.store(run, _hash(caller, asked, messages))
+        try:
+            await self.answers.store(run, _hash(caller, asked, messages))
+        except DatabaseUnavailableError as error:
+            _log.warning("what follows the answer of run %s will begin a thread of its own: %s", run.id, error)
 
     async def _named(self, tenant: str, thread: str, before: Sequence[ChatMessage]) -> ChatPlace:
         try:

@@ -1,7 +1,7 @@
 """Requests of OpenAI's APIs: what is read of them, and what is refused. All other fields are ignored."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -16,19 +16,8 @@ from starling.infra.postgres.runs.acceptance import IdempotencyKey
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text"})
 _SKIPPED_ITEMS: Final = frozenset({"reasoning"})  # of earlier answers of other servers
 _CONTENT_SCHEMA: Final[dict[str, Any]] = {
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"type": {"enum": sorted(_TEXT_TYPES)}, "text": {"type": "string"}},
-                "required": ["type", "text"],
-            },
-        },
-        {"type": "null"},
-    ],
-    "description": "A text, or parts of the type text.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
+    "description": "A text, or parts with `type` and `text`.",
 }
 
 
@@ -42,39 +31,37 @@ class ModelNotFoundError(NotFoundError):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A request of either API.
-
-    `before` are the messages up to the last one of the assistant, `said` those of the user after it, `text` the same as
-    one. `previous` is the run of the response that it continues. `retried` says that the client sent it before,
-    `own_key` that the client chose the idempotency key.
-    """
-
-    model: str
-    before: Sequence[ChatMessage]
-    said: Sequence[ChatMessage]
-    idempotency: IdempotencyKey
-    instructions: str | None = None
-    user: str = ""
-    thread: str | None = None
-    previous: str | None = None
-    retried: bool = False
-    own_key: bool = False
-
-    @property
-    def text(self) -> str:
-        """What the user says now."""
-        return "\n\n".join(message.text for message in self.said if isinstance(message, UserMessage)).strip()
-
-
-@dataclass(frozen=True, slots=True)
 class Sending:
-    """What of a request isn't in its body: its idempotency key, the named thread, and whether it was sent before."""
+    """What of a request isn't in its body. `retried`: it was sent before; `own_key`: the client chose the key."""
 
     idempotency: IdempotencyKey
     thread: str | None
     retried: bool
     own_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request of either API.
+
+    `before` are the messages up to the last one of the assistant, `said` those of the user after it. `previous` is the
+    run of the response that it continues, empty for one that no run has.
+    """
+
+    model: str
+    before: Sequence[ChatMessage]
+    said: Sequence[ChatMessage]
+    instructions: str | None
+    user: str
+    thread: str | None
+    sending: Sending
+    previous: str | None = None
+    background: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the user says now."""
+        return "\n\n".join(message.text for message in self.said).strip()
 
 
 def _content_text(content: object) -> object:
@@ -123,7 +110,7 @@ class GivenMessage(BaseModel):
 def _checked(messages: Sequence[GivenMessage]) -> Sequence[GivenMessage]:
     """Return messages that can be answered. Raises ValueError."""
     _, said = _parted(messages)
-    if not any(message.text.strip() for message in said if isinstance(message, UserMessage)):
+    if not any(message.text.strip() for message in said):
         raise ValueError("the last message must be one of the user, with a text")
     if len(_instructions_in(messages)) > INSTRUCTIONS_CHARS:
         raise ValueError(f"system and developer texts may have {INSTRUCTIONS_CHARS} characters together")
@@ -204,7 +191,13 @@ class TextOptions(BaseModel):
 class ResponseRequest(_Request):
     """A request of the responses API. Fields that aren't listed, such as `temperature`, are accepted and ignored."""
 
-    input: Annotated[list[InputItem], BeforeValidator(_input_items), AfterValidator(_checked), Field(min_length=1)]
+    input: Annotated[
+        list[InputItem],
+        BeforeValidator(_input_items),
+        AfterValidator(_checked),
+        Field(min_length=1),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}),
+    ]
     instructions: Annotated[str | None, Field(max_length=INSTRUCTIONS_CHARS)] = None
     previous_response_id: Annotated[str | None, Field(max_length=200)] = None
     background: bool | None = False
@@ -216,26 +209,12 @@ class ResponseRequest(_Request):
         """Return what is asked; `previous` is the run of `previous_response_id`."""
         messages = [one for one in self.input if one.type not in _SKIPPED_ITEMS]
         texts = filter(None, (self.instructions, _instructions_in(messages)))
-        return _asked(self, messages, sending, "\n\n".join(texts)[:INSTRUCTIONS_CHARS], previous)
+        asked = _asked(self, messages, sending, "\n\n".join(texts)[:INSTRUCTIONS_CHARS])
+        return replace(asked, previous=previous, background=bool(self.background))
 
 
-def _asked(
-    request: _Request,
-    messages: Sequence[GivenMessage],
-    sending: Sending,
-    instructions: str,
-    previous: str | None = None,
-) -> ChatRequest:
+def _asked(request: _Request, messages: Sequence[GivenMessage], sending: Sending, instructions: str) -> ChatRequest:
+    named = request.metadata.thread_id if request.metadata else None
     before, said = _parted(messages)
-    return ChatRequest(
-        request.model,
-        before,
-        said,
-        sending.idempotency,
-        instructions=instructions or None,
-        user=request.user or "",
-        thread=sending.thread or (request.metadata.thread_id if request.metadata else None),
-        previous=previous,
-        retried=sending.retried,
-        own_key=sending.own_key,
-    )
+    user, thread = request.user or "", sending.thread or named
+    return ChatRequest(request.model, before, said, instructions or None, user, thread, sending)

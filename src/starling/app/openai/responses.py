@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from starling.app.openai.answers import ChatAnswer
-from starling.app.openai.completions import Extension, created_at
+from starling.app.openai.completions import created_at
 from starling.core.runs import RunStatus
 from starling.infra.fast_json import dumps
 
@@ -27,42 +27,6 @@ _LAST_EVENT: Final = {"completed": "completed", "incomplete": "incomplete"}  # e
 _PREFIX: Final = "resp_"
 
 
-class OutputText(BaseModel):
-    """A text."""
-
-    type: Literal["output_text"] = "output_text"
-    text: str
-    annotations: list[dict[str, Any]]
-    logprobs: list[dict[str, Any]]
-
-
-class OutputMessage(BaseModel):
-    """The answer of a run, or its question."""
-
-    type: Literal["message"] = "message"
-    id: str
-    role: Literal["assistant"] = "assistant"
-    status: Literal["in_progress", "completed", "incomplete"]
-    content: list[OutputText]
-
-
-class ResponseUsage(BaseModel):
-    """What the run used, over all its calls of models."""
-
-    input_tokens: int
-    input_tokens_details: dict[str, int]
-    output_tokens: int
-    output_tokens_details: dict[str, int]
-    total_tokens: int
-
-
-class ResponseError(BaseModel):
-    """Why a run failed."""
-
-    code: str
-    message: str
-
-
 class OpenAIResponse(BaseModel):
     """A run as a response. `metadata` and `previous_response_id` are only in the answer to the request itself."""
 
@@ -71,19 +35,19 @@ class OpenAIResponse(BaseModel):
     created_at: int
     status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
     background: bool | None
-    error: ResponseError | None
+    error: dict[str, str] | None
     incomplete_details: dict[str, str] | None
     instructions: str | None
     metadata: dict[str, Any]
     model: str
-    output: list[OutputMessage]
+    output: list[dict[str, Any]]
     parallel_tool_calls: bool
     previous_response_id: str | None
     tool_choice: str
     tools: list[dict[str, Any]]
     text: dict[str, Any]
-    usage: ResponseUsage | None
-    starling: Extension | None
+    usage: dict[str, Any] | None
+    starling: dict[str, Any] | None
 
 
 def response_id(run_id: str) -> str:
@@ -127,8 +91,13 @@ def response_body(
     }
 
 
+def whole_response(echoed: Mapping[str, Any], answer: ChatAnswer) -> bytes:
+    """Return a run that ended, or waits, as a response in JSON."""
+    return dumps(response_body(answer.run_id, answer.status, answer, echoed))
+
+
 async def response_events(
-    run_id: str, updates: AsyncGenerator[str | ChatAnswer], echoed: Mapping[str, Any]
+    run_id: str, echoed: Mapping[str, Any], updates: AsyncGenerator[str | ChatAnswer]
 ) -> AsyncGenerator[bytes]:
     """Yield a response as semantic events: its text as one delta once it is final; before, progress as comments."""
     number = count()

@@ -14,32 +14,20 @@ _POLL_SECONDS = 0.1
 
 
 async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
-    """Read a stream until the run ends or waits for an answer; return whether it ended.
-
-    After a question the status is polled: no event says that a run waits, as other tasks may continue.
-    """
-    async for batch in events:
-        if any(event.type in _ASKS for event in batch):
-            break
-    else:
-        return True
-    reading = asyncio.get_running_loop().create_task(_read_out(events), name=f"read-{key.id}")
-    try:
-        while not reading.done():
-            if (await runs.row(key)).status is RunStatus.WAITING:
-                return False
-            await asyncio.wait([reading], timeout=_POLL_SECONDS)
-        await reading
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-    return True
+    """Read a stream until the run ends or waits for an answer; return whether it ended."""
+    last = ""
+    async for batch in until_idle(runs, key, events):
+        last = batch[-1].type
+    return last == "done" or (await runs.row(key)).status.terminal
 
 
 async def until_idle(
     runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
 ) -> AsyncGenerator[Sequence[StoredEvent]]:
-    """Yield the batches of a stream until the run ends or waits for an answer."""
+    """Yield the batches of a stream until the run ends or waits for an answer.
+
+    After a question the status is polled: no event says that a run waits, as other tasks may continue.
+    """
     reading: asyncio.Task[Sequence[StoredEvent] | None] | None = None
     try:
         async for batch in events:
@@ -66,8 +54,3 @@ async def until_idle(
 
 async def _next(events: AsyncGenerator[Sequence[StoredEvent]]) -> Sequence[StoredEvent] | None:
     return await anext(events, None)
-
-
-async def _read_out(events: AsyncGenerator[Sequence[StoredEvent]]) -> None:
-    async for _ in events:
-        pass

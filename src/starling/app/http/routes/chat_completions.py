@@ -5,9 +5,8 @@ from functools import partial
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from starling.app.http.chat_requests import CLIENT_GONE, STREAMED, SendingOf
+from starling.app.http.chat_requests import STREAMED, SendingOf, answered
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
-from starling.app.http.event_stream import RUN_ID, ChunkStream, unless_disconnected
 from starling.app.http.problems import refusals
 from starling.app.openai.completions import ChatCompletion, chunks, completion
 from starling.app.openai.requests import ChatCompletionRequest
@@ -33,18 +32,8 @@ async def chat_completions(
 
     Text comes once it is final; before, streams tell the progress as `reasoning_content`.
     """
-    chats = services.chats
-    turn = await chats.begin(caller, actor, body.asked(sending))
-    cancel = partial(chats.cancel_unless_joined, turn)
-    headers = {RUN_ID: turn.key.id}
-    if body.stream:
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        sent = chunks(turn.key.id, chats.follow(caller, turn), body.model, include_usage=include_usage)
-        stream = ChunkStream(sent, services.runs.acceptance.limits, on_disconnect=cancel)
-        stream.headers.update(headers)
-        return stream
-    answer = await unless_disconnected(request.receive, chats.answer(caller, turn))
-    if answer is None:
-        await cancel()
-        return CLIENT_GONE
-    return Response(completion(answer, body.model), media_type="application/json", headers=headers)
+    turn = await services.chats.begin(caller, actor, body.asked(sending))
+    include_usage = bool(body.stream_options and body.stream_options.include_usage)
+    stream = partial(chunks, turn.key.id, body.model, include_usage=include_usage)
+    whole = partial(completion, body.model)
+    return await answered(request, services, caller, turn, stream if body.stream else None, whole)

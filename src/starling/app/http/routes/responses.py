@@ -8,9 +8,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from starling.app.http.chat_requests import CLIENT_GONE, STREAMED, SendingOf
+from starling.app.http.chat_requests import STREAMED, SendingOf, answered
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
-from starling.app.http.event_stream import RUN_ID, ChunkStream, unless_disconnected
+from starling.app.http.event_stream import RUN_ID
 from starling.app.http.problems import refusals
 from starling.app.openai.chat_runs import MAIN_MODEL
 from starling.app.openai.requests import ResponseRequest
@@ -19,6 +19,7 @@ from starling.app.openai.responses import (
     response_body,
     response_events,
     run_of_response,
+    whole_response,
 )
 from starling.app.runs.completion import ended
 from starling.app.services import Services
@@ -50,25 +51,15 @@ async def create(
     sending: SendingOf,
 ) -> Response:
     """Answer by a run, as OpenAI's API does. It is cancelled if the client disconnects, unless `background` is set."""
-    chats, previous = services.chats, body.previous_response_id
-    turn = await chats.begin(caller, actor, body.asked(sending, run_of_response(previous) if previous else None))
-    cancel = None if body.background else partial(chats.cancel_unless_joined, turn)
+    previous = run_of_response(body.previous_response_id) if body.previous_response_id else None
+    turn = await services.chats.begin(caller, actor, body.asked(sending, previous))
     echoed = {name: getattr(body, name) for name in ("model", "instructions", "previous_response_id", "background")}
     echoed["metadata"] = body.metadata.model_dump(exclude_none=True) if body.metadata else {}
-    headers = {RUN_ID: turn.key.id}
-    if body.stream:
-        events = response_events(turn.key.id, chats.follow(caller, turn), echoed)
-        stream = ChunkStream(events, services.runs.acceptance.limits, on_disconnect=cancel)
-        stream.headers.update(headers)
-        return stream
-    if cancel is None and turn.events is not None:
-        return _json(response_body(turn.key.id, RunStatus.QUEUED, None, echoed), headers)
-    answer = await unless_disconnected(request.receive, chats.answer(caller, turn))
-    if answer is None:
-        if cancel:
-            await cancel()
-        return CLIENT_GONE
-    return _json(response_body(turn.key.id, answer.status, answer, echoed), headers)
+    if body.background and not body.stream and turn.events is not None:
+        return _json(response_body(turn.key.id, RunStatus.QUEUED, None, echoed), {RUN_ID: turn.key.id})
+    stream = partial(response_events, turn.key.id, echoed)
+    whole = partial(whole_response, echoed)
+    return await answered(request, services, caller, turn, stream if body.stream else None, whole)
 
 
 @router.get("/{response_id}", summary="Show a response", response_model=OpenAIResponse)
