@@ -35,6 +35,7 @@ from tests.integration.http.conftest import SERVERS, running_api
 from tests.support.local_access import TOKEN
 
 CALL: AskedCall = {"id": "unique_id", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+ASKING = AssistantMessageState(content="", tool_calls=[{**CALL, "id": "a"}, {**CALL, "id": "b"}])
 STATES: Sequence[tuple[BaseState, Sequence[Any]]] = [  # as the document makes them, and what they are made of by place
     (
         UserMessageState(text="What's the weather?", meta="optional metadata"),
@@ -157,6 +158,58 @@ def test_every_state_is_stored_and_read(client: Client, caller: Caller) -> None:
     assert list(stack)[: len(STATES)] == [state for state, _ in STATES]
     with pytest.raises(InvalidRequestError, match="UserResponseState can't be after FinishedState"):
         stack.push(UserResponseState("Too late."))
+
+
+@pytest.mark.parametrize("begun_by", [[ToolCallState(name, "f", {}) for name in "ab"], [ASKING]])
+def test_results_of_parallel_calls_are_pushed_one_by_one(client: Client, begun_by: Sequence[BaseState]) -> None:
+    stack = InteractionStack(client, new_id())
+    pushed = [UserMessageState("Hi."), *begun_by, *(ToolResultState(name, "f", {}, reward=0.5) for name in "ab")]
+
+    for state in pushed:
+        stack.push(state)
+
+    assert list(stack) == pushed
+    with pytest.raises(InvalidRequestError, match="no call 'a' that waits"):
+        stack.push(ToolResultState("a", "f", {}))
+
+
+def test_wait_past_its_deadline_is_the_current_state_as_a_result(client: Client) -> None:
+    stack = InteractionStack(client, new_id())
+    for state in (UserMessageState("Hi."), ToolCallState("a", "f", {})):
+        stack.push(state)
+    stack.push(WaitingState("tool", time.time() - 1, correlation_id="a"))
+
+    late = stack.current()
+    stack.push(UserMessageState("Then not."))
+
+    assert isinstance(late, ToolResultState)
+    assert (late.tool_call_id, late.result["status"]) == ("a", "expired")
+    assert list(stack)[2:] == [late, UserMessageState("Then not.")]
+
+
+def test_stack_of_a_new_conversation_is_empty(client: Client) -> None:
+    stack = InteractionStack(client, new_id())
+
+    assert (stack.length(), stack.current(), list(stack.entries()), list(stack.iter_last_n(5))) == (0, None, [], [])
+    assert list(stack.get_branch_info()) == []
+    assert render_for_llm(stack) == []
+
+    stack.push(UserMessageState("Hi."))
+    assert stack.current() == UserMessageState("Hi.")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_stack_on_a_branch_that_does_not_exist_raises(client: Client, begun: bool) -> None:
+    stack = InteractionStack(client, new_id())
+    if begun:
+        stack.push(UserMessageState("Hi."))
+    stack.branch = "none"
+
+    for read in (stack.length, stack.current, lambda: list(stack.entries()), lambda: list(stack.iter_last_n(5))):
+        with pytest.raises(InvalidRequestError, match=r"There is no (branch|thread)"):
+            read()
+    with pytest.raises(InvalidRequestError, match=r"There is no (branch|thread)"):
+        stack.push(UserMessageState("Hi."))
 
 
 def test_rendering(client: Client, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
-"""Any order of imports, runs, forks, checkouts, rewinds, prunings and deletions keeps the lines of all branches."""
+"""Any order of imports, runs, forks, checkouts, rewinds, prunings and deletions keeps the lines of all branches.
+
+So do kills of the database's connections in the middle of them: a change is made as a whole, or not at all.
+"""
 
 from collections.abc import Generator
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -19,6 +23,7 @@ from hypothesis.stateful import (
 
 from starling.core.ids import new_id
 from starling.core.principal import Scope
+from starling.infra.postgres.engine import connected, fetch_autocommit
 from tests.integration.http.conftest import SERVERS, LiveApi, running_api
 from tests.support.soak import rounds
 from tests.support.sse import read_events
@@ -26,6 +31,20 @@ from tests.support.thread_model import IMPORTS, BranchModel, ThreadModel, messag
 
 TENANTS = ("default", "elsewhere")
 tenants, picks = st.sampled_from(TENANTS), st.integers(0, 60)
+kills = st.sampled_from((0, 0, 0, 1, 2, 3, 4, 6, 8))
+"""At which of its statements a change is killed; 0, or more than it has: at none."""
+
+# Each statement that changes a thread, or what belongs to one, counts down; at zero its own connection is ended, and
+# what its transaction did before is lost. Claims of runs only update them, and would be repeated after seconds.
+KILLS = """
+CREATE SEQUENCE statements_left INCREMENT -1 MINVALUE -9000000000 MAXVALUE 1000 START -1;
+CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF nextval('statements_left') = 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
+CREATE TRIGGER kill AFTER INSERT OR DELETE ON runs FOR EACH STATEMENT EXECUTE FUNCTION count_down();"""
+KILLS_AT = """
+CREATE TRIGGER kill AFTER INSERT OR UPDATE OR DELETE ON {} FOR EACH STATEMENT EXECUTE FUNCTION count_down();"""
+CHANGED = ("threads", "branches", "states", "events")
+COUNT_FROM = "SELECT setval('statements_left', %(statements)s)"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +59,13 @@ def live(
 ) -> Generator[LiveApi]:
     context = running_api(module_database_url, tmp_path_factory.mktemp("api"), SERVERS)
     with portal.wrap_async_context_manager(context) as live:
+        portal.call(prepare_kills, module_database_url)
         yield live
+
+
+async def prepare_kills(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("".join([KILLS, *map(KILLS_AT.format, CHANGED)]).encode())
 
 
 class Threads(RuleBasedStateMachine):
@@ -53,10 +78,29 @@ class Threads(RuleBasedStateMachine):
         self.thread = f"m/{new_id()}"
         self.models: dict[str, ThreadModel | None] = dict.fromkeys(TENANTS)
         self.runs: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
+        self.kill_at(0)
 
-    def send(self, tenant: str, what: str, body: Any = None, status: int = 200) -> Any:
-        send = partial(self.api.post, f"/v1/threads/{self.thread}{what}", status, json=body, headers=self.keys[tenant])
-        return self.portal.call(send)
+    def change(
+        self, kill: int, tenant: str, what: str, body: Any = None, status: int = 200, method: str = "POST"
+    ) -> Any:
+        """Send a change, again if its connection was killed: then nothing may have changed."""
+        self.kill_at(kill)
+        address = f"/v1/threads/{self.thread}{what}"
+        request = partial(self._answer, method, address, json=body, headers=self.keys[tenant])
+        answered, answer = self.portal.call(request)
+        if answered == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.platform_shows_the_lines_of_the_model()
+            answered, answer = self.portal.call(request)
+        assert answered == status, answer
+        return answer
+
+    async def _answer(self, method: str, address: str, **request: Any) -> tuple[int, Any]:
+        async with self.api.client.request(method, address, **request) as response:
+            return response.status, await response.json()
+
+    def kill_at(self, statement: int) -> None:
+        left = {"statements": statement or -1}
+        self.portal.call(fetch_autocommit, self.api.services.storage.engine, COUNT_FROM, left)
 
     def show(self, tenant: str) -> ThreadModel | None:
         return self.portal.call(shown, self.api, self.thread, self.keys[tenant])
@@ -66,31 +110,34 @@ class Threads(RuleBasedStateMachine):
         assert model is not None
         return model, sorted(model.branches)[pick % len(model.branches)]
 
-    @initialize(tenant=tenants)
-    def begin(self, tenant: str) -> None:
-        self.add(tenant, 0, IMPORTS[-1])
+    @initialize(kill=kills)
+    def begin(self, kill: int) -> None:
+        for tenant in TENANTS:
+            self.add(tenant, kill, 0, IMPORTS[-1])
 
-    @rule(tenant=tenants, pick=picks, roles=st.sampled_from(IMPORTS))
-    def add(self, tenant: str, pick: int, roles: tuple[str, ...]) -> None:
-        model = self.models[tenant] = self.models[tenant] or ThreadModel({"main": BranchModel()})
+    @rule(tenant=tenants, kill=kills, pick=picks, roles=st.sampled_from(IMPORTS))
+    def add(self, tenant: str, kill: int, pick: int, roles: tuple[str, ...]) -> None:
+        model = self.models[tenant] or ThreadModel({"main": BranchModel()})
         branch, text = sorted(model.branches)[pick % len(model.branches)], f"{tenant} {new_id()}"
         before = model.branches[branch]
         status = 409 if before.hidden else 201 if before.takes_a_message else 422
-        self.send(tenant, "/states", {"branch": branch, "messages": messages(roles, text)}, status)
+        self.change(kill, tenant, "/states", {"branch": branch, "messages": messages(roles, text)}, status)
+        self.models[tenant] = model
         if status == 201 and (now := self.show(tenant)):
             ends = "AssistantMessageState" if len(roles) > 1 else "UserMessageState"
             model.append(branch, now, ["UserMessageState", ends], text)
 
-    @rule(tenant=tenants, pick=picks, text=st.sampled_from(["hello", "How full is this disk?"]))
-    def run(self, tenant: str, pick: int, text: str) -> None:
+    @rule(tenant=tenants, kill=kills, pick=picks, text=st.sampled_from(["hello", "How full is this disk?"]))
+    def run(self, tenant: str, kill: int, pick: int, text: str) -> None:
         model = self.models[tenant] = self.models[tenant] or ThreadModel({"main": BranchModel()})
         names = [*sorted(name for name, one in model.branches.items() if not one.hidden), None]
         branch = names[pick % len(names)]
+        self.kill_at(kill)
         run_id = self.portal.call(self._run, tenant, {"input": text, "thread_id": self.thread, "branch": branch})
-        now = self.show(tenant)
+        now, before = self.show(tenant), model.runs
         assert now is not None
         model.append(branch or model.current, now, ["UserMessageState", "FinishedState"], text)
-        assert run_id in model.runs
+        assert model.runs == {*before, run_id}
         self.runs[tenant].add(run_id)
 
     async def _run(self, tenant: str, body: Any) -> str:
@@ -101,47 +148,47 @@ class Threads(RuleBasedStateMachine):
             return response.headers["X-Run-Id"]
 
     @precondition(lambda self: all(self.models.values()))
-    @rule(tenant=tenants, pick=picks, at=picks)
-    def fork(self, tenant: str, pick: int, at: int) -> None:
+    @rule(tenant=tenants, kill=kills, pick=picks, at=picks)
+    def fork(self, tenant: str, kill: int, pick: int, at: int) -> None:
         model, branch = self.picked(tenant, pick)
         name, position = f"b{new_id()}", at % (len(model.branches[branch].line) + 1)
-        self.send(tenant, "/fork", {"branch": branch, "position": position, "name": name}, 201)
+        self.change(kill, tenant, "/fork", {"branch": branch, "position": position, "name": name}, 201)
         model.fork(branch, position, name)
 
     @precondition(lambda self: all(self.models.values()))
-    @rule(tenant=tenants, pick=picks)
-    def checkout(self, tenant: str, pick: int) -> None:
+    @rule(tenant=tenants, kill=kills, pick=picks)
+    def checkout(self, tenant: str, kill: int, pick: int) -> None:
         model, branch = self.picked(tenant, pick)
         hidden = model.branches[branch].hidden
-        self.send(tenant, "/checkout", {"branch": branch}, 409 if hidden else 200)
+        self.change(kill, tenant, "/checkout", {"branch": branch}, 409 if hidden else 200)
         model.current = model.current if hidden else branch
 
     @precondition(lambda self: all(self.models.values()))
-    @rule(tenant=tenants, pick=picks, at=picks)
-    def rewind(self, tenant: str, pick: int, at: int) -> None:
+    @rule(tenant=tenants, kill=kills, pick=picks, at=picks)
+    def rewind(self, tenant: str, kill: int, pick: int, at: int) -> None:
         model, branch = self.picked(tenant, pick)
         position = at % (len(model.branches[branch].line) + 1)
         body = {"branch": branch, "position": position}
         if model.branches[branch].hidden:
-            self.send(tenant, "/rewind", body, 409)
+            self.change(kill, tenant, "/rewind", body, 409)
         else:
-            hidden = self.send(tenant, "/rewind", body)["hidden"]
+            hidden = self.change(kill, tenant, "/rewind", body)["hidden"]
             model.rewind(branch, position, hidden and hidden["id"])
 
     @precondition(lambda self: all(self.models.values()))
-    @rule(tenant=tenants)
-    def prune(self, tenant: str) -> None:
+    @rule(tenant=tenants, kill=kills)
+    def prune(self, tenant: str, kill: int) -> None:
         model, _ = self.picked(tenant, 0)
         before = set(model.branches)
-        removed = self.send(tenant, "/prune")
+        removed = self.change(kill, tenant, "/prune")
         model.prune()
         assert set(removed["branches"]) == before - set(model.branches)
         self.check_runs(tenant)
 
     @precondition(lambda self: all(self.models.values()))
-    @rule(tenant=tenants)
-    def delete(self, tenant: str) -> None:
-        self.portal.call(partial(self.api.delete, f"/v1/threads/{self.thread}", headers=self.keys[tenant]))
+    @rule(tenant=tenants, kill=kills)
+    def delete(self, tenant: str, kill: int) -> None:
+        self.change(kill, tenant, "", method="DELETE")
         self.models[tenant] = None
         self.check_runs(tenant)
 
@@ -153,6 +200,13 @@ class Threads(RuleBasedStateMachine):
             get = partial(self.api.get, f"/v1/runs/{run}", 200 if run in kept else 404, headers=self.keys[tenant])
             self.portal.call(get)
         self.runs[tenant] &= kept
+
+    @invariant()
+    def platform_has_the_accepted_runs_and_no_other(self) -> None:
+        for tenant, accepted in self.runs.items():
+            query = {"thread_id": self.thread, "limit": "200"}
+            get = partial(self.api.get, "/v1/runs", params=query, headers=self.keys[tenant])
+            assert {run["run_id"] for run in self.portal.call(get)["runs"]} == accepted
 
     @invariant()
     def platform_shows_the_lines_of_the_model(self) -> None:

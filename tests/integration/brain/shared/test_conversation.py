@@ -6,6 +6,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from brain.history import history_messages
+from starling.app.threads import GivenState
 from starling.core.agents import LLMAgentConfig
 from starling.core.conversation.states import (
     AgentCallState,
@@ -171,6 +172,26 @@ async def test_history_has_states_in_rows_of_their_own_and_follows_forks_to_thei
     assert [message["content"] for message in history_messages(main)] == said[2:]
     assert [message["content"] for message in history_messages(other)] == said[:4]
     assert [[(row.position, row.length) for row in page] for page in pages] == [[(1, 1)], [(2, 3)], [(5, 1)], []]
+
+
+async def test_supervisor_is_shown_the_last_messages_before_many_imports_without_any(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(reply="As I said."))
+    asks = {"content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]}
+    calls_alone = [
+        GivenState(t="AssistantMessageState", data=asks),
+        GivenState(t="ToolCallState", data={"id": "c", "function_name": "f", "arguments": {}}),
+        GivenState(t="ToolResultState", data={"tool_call_id": "c", "tool_name": "f", "result": {}}),
+    ]
+    said = [GivenState(t="UserMessageState", data={"text": f"message {number}."}) for number in range(12)]
+    for state in (*said, *calls_alone * 40):
+        await platform.services.threads.append(platform.caller.tenant, THREAD, None, [], [state])
+
+    await platform.ask("Who?")
+
+    prompt = platform.model.bodies[0]["messages"][1]["content"]
+    assert [number for number in range(12) if f">message {number}.<" in prompt] == list(range(2, 12))
 
 
 @pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
