@@ -55,15 +55,8 @@ class ChatAnswer:
     @property
     def extension(self) -> JsonObject:
         """What answers have beside OpenAI's fields."""
-        return {
-            "run_id": self.run_id,
-            "thread_id": self.thread,
-            "status": self.status.value,
-            "code": self.code,
-            "citations": self.citations,
-            "effects": self.effects,
-            "degraded": self.degraded,
-        }
+        names = ("run_id", "status", "code", "citations", "effects", "degraded")
+        return {name: getattr(self, name) for name in names} | {"thread_id": self.thread}
 
 
 def decision_in(text: str, asked: Sequence[StoredInterrupt]) -> InterruptAnswer | None:

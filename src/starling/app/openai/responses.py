@@ -34,20 +34,20 @@ class OpenAIResponse(BaseModel):
     object: Literal["response"] = "response"
     created_at: int
     status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-    background: bool | None
-    error: dict[str, str] | None
-    incomplete_details: dict[str, str] | None
-    instructions: str | None
-    metadata: dict[str, Any]
+    background: bool | None = None
+    error: dict[str, str] | None = None
+    incomplete_details: dict[str, str] | None = None
+    instructions: str | None = None
+    metadata: dict[str, Any] = {}
     model: str
-    output: list[dict[str, Any]]
-    parallel_tool_calls: bool
-    previous_response_id: str | None
-    tool_choice: str
-    tools: list[dict[str, Any]]
-    text: dict[str, Any]
-    usage: dict[str, Any] | None
-    starling: dict[str, Any] | None
+    output: list[dict[str, Any]] = []
+    parallel_tool_calls: bool = True
+    previous_response_id: str | None = None
+    tool_choice: str = "auto"
+    tools: list[dict[str, Any]] = []
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    usage: dict[str, Any] | None = None
+    starling: dict[str, Any] | None = None
 
 
 def response_id(run_id: str) -> str:
@@ -68,27 +68,15 @@ def response_body(
 ) -> dict[str, Any]:
     """Return a run as a response; `echoed` are the fields that are as they were asked for."""
     shown = _STATUS[status]
-    failed = {"code": "server_error", "message": answer.text} if answer and shown == "failed" else None
-    return {
-        "id": response_id(run_id),
-        "object": "response",
-        "created_at": created_at(run_id),
-        "status": shown,
-        "background": None,
-        "error": failed,
-        "incomplete_details": {"reason": "max_output_tokens"} if shown == "incomplete" else None,
-        "instructions": None,
-        "metadata": {},
-        "output": [_message(run_id, "completed", answer.text)] if answer else [],
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "tool_choice": "auto",
-        "tools": [],
-        "text": {"format": {"type": "text"}},
-        "usage": _usage(answer) if answer else None,
-        "starling": answer.extension if answer else None,
-        **echoed,
-    }
+    known: dict[str, Any] = {"id": response_id(run_id), "created_at": created_at(run_id), "status": shown, **echoed}
+    if answer:
+        known |= {"usage": _usage(answer), "starling": answer.extension}
+        known["output"] = [_message(run_id, "completed", answer.text)]
+    if answer and shown == "failed":
+        known["error"] = {"code": "server_error", "message": answer.text}
+    if shown == "incomplete":
+        known["incomplete_details"] = {"reason": "max_output_tokens"}
+    return OpenAIResponse.model_validate(known).model_dump()
 
 
 def whole_response(echoed: Mapping[str, Any], answer: ChatAnswer) -> bytes:
