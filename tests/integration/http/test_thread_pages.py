@@ -1,6 +1,8 @@
 """Pages of threads and of states, also of those of one agent or kind, and what results are rated with."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,22 +128,24 @@ async def test_pushed_reward_is_kept_and_others_come_from_the_verdict(api: LiveA
     assert [data.get("reward") for data in states] == [0.3, 0, None]
 
 
-async def test_results_of_a_run_that_goes_on_are_rated_and_feedback_replaces_it(
-    database_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    script, thread, folder = ScriptedModel(), new_id(), tmp_path_factory.mktemp("desk")
+@asynccontextmanager
+async def waiting_run(database_url: str, folder: Path, thread: str) -> AsyncGenerator[tuple[ApiClient, str]]:
+    """Yield a run on a thread, one task of which is done, and another one waits for an approval."""
+    script = ScriptedModel()
     script.supervisor(decision(task("t1", AGENT), task("t2", AGENT)))
     script.agent("t1", calls(("read_it", {"what": "list"})), Answer("It is read [1]."))
-    script.agent("t2", calls(("charge", {"what": "a"})))  # waits for an approval
+    script.agent("t2", calls(("charge", {"what": "a"})))
     script.reviewer(verdict("APPROVED"))
-    effects = EffectRecorder(folder / "effects")
-    async with (
-        ModelServer(script) as model,
-        open_desk(database_url, model, folder, {"effects": effects.as_server(approval="unsafe")}) as desk,
-    ):
-        api = ApiClient("", desk.client)
-        run = await desk.begin(thread=thread)
+    servers = {"effects": EffectRecorder(folder / "effects").as_server(approval="unsafe")}
+    async with ModelServer(script) as model, open_desk(database_url, model, folder, servers) as desk:
+        yield ApiClient("", desk.client), await desk.begin(thread=thread)
 
+
+async def test_results_of_a_run_that_goes_on_are_rated_and_feedback_replaces_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    thread = new_id()
+    async with waiting_run(database_url, tmp_path, thread) as (api, run):
         of_verdict = await ratings(api, thread)
         await api.post(f"/v1/runs/{run}/feedback", json={"score": 0.25})
         of_feedback = await ratings(api, thread)
@@ -150,3 +154,20 @@ async def test_results_of_a_run_that_goes_on_are_rated_and_feedback_replaces_it(
 
     assert of_verdict == dict.fromkeys(RATED, 1.0)
     assert of_feedback == stored == dict.fromkeys(RATED, 0.25)
+
+
+async def test_states_of_a_queued_run_that_is_cancelled_come_before_those_of_the_run_that_goes_on(
+    database_url: str, tmp_path: Path
+) -> None:
+    thread = new_id()
+    async with waiting_run(database_url, tmp_path, thread) as (api, run):
+        begun = [state async for page in pages(api, thread) for state in page]
+        accepted = await api.post("/v1/runs", 202, json={"input": "hello", "thread_id": thread})
+        await api.post(f"/v1/runs/{accepted['run_id']}/cancel")
+        states = [state async for page in pages(api, thread) for state in page]
+
+    stored, live = states[: -len(begun)], states[-len(begun) :]
+    assert {state["run_id"] for state in stored} == {accepted["run_id"]}
+    assert {state["run_id"] for state in live} == {run}
+    assert [state["data"] for state in live] == [state["data"] for state in begun]
+    assert [state["position"] for state in states] == list(range(1, len(states) + 1))
