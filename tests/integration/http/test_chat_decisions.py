@@ -185,3 +185,19 @@ async def test_budget_is_raised_by_its_code_and_a_number(database_url: str, tmp_
     assert code_in(text_of(without)) == code
     assert "effects.charge" in text_of(more)
     assert code_in(text_of(more)) != code
+
+
+async def test_run_whose_budget_is_refused_is_cut_off(database_url: str, tmp_path: Path) -> None:
+    async with chat_platform(database_url, tmp_path, run_tokens=10) as platform:
+        charging(platform)
+        async with platform_client(platform) as client:
+            dialogue = ChatDialogue(client)
+            asked = await dialogue.say("Charge it.")
+            refused = await dialogue.say(f"reject {code_in(text_of(asked))}")
+            response = await client.responses.retrieve(f"resp_{extension_of(asked)['run_id'].replace('-', '')}")
+
+    assert refused.choices[0].finish_reason == "length"
+    assert extension_of(refused)["status"] == "budget_exhausted"
+    assert response.status == "incomplete"
+    assert response.incomplete_details
+    assert response.incomplete_details.reason == "max_output_tokens"

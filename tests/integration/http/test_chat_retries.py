@@ -138,6 +138,34 @@ async def test_request_that_is_repeated_after_its_run_was_cancelled_begins_again
     assert answer["starling"]["run_id"] != run_id
 
 
+async def test_response_that_a_worker_executes_is_cancelled(platform: ChatPlatform) -> None:
+    platform.script.held = True
+    platform.script.supervisor(decision(reply="Hello."))
+    async with platform_client(platform) as client:
+        begun = await client.responses.create(model="starling", input="hello", background=True)
+        await platform.model.received(1)
+        going_on = await client.responses.retrieve(begun.id)
+        cancelled = await client.responses.cancel(begun.id)
+
+    assert going_on.status == "in_progress"
+    assert cancelled.status == "cancelled"
+
+
+async def test_failed_run_is_a_failed_response_with_its_text(platform: ChatPlatform) -> None:
+    platform.script.supervisor(Answer(status=400, body='{"error": {"message": "no"}}'))
+    async with platform_client(platform) as client:
+        response = await client.responses.create(model="starling", input="hello")
+        stream = await client.responses.create(model="starling", input="hello", stream=True)
+        kinds = [event.type async for event in stream]
+        completion = await client.chat.completions.create(model="starling", messages=HELLO)
+
+    assert response.status == "failed"
+    assert response.error
+    assert response.output_text == response.error.message == text_of(completion)
+    assert kinds[-1] == "response.failed"
+    assert extension_of(completion)["status"] == "failed"
+
+
 async def test_switched_off_server_is_not_called(platform: ChatPlatform) -> None:
     await platform.put("/v1/switches", json={"kind": "server", "name": "effects", "reason": "Closed."})
     platform.script.run(decision(task("t1", AGENT)), t1=calls(("put", {"what": "a"})), qa=Answer("Put [1]."))
