@@ -31,15 +31,16 @@ class ChangedThread:
     known: ThreadModel = field(default_factory=lambda: ThreadModel({"main": BranchModel()}))
     possible: list[ThreadModel] = field(default_factory=list[ThreadModel])
     count: int = 0
+    begun: bool = False
 
     async def change(self, api: ApiClient) -> None:
         """Change it until the platform is gone."""
         with suppress(aiohttp.ClientError):
             while True:
                 what, body = self._next()
-                await api.post(
-                    f"/v1/threads/{self.name}/{what}", 200 if what in ("rewind", "prune") else 201, json=body
-                )
+                method, path = ("POST", f"/{what}") if what else ("DELETE", "")
+                status = 201 if what in ("states", "fork") else 200
+                await api.send(method, f"/v1/threads/{self.name}{path}", status, json=body)
                 self.possible = self.possible[1:]
                 self.noted()
                 await self.check(api)
@@ -47,10 +48,7 @@ class ChangedThread:
     async def check(self, api: ApiClient) -> None:
         """Check that it is one of what it may be."""
         now = await shown(api, self.name, {})
-        if now is None:
-            assert not self.possible[0].branches["main"].line
-            self.count = 0
-            return
+        self.begun, now = now is not None, now or ThreadModel({"main": BranchModel()})
         for name, branch in now.branches.items():
             texts = [json.loads(state)["data"] for state in branch.line]
             line = tuple(data.get("text") or data["content"] for data in texts)
@@ -65,7 +63,8 @@ class ChangedThread:
         branch = self.random.choice([name for name, one in after.branches.items() if not one.hidden])
         line = after.branches[branch].line
         place: dict[str, Any] = {"branch": branch, "position": self.random.randint(0, len(line))}
-        what = self.random.choice(["states", "states", "fork", "rewind", "prune"]) if self.count > 1 else "states"
+        what = self.random.choice([*["states", "fork", "rewind"] * 4, "prune", "checkout", "checkout", ""])
+        what = what if self.begun else "states"
         self.possible = [self.known, after]
         if what == "states":
             after.branches[branch] = replace(after.branches[branch], line=(*line, text, text))
@@ -75,6 +74,12 @@ class ChangedThread:
             return what, {**place, "name": text}
         if what == "prune":
             after.prune()
+            return what, {}
+        if what == "checkout":
+            after.current = branch
+            return what, {"branch": branch}
+        if not what:  # a deletion
+            self.possible[1] = ThreadModel({"main": BranchModel()})
             return what, {}
         with suppress(AssertionError):  # no other branch has the line: then it has to be on a hidden one
             without = after.copy()

@@ -58,7 +58,7 @@ class ThreadModel:
     def shape(self) -> object:
         """What two models of the same thread have in common; the names of hidden branches are not chosen."""
         lines = [("" if one.hidden else name, one.line) for name, one in self.branches.items()]
-        return sorted(lines)
+        return self.current, sorted(lines)
 
     def copy(self) -> Self:
         return replace(self, branches=dict(self.branches))
