@@ -13,6 +13,7 @@ from brain.interrupts.budget import RunBudget
 from brain.interrupts.requests import Interrupts
 from brain.prompts import PROGRAM_PROMPTS, PromptSet
 from brain.registry.cards import Roster
+from brain.registry.manifest import specialist_name
 from brain.retrieval.search import AgentSearch
 from brain.run.journaled_model import JournaledModel
 from brain.run.recorder import RunRecorder
@@ -75,7 +76,10 @@ class RunContext:
     @property
     def assigned_agent(self) -> str:
         """The agent that the whole request was sent to, empty where a supervisor plans: always inside a team."""
-        return "" if self.path else self.run.config.agent or ""
+        if self.path:
+            return ""
+        call = self.run.call
+        return specialist_name(call.tool.partition(".")[0]) if call else self.run.config.agent or ""
 
     @property
     def instructions(self) -> str:

@@ -49,4 +49,5 @@ class BinaryArtifacts:
         kept = [key for key in parts if key not in lost]
         if lost:
             _log.warning("of the result of call %s, binary parts aren't kept: %s", call.id, set(lost.values()))
-        return replace(without(outcome, lost), binaries=(), binary_artifacts=tuple(kept))
+        truncated = outcome.truncated or record is None
+        return replace(without(outcome, lost), binaries=(), binary_artifacts=tuple(kept), truncated=truncated)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Literal
 
-from brain.registry.cards import AgentCard
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
@@ -16,9 +15,9 @@ from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import canonical, unsendable
 from starling.core.principal import Principal
-from starling.core.runs import DirectCall, RunConfig, RunLimits
-from starling.core.tool_calls import UNCERTAIN, CallState, Effect
-from starling.core.tools import ToolCall, ToolDefinition, ToolGateway, ToolOutcome
+from starling.core.runs import DirectCall
+from starling.core.tool_calls import UNCERTAIN, Effect
+from starling.core.tools import ToolCall, ToolGateway, ToolOutcome
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
@@ -66,51 +65,31 @@ class ToolExecutor:
         Raises NotFoundError for a tool that the caller can't call, InvalidRequestError, and what the acceptance of a
         run raises.
         """
-        begun = perf_counter()
+        begun, time = perf_counter(), Deadline(SystemClock(), seconds or _SECONDS)
         if fault := unsendable(call.arguments):
             raise InvalidRequestError(f"The arguments of {call.tool} can't be sent: {fault}.")
-        card, tool = await self._found(caller, call.tool)
-        if tool.effect is Effect.READ and self.gateway is not None:
-            outcome = await self._read(self.gateway, caller, card, tool, call, seconds or _SECONDS)
-            if outcome.code not in _NEEDS_A_RUN and not outcome.truncated:
-                status = "success" if outcome.status == "succeeded" else "error"
-                return ToolExecution(status, _output(outcome), _milliseconds(begun))
+        if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+            made = await self._prepared(caller, call)
+            if made.tool.effect is Effect.READ and self.gateway is not None:
+                outcome = await self.gateway.call(made, time)
+                if outcome.code not in _NEEDS_A_RUN and not outcome.truncated:
+                    status = "success" if outcome.status == "succeeded" else "error"
+                    return ToolExecution(status, _output(outcome), _milliseconds(begun))
         text = f"Call {call.tool} with {canonical(call.arguments)}."[: self.acceptance.limits.input_chars]
-        config = RunConfig(agent=card.name, limits=RunLimits(run_seconds=seconds))
-        accepted = await self.acceptance.accept(caller, RunRequest(text, "", config=config, call=call), idempotency_key)
-        has_ended = await self._ended(accepted, seconds or _SECONDS)
+        accepted = await self.acceptance.accept(caller, RunRequest(text, "", call=call), idempotency_key)
+        has_ended = await self._ended(accepted, time.remaining())
         return await self._execution(accepted.key, begun, has_ended=has_ended)
 
-    async def _found(self, caller: Principal, name: str) -> tuple[AgentCard, ToolDefinition]:
+    async def _prepared(self, caller: Principal, call: DirectCall) -> ToolCall:
+        """Return the call as one without a run. Raises NotFoundError."""
         number = await self.epochs.active_number()
         cards = (await self.rosters.roster(number, caller.tenant)).cards.values() if number else ()
         for card in cards:
-            tool = next((tool for tool in card.tools if tool.full_name == name), None) if card.server else None
-            if tool and (caller.grant is None or caller.grant.permits(tool.server, name)):
-                return card, tool
-        raise NotFoundError("tool", name, "`GET /tools` lists those that this key may call.")
-
-    async def _read(
-        self,
-        gateway: ToolGateway,
-        caller: Principal,
-        card: AgentCard,
-        tool: ToolDefinition,
-        call: DirectCall,
-        seconds: float,
-    ) -> ToolOutcome:
-        made = ToolCall(
-            id=new_id(),
-            run_id="",
-            path="",
-            tool=tool,
-            arguments=call.arguments,
-            grant=caller.grant,
-            tenant=caller.tenant,
-            agent=card.name,
-            caller=caller.key_id,
-        )
-        return await gateway.call(made, Deadline(SystemClock(), seconds))
+            tool = next((tool for tool in card.tools if tool.full_name == call.tool), None) if card.server else None
+            if tool and (caller.grant is None or caller.grant.permits(tool.server, call.tool)):
+                place = (new_id(), "", "")  # of no run
+                return ToolCall(*place, tool, call.arguments, caller.grant, caller.tenant, card.name, caller.key_id)
+        raise NotFoundError("tool", call.tool, "`GET /tools` lists those that this key may call.")
 
     async def _ended(self, accepted: AcceptedRun, seconds: float) -> bool:
         async with aclosing(accepted.events) as events:
@@ -121,26 +100,19 @@ class ToolExecutor:
                 return False
 
     async def _execution(self, key: RunKey, begun: float, *, has_ended: bool) -> ToolExecution:
-        rows = await self.ledger.calls(key)
-        outcome, state = None, None
-        if rows:
-            outcome, state = rows[0].outcome, rows[0].state
-        else:
-            entries = await self.reader.journal(key)
-            outcome = next((entry.data for entry in entries if entry.kind == "tool"), None)
-        found = ToolOutcome.from_json(outcome) if outcome else None
-        if state in UNCERTAIN:
-            status: ExecutionStatus = "in_doubt"
-        elif not has_ended:
-            status, found = "waiting", None
-        elif found and found.status == "succeeded" and state in (None, CallState.SUCCEEDED, CallState.REUSED):
-            status = "success"
-        else:
-            status = "error"
-        output = _output(found) if found else None
-        if status == "error" and not output:  # it was never made
-            output = ((await self.documents.row(key)).result or {}).get("reply")
-        return ToolExecution(status, output, _milliseconds(begun), key.id, (found and found.artifact) or None)
+        """Return what came of the call of a run: effects are in the ledger, results of reads in the journal."""
+        rows, entries = await self.ledger.calls(key), await self.reader.journal(key)
+        stored = rows[0].outcome if rows else next((entry.data for entry in entries if entry.kind == "tool"), None)
+        found = ToolOutcome.from_json(stored) if stored else None
+        output, artifact = (_output(found), found.artifact or None) if found else (None, None)
+        if rows and rows[0].state in UNCERTAIN:
+            return ToolExecution("in_doubt", output, _milliseconds(begun), key.id)
+        if not has_ended:
+            return ToolExecution("waiting", None, _milliseconds(begun), key.id)
+        if found and found.status == "succeeded":
+            return ToolExecution("success", output, _milliseconds(begun), key.id, artifact)
+        reply = output or ((await self.documents.row(key)).result or {}).get("reply")  # where it was never made
+        return ToolExecution("error", reply, _milliseconds(begun), key.id, artifact)
 
 
 def _output(outcome: ToolOutcome) -> Any:

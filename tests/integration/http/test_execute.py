@@ -120,13 +120,13 @@ async def test_error_of_a_tool_is_returned_and_its_call_made_once(database_url: 
 
 async def test_call_waits_for_its_approval_and_is_made_once_it_is_given(database_url: str, tmp_path: Path) -> None:
     async with open_office(database_url, tmp_path, approval="unsafe") as office:
-        body, headers = {"arguments": {"what": "a"}}, {"Idempotency-Key": "order-2"}
-        waits = await office.execute("charge", **body, headers=headers)
+        headers = {"Idempotency-Key": "order-2"}
+        waits = await office.execute("charge", arguments={"what": "a"}, headers=headers)
         asked = (await office.get("/v1/approvals"))["interrupts"][0]
         effects_before = office.effects.done()
         answer = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": True}}
         await office.post(f"/v1/runs/{waits['run_id']}/resume", 202, json=[answer])
-        made = await office.execute("charge", **body, headers=headers)
+        made = await office.execute("charge", arguments={"what": "a"}, headers=headers)
 
         assert (waits["status"], waits["output"], effects_before) == ("waiting", None, [])
         assert asked["call"]["args"] == {"what": "a"}
@@ -142,14 +142,36 @@ async def test_read_that_needs_approval_is_a_run_in_which_a_person_is_asked(data
 
 
 async def test_call_that_may_have_been_done_is_in_doubt(database_url: str, tmp_path: Path) -> None:
-    async with open_office(database_url, tmp_path) as office:
+    async with open_office(database_url, tmp_path, timeout=1) as office:
         arguments = {"what": "a", "stall": "after", "gate": "never"}
-        made = await office.execute("charge", arguments=arguments, timeout=2)
+        made = await office.execute("charge", arguments=arguments)
         asked = (await office.get("/v1/approvals"))["interrupts"]
         office.effects.open("never")
 
         assert (made["status"], office.effects.done()) == ("in_doubt", ["charge a"])
         assert [one["kind"] for one in asked] == ["in_doubt"]
+
+
+async def test_call_goes_on_when_its_caller_waits_no_longer(database_url: str, tmp_path: Path) -> None:
+    async with open_office(database_url, tmp_path) as office:
+        arguments, headers = {"what": "a", "stall": "after", "gate": "gate"}, {"Idempotency-Key": "order-3"}
+        waits = await office.execute("charge", arguments=arguments, timeout=0.5, headers=headers)
+        office.effects.open("gate")
+        made = await office.execute("charge", arguments=arguments, timeout=60, headers=headers)
+
+        assert (waits["status"], made["status"], made["run_id"]) == ("waiting", "success", waits["run_id"])
+        assert office.effects.done() == ["charge a"]
+
+
+async def test_repeated_request_finds_its_call_after_the_server_was_removed(database_url: str, tmp_path: Path) -> None:
+    async with open_office(database_url, tmp_path) as office:
+        headers = {"Idempotency-Key": "order-4"}
+        first = await office.execute("charge", arguments={"what": "a"}, headers=headers)
+        await office.services.registry.remove("effects", Actor.local("test"))
+        again = await office.execute("charge", arguments={"what": "a"}, headers=headers)
+        await office.execute("charge", 404, arguments={"what": "b"})
+
+        assert (again["status"], again["run_id"]) == ("success", first["run_id"])
 
 
 async def test_result_without_its_promised_form_is_in_doubt_since_the_call_was_made(

@@ -19,7 +19,7 @@ class Execution(ClosedModel):
     """A tool call. After `timeout` seconds the answer is `waiting`, and the run goes on."""
 
     tool_name: Annotated[str, Field(min_length=1, max_length=300, description="The full name: `server.tool`.")]
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default={})
     timeout: Annotated[float | None, Field(gt=0, le=3_600, description="Seconds.")] = None
 
 
