@@ -34,7 +34,8 @@ FROM journal WHERE tenant = %(tenant)s AND run_id = %(id)s
 class Original:
     """A run that is to be forked.
 
-    `is_unplanned`: it builds a team, or is a single tool call. `is_pruned`: it isn't known any more what it, or a run that it is a fork of, sent.
+    `is_unplanned`: it builds a team, or is a single tool call. `is_pruned`: it isn't known any more what it, or a run
+    that it is a fork of, sent.
     """
 
     thread_id: str
