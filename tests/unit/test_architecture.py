@@ -19,7 +19,7 @@ _FORBIDDEN = [  # importing module, imported module, beginning of the rule
     ("brain.extra", "mcp_gateway", "Imports go in one direction"),
     ("architect.extra", "brain", "Imports go in one direction"),
     ("starling.core.extra", "aiohttp", "starling.core imports no framework"),
-    ("brain.extra", "mcp", "Only mcp_gateway imports mcp"),
+    ("brain.extra", "mcp", "Only mcp_gateway imports fastmcp and mcp"),
     ("mcp_gateway.extra", "langgraph", "Only brain imports langgraph"),
     ("brain.agents.extra", "crewai", "Only brain.agents.runtimes.crew.runtime imports crewai"),
     ("brain.extra", "langchain", "Only infra.llm and infra.embeddings import langchain"),

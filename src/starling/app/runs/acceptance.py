@@ -37,7 +37,8 @@ class RunRequest:
 
     Without `branch` it is asked on the current one. An empty `thread_id` stands for a thread of the run's own. `build`
     is what is to be built, beside the goal in `input`, `call` the tool call that the run is; such requests never answer
-    the question of a waiting run.
+    the question of a waiting run. `at` is the position that has to be the tip of the branch, where no other run may go
+    on: such a request is the next turn there, or a conflict.
     """
 
     input: str
