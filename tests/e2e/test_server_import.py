@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ def shop(tmp_path: Path) -> Generator[Mapping[str, Any]]:
         yield {"name": "com.example/shop", "version": "1.0.0", "remotes": [remote]}
 
 
+@pytest.fixture
+def at_home(workspace: CliWorkspace) -> CliWorkspace:
+    """The workspace, where imported servers may be on 127.0.0.1."""
+    return replace(workspace, variables={**workspace.variables, "STARLING_ALLOWED_ADDRESSES": "127.0.0.1"})
+
+
 def stored(workspace: CliWorkspace) -> list[str]:
     return [server["name"] for server in workspace.json("server", "list")]
 
@@ -41,40 +48,62 @@ def test_plan_says_what_would_run_and_what_it_needs_and_adds_nothing(workspace: 
 
 
 def test_import_adds_what_it_planned_and_refuses_what_can_not_run(
-    workspace: CliWorkspace, shop: Mapping[str, Any]
+    at_home: CliWorkspace, shop: Mapping[str, Any]
 ) -> None:
     documents = json.dumps({"servers": [{"server": shop, "_meta": {}}, {"server": OCI}]})
 
-    planned = workspace.starling("server", "import", "-", "--json", stdin=documents)
-    done = workspace.starling("server", "import", "-", "--yes", stdin=documents)
-    again = workspace.starling("server", "import", "-", "--yes", stdin=json.dumps(shop))
-    renamed = workspace.starling("server", "import", "-", "--yes", "--name", "mall", stdin=json.dumps(shop))
+    planned = at_home.starling("server", "import", "-", "--json", stdin=documents)
+    done = at_home.starling("server", "import", "-", "--yes", stdin=documents)
+    again = at_home.starling("server", "import", "-", "--yes", stdin=json.dumps(shop))
+    renamed = at_home.starling("server", "import", "-", "--yes", "--name", "mall", stdin=json.dumps(shop))
 
-    assert [entry["name"] for entry in json.loads(planned.stdout)["plan"]] == ["shop", "boxed"]
+    [first, second] = json.loads(planned.stdout)["plan"]
+    assert (first["name"], first["missing"], second["name"], second["config"]) == ("shop", [], "boxed", {})
     assert json.loads(planned.stdout)["added"] == []
-    assert "shop is in epoch 1, with" in done.stdout
+    assert "shop is in epoch 1, with 0 tools, and" in done.stdout
     assert "com.example/boxed can't be added: packages of the type oci can't be run here" in done.stdout
     assert (planned.returncode, done.returncode, again.returncode, renamed.returncode) == (1, 1, 1, 0)
-    assert "there is a server shop already" in again.stdout
-    assert {(server["name"], server["source"]) for server in workspace.json("server", "list")} == {
-        ("shop", "host"),
-        ("mall", "host"),
+    assert "shop was not added: There is a server 'shop' already" in again.stdout
+    assert {(server["name"], server["source"]) for server in at_home.json("server", "list")} == {
+        ("shop", "api"),
+        ("mall", "api"),
     }
+
+
+def test_imported_address_that_is_not_public_is_refused(workspace: CliWorkspace, shop: Mapping[str, Any]) -> None:
+    done = workspace.starling("server", "import", "-", "--yes", stdin=json.dumps(shop))
+
+    assert "! shop was not added:" in done.stdout
+    assert "127.0.0.1 is not a public one" in done.stdout
+    assert (done.returncode, stored(workspace)) == (1, [])
+
+
+def test_given_name_is_that_of_the_plan_and_of_its_variables(workspace: CliWorkspace) -> None:
+    headers = [{"name": "KEY", "isRequired": True}]
+    remote = {"type": "sse", "url": "https://shop.example/", "headers": headers}
+    document = json.dumps({"name": "com.example/shop", "remotes": [remote]})
+
+    planned = workspace.starling("server", "import", "-", "--name", "mall", stdin=document)
+    wrong = workspace.starling("server", "import", "-", "--name", "a b", "--yes", stdin=document)
+
+    assert "+ mall, from com.example/shop\n" in planned.stdout
+    assert "  needs MALL_KEY, which is not set here\n" in planned.stdout
+    assert "! com.example/shop can't be added: The server 'a b' isn't right" in wrong.stdout
 
 
 @pytest.mark.parametrize(("answer", "names"), [("y", ["shop"]), ("n", [])])
 def test_terminal_is_asked_before_servers_are_added(
-    workspace: CliWorkspace, shop: Mapping[str, Any], answer: str, names: list[str]
+    at_home: CliWorkspace, shop: Mapping[str, Any], answer: str, names: list[str]
 ) -> None:
-    file = workspace.folder / "server.json"
+    file = at_home.folder / "server.json"
     file.write_text(json.dumps(shop))
 
-    with Terminal.running(workspace, "server", "import", file) as terminal:
+    with Terminal.running(at_home, "server", "import", file) as terminal:
         terminal.until("Add these servers? [y/N]")
         terminal.type(f"{answer}\n")
         terminal.end()
 
-    assert stored(workspace) == names
+    assert stored(at_home) == names
 
 
 def test_server_that_can_not_be_listed_is_named_and_not_stored(workspace: CliWorkspace) -> None:

@@ -5,13 +5,16 @@ https://github.com/modelcontextprotocol/registry/tree/main/docs/reference/server
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from mcp_gateway.configuration.servers import checked_server
+from mcp_gateway.configuration.stdio_over_http import VARIABLES
 from starling.core.errors import ConfigurationError
+from starling.core.json import strings_in
+from starling.core.settings.schema import secret_variables
 
 type _Document = Mapping[str, Any]
 
@@ -26,8 +29,8 @@ _IDENTIFIER: Final = {
 }
 _EXACT: Final = {  # what npm and uv take for one version, not for a range or a tag
     "npm": re.compile(r"v?\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?"),
-    "pypi": re.compile(
-        r"v?(?:\d+!)?\d+(?:\.\d+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|post|dev|r)[-_.]?\d*)*(?:\+[\w.]+)?"
+    "pypi": re.compile(  # a pre-release, a post-release and a development release at most
+        r"v?(?:\d+!)?\d+(?:\.\d+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|post|dev|r)[-_.]?\d*){0,3}(?:\+[\w.]+)?"
     ),
 }
 _REGISTRY: Final = {"npm": "npmjs", "pypi": "pypi"}  # the domain of the registry that the runners ask
@@ -35,30 +38,28 @@ _TYPES: Final = {"streamable-http": "http", "streamable": "http", "http": "http"
 _NEEDLESS: Final = ("-y", "--yes")  # of npx, which is called so in any case
 
 
-class _UnusableError(Exception):
-    """What a document offers can't be used; the text says why."""
-
-
 @dataclass(slots=True)
 class RegistryEntry:
     """What becomes of one document: a server's name and configuration, or the `fault` that keeps it out.
 
     `required` are the variables of the platform's environment that the configuration refers to, with what the document
-    says of them; `optional` are variables that its command would also read, which are left out.
+    says of them. All texts are of one line.
     """
 
     document: str  # its name and version
     name: str
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     required: dict[str, str] = field(default_factory=dict[str, str])
-    optional: dict[str, str] = field(default_factory=dict[str, str])
     fault: str = ""
 
 
-def read_registry_documents(text: str, source: str, *, remote: bool = False) -> list[RegistryEntry]:
+def read_registry_documents(
+    text: str, source: str, *, name: str | None = None, remote: bool = False
+) -> list[RegistryEntry]:
     """Return an entry for each document of a text: a document, an answer of a registry's API, or a list of either.
 
-    Packages are preferred to addresses, with `remote` the other way. Raises ConfigurationError if there is none.
+    Packages are preferred to addresses, with `remote` the other way. `name` is the server's instead of its document's.
+    Raises ConfigurationError if there is no document, or a `name` for several.
     """
     try:
         found = list(_documents(json.loads(text)))
@@ -68,7 +69,9 @@ def read_registry_documents(text: str, source: str, *, remote: bool = False) -> 
         raise ConfigurationError(
             f"{source} has no document of an MCP registry.", "Give the content of a `server.json`."
         )
-    return [_entry(document, remote=remote) for document in found]
+    if name is not None and len(found) > 1:
+        raise ConfigurationError(f"{source} has {len(found)} documents, and a name is for one.", "Leave `--name` out.")
+    return [_entry(document, name, remote=remote) for document in found]
 
 
 def _documents(found: Any) -> Iterator[_Document]:
@@ -86,11 +89,13 @@ def _documents(found: Any) -> Iterator[_Document]:
             pass
 
 
-def _entry(document: _Document, *, remote: bool) -> RegistryEntry:
-    name = str(document["name"])
+def _entry(document: _Document, name: str | None, *, remote: bool) -> RegistryEntry:
+    own = str(document["name"])
     detail: _Document = _of(document, "versionDetail") or {}
     version = document.get("version") or detail.get("version") or ""
-    entry = RegistryEntry(f"{name} {version}".strip(), _NOT_A_NAME.sub("-", name.rpartition("/")[2]).strip("-")[:48])
+    if name is None:
+        name = _NOT_A_NAME.sub("-", own.rpartition("/")[2]).strip("-")[:48]
+    entry = RegistryEntry(_one_line(f"{own} {version}"), name)
     faults: list[str] = []
     offers = [(_from_package, one) for one in _list(document, "packages")]
     addresses = [(_from_address, one) for one in _list(document, "remotes")]
@@ -99,62 +104,66 @@ def _entry(document: _Document, *, remote: bool) -> RegistryEntry:
         try:
             config = make(offer, inputs)
             checked_server(entry.name, config)
-        except _UnusableError as error:
-            faults.append(str(error))
-        except (ConfigurationError, AttributeError, LookupError, TypeError, ValueError) as error:
+            for text in strings_in(config):
+                _check_text(text, inputs.required)
+        except ConfigurationError as error:
+            faults.append(error.message.rstrip("."))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             faults.append(f"it is not as the schema says: {error}")
         else:
-            entry.config, entry.required, entry.optional = config, inputs.required, inputs.optional
+            entry.config, entry.required = config, inputs.required
             return entry
-    entry.fault = "; ".join(faults) or "it offers neither a package nor an address"
+    entry.fault = _one_line("; ".join(faults)) or "it offers neither a package nor an address"
     return entry
+
+
+def _check_text(text: str, required: Iterable[str]) -> None:
+    """Refuse a text of a configuration that refers to what the plan doesn't list, or would change lines of the plan."""
+    if text.count("${") > sum(text.count(f"${{{variable}}}") for variable in required):
+        raise ConfigurationError(f"{text!r} refers to a variable of this machine")
+    if not text.isprintable():
+        raise ConfigurationError(f"{text!r} has a line break or another control character")
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _from_package(package: _Document, inputs: "_Inputs") -> dict[str, Any]:
     kind, identifier = _of(package, "registryType"), str(package.get("identifier", ""))
     if kind not in _IDENTIFIER:
-        raise _UnusableError(f"packages of the type {kind} can't be run here, only npm and pypi")
+        raise ConfigurationError(f"packages of the type {kind} can't be run here, only npm and pypi")
     version, base = str(package.get("version") or ""), str(_of(package, "registryBaseUrl") or "")
     if not _IDENTIFIER[kind].fullmatch(identifier):
-        raise _UnusableError(f"{identifier!r} is not the name of a package of {kind}")
+        raise ConfigurationError(f"{identifier!r} is not the name of a package of {kind}")
     if not _EXACT[kind].fullmatch(version):
-        raise _UnusableError(f"{identifier} has no pinned version but {version!r}, which may be another one tomorrow")
+        raise ConfigurationError(
+            f"{identifier} has no pinned version but {version!r}, which may be another one tomorrow"
+        )
     if base and _REGISTRY[kind] not in (urlsplit(base).hostname or "").split(".")[-2:-1]:
-        raise _UnusableError(f"{identifier} is in the registry {base}, which the runner does not ask")
+        raise ConfigurationError(f"{identifier} is in the registry {base}, which the runner does not ask")
     transport: _Document = package.get("transport") or {"type": "stdio"}
     if transport["type"] != "stdio":
-        raise _UnusableError(f"{identifier} is started as a server of its own ({transport['type']}), not over stdio")
+        raise ConfigurationError(
+            f"{identifier} is started as a server of its own ({transport['type']}), not over stdio"
+        )
     options = [text for one in _list(package, "runtimeArguments") for text in inputs.argument(one)]
+    if left := [option for option in options if option not in _NEEDLESS]:  # may choose other packages and registries
+        raise ConfigurationError(f"{identifier} asks for the options {' '.join(left)}: add it by hand if you want them")
     arguments = [text for one in _list(package, "packageArguments") for text in inputs.argument(one)]
-    command = _command(kind, identifier, version, options)
+    version = version.removeprefix("v")
+    command = ("npx", "-y", f"{identifier}@{version}") if kind == "npm" else ("uvx", f"{identifier}=={version}")
     env = {one["name"]: value for one in _list(package, "environmentVariables") if (value := inputs.variable(one))}
     return {"command": command[0], "args": [*command[1:], *arguments], **({"env": env} if env else {})}
-
-
-def _command(kind: str, identifier: str, version: str, options: Sequence[str]) -> Sequence[str]:
-    """Return how a package is run. Options of the runner would choose other packages and registries: few are taken."""
-    version = version.removeprefix("v")
-    left = [option for option in options if option not in _NEEDLESS]
-    if kind == "npm" and not left:
-        return "npx", "-y", f"{identifier}@{version}"
-    if kind == "pypi" and not left:
-        return "uvx", f"{identifier}=={version}"
-    match " ".join(left).replace("--from=", "--from ").split():
-        case ["--from", asked, program] if kind == "pypi" and asked.partition("==")[0].partition("@")[0] == identifier:
-            if _IDENTIFIER["pypi"].fullmatch(program):
-                return "uvx", "--from", f"{identifier}=={version}", program
-        case _:
-            pass
-    raise _UnusableError(f"{identifier} asks for the options {' '.join(left)}: add it by hand if you want them")
 
 
 def _from_address(remote: _Document, inputs: "_Inputs") -> dict[str, Any]:
     kind = str(remote.get("type") or _of(remote, "transportType"))
     if kind not in _TYPES:
-        raise _UnusableError(f"addresses of the type {kind} can't be used")
+        raise ConfigurationError(f"addresses of the type {kind} can't be used")
     url = inputs.filled(str(remote["url"]), remote)
     if not url.startswith(("https://", "http://")):
-        raise _UnusableError(f"{url!r} is not an HTTP address")
+        raise ConfigurationError(f"{url!r} is not an HTTP address")
     headers = {one["name"]: value for one in _list(remote, "headers") if (value := inputs.header(one))}
     return {"type": _TYPES[kind], "url": url, **({"headers": headers} if headers else {})}
 
@@ -165,16 +174,15 @@ class _Inputs:
 
     server: str
     required: dict[str, str] = field(default_factory=dict[str, str])
-    optional: dict[str, str] = field(default_factory=dict[str, str])
 
     def variable(self, given: _Document) -> str:
         """Return the value of an environment variable, empty where it is left out."""
-        name, about = str(given["name"]), str(given.get("description") or "")
+        name = str(given["name"])
         if not _VARIABLE.fullmatch(name):
-            raise _UnusableError(f"{name!r} is not the name of a variable")
+            raise ConfigurationError(f"{name!r} is not the name of a variable")
         value = self._value(given, name)
-        if not value:
-            self.optional[name] = about
+        if value and VARIABLES.fullmatch(name):
+            raise ConfigurationError(f"the variable {name} could make it run something else")
         return value
 
     def header(self, given: _Document) -> str:
@@ -194,8 +202,6 @@ class _Inputs:
 
     def filled(self, text: str, given: _Document) -> str:
         """Return a text with its `{name}` replaced by values or references."""
-        if "${" in text:  # would be replaced by any variable of the platform
-            raise _UnusableError(f"{text!r} refers to a variable of this machine")
         known: Mapping[str, _Document] = given.get("variables") or {}
 
         def replaced(found: re.Match[str]) -> str:
@@ -212,11 +218,13 @@ class _Inputs:
             return self.filled(str(fixed if fixed is not None else default), given)
         if not _of(given, "isRequired"):
             return ""
-        self.required[variable] = str(given.get("description") or "")
+        if variable.upper() in secret_variables():
+            raise ConfigurationError(f"it would get {variable}, a secret of the platform itself")
+        self.required[variable] = _one_line(given.get("description") or "")
         return f"${{{variable}}}"
 
     def _own(self, name: str) -> str:
-        """Return the name of a variable for an input that has none: never one that the platform has otherwise."""
+        """Return the name of a variable for an input that has none."""
         return _NOT_A_VARIABLE.sub("_", f"{self.server}_{name.lstrip('-')}").strip("_").upper()
 
 

@@ -29,9 +29,9 @@ _NEVER: Final = re.compile(
 # Interpreters and package runners: what follows them may be a script or a package, never an option.
 _LAUNCHERS: Final = re.compile(r"(?:python|pypy)[0-9.]*|node|nodejs|bun|deno|npx|pnpx|uvx|uv|pipx|npm|pnpm|yarn|java")
 # Variables by which a process loads code, finds other programs, or is led elsewhere.
-_VARIABLES: Final = re.compile(
-    r"(?:LD|DYLD|PYTHON|NODE|NPM|BASH|PERL|RUBY|JAVA|JDK|GIT|UV|PIP|DENO|BUN|GLIBC)_?.*|_JAVA_OPTIONS|ENV|PATH|IFS|HOME"
-    r"|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
+VARIABLES: Final = re.compile(
+    r"(?:LD|DYLD|NODE|NPM|JAVA|JDK|GIT|UV|PIPX?|DENO|BUN|BUNDLE|GLIBC)_.*|(?:PYTHON|BASH|PERL|RUBY).*|_JAVA_OPTIONS"
+    r"|ENV|PATH|IFS|HOME|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
     re.IGNORECASE,
 )
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -79,7 +79,7 @@ class StdioRules:
             return f"{found!r} refers to a variable of the platform"
         if _UNPRINTABLE.search("".join(texts)) or command != command.strip():
             return "its command, an argument or a variable has a line break or another control character"
-        if found := next((name for name in server.env if _VARIABLES.fullmatch(name)), None):
+        if found := next((name for name in server.env if VARIABLES.fullmatch(name)), None):
             return f"the variable {found} could make it run something else"
         if server.cwd is not None:
             return "`cwd` can't be set"

@@ -31,8 +31,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         yield str(config.document["url"])
 
 
-async def add(api: LiveApi, name: str, config: Any, status: int = 201, **request: Any) -> dict[str, Any]:
-    return await api.post("/v1/servers", json={"name": name, "config": config}, status=status, **request)
+async def add(
+    api: LiveApi, name: str, config: Any, status: int = 201, *, imported: bool = False, **request: Any
+) -> dict[str, Any]:
+    body = {"name": name, "config": config} | ({"imported": True} if imported else {})
+    return await api.post("/v1/servers", json=body, status=status, **request)
 
 
 async def remove(api: LiveApi, name: str, status: int = 200, **request: Any) -> dict[str, Any]:
@@ -117,6 +120,27 @@ async def test_command_is_added_by_an_admin_of_the_machine(api: LiveApi) -> None
     assert added["source"] == "host"
     assert added["tools"]
     await remove(api, "more")
+
+
+async def test_imported_address_of_the_machines_admin_is_checked_as_one_of_a_key(api: LiveApi, url: str) -> None:
+    refused = await add(api, "evil", {"url": "http://169.254.169.254/latest"}, status=403, imported=True)
+    secret = {"url": "https://shop.example/", "headers": {"X": "${DATABASE_URL}"}}
+    asks = await add(api, "evil", secret, status=403, imported=True)
+    added = await add(api, "bought", {"url": url}, imported=True)
+    await remove(api, "bought")
+
+    assert "169.254.169.254 is not a public one" in refused["detail"]
+    assert "a secret of the platform itself" in asks["detail"]
+    assert (added["source"], added["tools"]) == ("api", [])
+
+
+async def test_imported_command_is_limited_for_keys_only(api: LiveApi) -> None:
+    refused = await add(api, "evil", STDIO, status=403, imported=True, headers=await api.key(Scope.ADMIN))
+    added = await add(api, "more", SERVERS["system_health"], imported=True)
+    await remove(api, "more")
+
+    assert "would start a command" in refused["detail"]
+    assert (added["source"], added["quarantined"]) == ("host", {})
 
 
 @pytest.mark.parametrize(

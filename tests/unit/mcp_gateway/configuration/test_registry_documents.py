@@ -13,8 +13,8 @@ DOCUMENTS = Path(__file__).parents[3] / "data/registry_documents"
 STDIO = {"type": "stdio"}
 
 
-def entry(document: Any, *, remote: bool = False) -> RegistryEntry:
-    [found] = read_registry_documents(json.dumps(document), "The document", remote=remote)
+def entry(document: Any, *, name: str | None = None, remote: bool = False) -> RegistryEntry:
+    [found] = read_registry_documents(json.dumps(document), "The document", name=name, remote=remote)
     return found
 
 
@@ -120,11 +120,8 @@ def test_forms_of_all_schemas_lead_to_the_same_configuration(schema: str) -> Non
         "args": ["weather-mcp==0.5.0", "${WEATHER_CITY}"],
         "env": {"WEATHER_KEY": "${WEATHER_KEY}"},
     }
-    assert (found.document, list(found.required), list(found.optional)) == (
-        "io.github.example/weather 0.5.0",
-        ["WEATHER_CITY", "WEATHER_KEY"],
-        ["UNITS"],
-    )
+    assert found.document == "io.github.example/weather 0.5.0"
+    assert list(found.required) == ["WEATHER_CITY", "WEATHER_KEY"]
 
 
 def test_address_of_2025_07_09_has_its_type_under_another_name() -> None:
@@ -157,10 +154,15 @@ def test_version_that_is_not_pinned_is_refused(kind: str, version: str) -> None:
 def test_incomplete_version_is_a_range_of_npm_and_one_version_of_pypi() -> None:
     assert "no pinned version" in of_package(version="1.2").fault
     assert of_package(registryType="pypi", version="1.2").config["args"] == ["shop-mcp==1.2"]
-    for version in ("1.0rc1", "2.0.post1", "1!2.0", "1.0.dev3"):
+    for version in ("1.0rc1", "2.0.post1", "1!2.0", "1.0.dev3", "1.0-beta-2.post3.dev4"):
         assert of_package(registryType="pypi", version=version).fault == ""
     for version in ("1.0.0-beta.1", "1.0.0+build.5"):
         assert of_package(version=version).fault == ""
+
+
+@pytest.mark.timeout(10)
+def test_long_version_is_checked_at_once() -> None:
+    assert "no pinned version" in of_package(registryType="pypi", version="1" + "a-" * 500 + "!").fault
 
 
 @pytest.mark.parametrize("kind", ["oci", "mcpb", "nuget", "cargo", None])
@@ -186,6 +188,24 @@ def test_package_that_can_not_be_run_here_is_refused(kind: str | None) -> None:
         ({"environmentVariables": [{"name": "A", "value": "${DATABASE_URL}"}]}, "a variable of this machine"),
         ({"environmentVariables": [{"name": "A B", "isRequired": True}]}, "not the name of a variable"),
         ({"environmentVariables": [{"name": "A", "default": "${DATABASE_URL}"}]}, "a variable of this machine"),
+        (
+            {"packageArguments": [{"type": "positional", "value": "{a}{HOME}", "variables": {"a": {"value": "$"}}}]},
+            "'${HOME}' refers to a variable of this machine",
+        ),
+        (
+            {"environmentVariables": [{"name": "A", "value": "{a}{HOME}", "variables": {"a": {"default": "$"}}}]},
+            "'${HOME}' refers to a variable of this machine",
+        ),
+        ({"environmentVariables": [{"name": "DATABASE_URL", "isRequired": True}]}, "DATABASE_URL, a secret"),
+        ({"environmentVariables": [{"name": "openai_api_key", "isRequired": True}]}, "openai_api_key, a secret"),
+        (
+            {"environmentVariables": [{"name": "NPM_CONFIG_REGISTRY", "value": "https://evil.example"}]},
+            "something else",
+        ),
+        ({"environmentVariables": [{"name": "NODE_OPTIONS", "isRequired": True}]}, "something else"),
+        ({"environmentVariables": [{"name": "LD_PRELOAD", "default": "/tmp/x.so"}]}, "something else"),
+        ({"environmentVariables": [{"name": "UV_INDEX_URL", "value": "https://evil.example"}]}, "something else"),
+        ({"environmentVariables": [{"name": "A", "value": "1\n+ shop"}]}, "a line break"),
         ({"packageArguments": "x"}, "not as the schema says"),
         ({"environmentVariables": [{"description": "?"}]}, "not as the schema says"),
     ],
@@ -197,18 +217,62 @@ def test_package_that_would_run_or_read_something_else_is_refused(fields: dict[s
     assert found.config == {}
 
 
-def test_options_of_the_runner_that_name_the_package_itself_are_taken() -> None:
+def test_option_of_the_runner_is_taken_only_if_it_is_there_in_any_case() -> None:
     yes = of_package(runtimeArguments=[{"type": "positional", "value": "-y"}])
     source = [{"type": "named", "name": "--from", "value": "shop-mcp"}, {"type": "positional", "value": "shop"}]
-    other = [{"type": "named", "name": "--from", "value": "evil"}, {"type": "positional", "value": "shop"}]
 
     assert yes.config["args"] == ["-y", "shop-mcp@1.2.3"]
-    assert of_package(registryType="pypi", runtimeArguments=source).config["args"] == [
-        "--from",
-        "shop-mcp==1.2.3",
-        "shop",
-    ]
-    assert "asks for the options" in of_package(registryType="pypi", runtimeArguments=other).fault
+    assert "options --from=shop-mcp shop" in of_package(registryType="pypi", runtimeArguments=source).fault
+
+
+def test_optional_variable_and_one_of_the_server_itself_are_no_reason_to_refuse() -> None:
+    found = of_package(
+        environmentVariables=[{"name": "GITHUB_TOKEN", "isRequired": True}, {"name": "HTTPS_PROXY"}, {"name": "UNITS"}]
+    )
+
+    assert (found.fault, found.config["env"]) == ("", {"GITHUB_TOKEN": "${GITHUB_TOKEN}"})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"url": "https://evil.example/{a}{OPENAI_API_KEY}", "variables": {"a": {"value": "$"}}},
+        {"headers": [{"name": "X", "value": "{a}{HOME}", "variables": {"a": {"value": "$"}}}]},
+        {"headers": [{"name": "X", "value": "${secret:shop}"}]},
+    ],
+)
+def test_reference_that_substitution_makes_is_refused(fields: dict[str, Any]) -> None:
+    assert "refers to a variable of this machine" in of_remote(**fields).fault
+
+
+def test_own_variable_of_a_server_is_no_secret_of_the_platform() -> None:
+    remote = {"type": "sse", "url": "https://x.example/", "headers": [{"name": "API-KEY", "isRequired": True}]}
+    document = {"name": "com.example/openai", "remotes": [remote]}
+
+    assert "OPENAI_API_KEY, a secret of the platform itself" in entry(document).fault
+    assert entry(document, name="other").required == {"OTHER_API_KEY": ""}
+
+
+def test_given_name_names_the_variables_and_is_checked() -> None:
+    headers = [{"name": "KEY", "isRequired": True}]
+    document = {"name": "a/shop", "remotes": [{"type": "sse", "url": "https://shop.example/", "headers": headers}]}
+
+    assert entry(document, name="mall").config["headers"] == {"KEY": "${MALL_KEY}"}
+    assert "The server 'a b' isn't right" in entry(document, name="a b").fault
+    with pytest.raises(ConfigurationError, match="2 documents"):
+        read_registry_documents(json.dumps([document, document]), "The file", name="mall")
+
+
+def test_texts_of_a_document_are_of_one_line() -> None:
+    header = {"name": "X", "isRequired": True, "description": "a\n+ other"}
+    document: dict[str, Any] = {"name": "a/shop\n+ b", "version": "1\u2028+ c"}
+    remote = {"type": "sse", "url": "https://shop.example/", "headers": [header]}
+
+    found = entry({**document, "remotes": [remote]})
+    refused = entry({**document, "packages": [{"registryType": "oci\n+ d"}]})
+
+    assert (found.document, list(found.required.values())) == ("a/shop + b 1 + c", ["a + other"])
+    assert "\n" not in refused.fault
 
 
 def test_inputs_become_arguments_headers_and_references() -> None:

@@ -77,6 +77,10 @@ def test_variable_that_leads_a_process_elsewhere_is_refused(name: str) -> None:
     assert name in StdioRules(("ALLOWED",)).refusal(StdioServer(command="ALLOWED", env={name: "x"}))
 
 
+def test_variable_that_begins_like_one_of_a_runner_is_accepted() -> None:
+    assert StdioRules(("ALLOWED",)).refusal(StdioServer(command="ALLOWED", env={"GITHUB_TOKEN": "x"})) == ""
+
+
 def test_working_folder_is_refused() -> None:
     assert "cwd" in StdioRules(("ALLOWED",)).refusal(StdioServer(command="ALLOWED", cwd=os.sep))
 

@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.cli.terminal.prompts import confirmed
 from starling.client.api import Api, Document
-from starling.core.errors import ConfigurationError, InvalidRequestError, StarlingError
+from starling.core.errors import ConfigurationError, StarlingError
 from starling.core.settings.schema import environment
 
 app = typer.Typer(add_completion=False)
@@ -38,13 +39,8 @@ def import_servers(
     The plan says what would run or be connected to, and which variables of the platform's environment that needs. Exits
     with 1 if a document can't be used or a server can't be added.
     """
-    entries = read_registry_documents(_text(file), "Standard input" if file == _STDIN else file, remote=remote)
-    if name is not None:
-        if len(entries) != 1:
-            raise InvalidRequestError(f"--name is for one document, and there are {len(entries)}.")
-        entries[0].name = name
-    api = connection_of(context).api()
-    _refuse_taken(entries, {server["name"] for server in api.get("/v1/servers")["servers"]})
+    source = "Standard input" if file == _STDIN else file
+    entries = read_registry_documents(_text(file), source, name=name, remote=remote)
     good = [entry for entry in entries if not entry.fault]
     if not as_json:
         for entry in entries:
@@ -52,9 +48,10 @@ def import_servers(
     added: list[Document] = []
     failed: dict[str, str] = {}
     if good and confirmed("Add these servers?", yes=yes, quiet=as_json, otherwise=_OTHERWISE):
-        added, failed = _add(api, good)
+        added, failed = _add(connection_of(context).api(), good)
     if as_json:
-        print_json({"plan": [_document(entry) for entry in entries], "added": added, "failed": failed})
+        plan = [asdict(one) | {"missing": sorted(one.required.keys() - environment().keys())} for one in entries]
+        print_json({"plan": plan, "added": added, "failed": failed})
     else:
         _print_result(added, failed)
     if failed or len(good) < len(entries):
@@ -68,21 +65,13 @@ def _text(file: str) -> str:
         raise ConfigurationError(f"{file} can't be read: {error}.", "Check the path.") from None
 
 
-def _refuse_taken(entries: Sequence[RegistryEntry], taken: Collection[str]) -> None:
-    seen = set(taken)
-    for entry in entries:
-        if not entry.fault and entry.name in seen:
-            entry.fault = f"there is a server {entry.name} already; `--name` gives it another name"
-        seen.add(entry.name)
-
-
 def _add(api: Api, entries: Sequence[RegistryEntry]) -> tuple[list[Document], dict[str, str]]:
     added: list[Document] = []
     failed: dict[str, str] = {}
     for entry in entries:
         try:
             with progress(f"Listing {entry.name} …"):
-                body = {"name": entry.name, "config": entry.config}
+                body = {"name": entry.name, "config": entry.config, "imported": True}
                 added.append(api.post("/v1/servers", body, seconds=_LISTING_SECONDS))
         except StarlingError as error:
             failed[entry.name] = f"{error.message} {error.remedy}".strip()
@@ -100,19 +89,13 @@ def _print_plan(entry: RegistryEntry) -> None:
             print_line(f"  with {variable}={value}")
     for variable, about in entry.required.items():
         missing = "" if variable in environment() else ", which is not set here"
-        print_line(f"  needs {variable}{missing}{_about(about)}", "yellow" if missing else None)
-    for variable, about in entry.optional.items():
-        print_line(f"  without {variable}{_about(about)}")
+        print_line(f"  needs {variable}{missing}" + (f": {about}" if about else ""), "yellow" if missing else None)
 
 
 def _what(config: Mapping[str, Any]) -> str:
     if "url" in config:
         return f"connects to {config['url']}"
     return f"runs {shlex.join([config['command'], *config['args']])}"
-
-
-def _about(text: str) -> str:
-    return f": {text}" if text else ""
 
 
 def _print_result(added: Sequence[Document], failed: Mapping[str, str]) -> None:
@@ -122,16 +105,3 @@ def _print_result(added: Sequence[Document], failed: Mapping[str, str]) -> None:
         print_line(f"{server['name']} is in epoch {server['epoch']}, with {tools}.")
     for name, why in failed.items():
         print_line(f"! {name} was not added: {why}", "yellow")
-
-
-def _document(entry: RegistryEntry) -> Document:
-    missing = sorted(entry.required.keys() - environment().keys())
-    return {
-        "document": entry.document,
-        "name": entry.name,
-        "config": entry.config,
-        "required": entry.required,
-        "missing": missing,
-        "optional": entry.optional,
-        "fault": entry.fault,
-    }

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field, RootModel, WithJsonSchema
 
-from mcp_gateway.configuration.servers import checked_server
+from mcp_gateway.configuration.servers import RemoteServer, checked_server
 from mcp_gateway.registration.catalog import ServerProbe
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import refusals
@@ -32,6 +32,9 @@ class NewServer(ClosedModel):
 
     name: str
     config: Annotated[Any, WithJsonSchema({"type": "object"})]
+    imported: Annotated[bool, Field(description="Whether others wrote it: a `url` is then limited as with a key.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,15 @@ async def servers(_: Admin, services: FromServices) -> ServerList:
 async def add(wanted: NewServer, caller: Admin, actor: ChangeActor, services: FromServices) -> AddedServer:
     """Add one server, for runs accepted from now on. It is started and listed; if that fails, nothing is stored.
 
-    With a key, its `url` has to be a public address or one of the setting `allowed_addresses`, a command is accepted
-    only where the setting `stdio_over_http` allows it, and all tools wait for approval.
+    With a key, and with a `url` that is `imported`, all tools wait for approval, and the `url` has to be a public
+    address or one of the setting `allowed_addresses`. A key's command is accepted only where the setting
+    `stdio_over_http` allows it.
     """
-    source = source_of(caller, "host")
     with fault_of_the_document():
         config = checked_server(wanted.name, wanted.config)
         if config.disabled:
             raise InvalidRequestError("A server that is `disabled` can't be added.", "Leave it out.")
+        source = source_of(caller, "api" if wanted.imported and isinstance(config, RemoteServer) else "host")
         listing, report = await services.registry.add(wanted.name, config, actor, source=source)
     tools = [tool.name for tool in listing.tools]
     return AddedServer(wanted.name, source, tools, listing.quarantined, report.epoch)
