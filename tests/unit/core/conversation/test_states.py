@@ -36,9 +36,13 @@ JSON = st.recursive(
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
-ASKED = st.fixed_dictionaries(
-    {"id": TEXT, "type": st.just("function"), "function": st.fixed_dictionaries({"name": TEXT, "arguments": TEXT})}
-)
+
+
+def asked(name: str, text: str) -> AskedCall:
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+ASKED = st.builds(asked, TEXT, TEXT)
 FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     str | None: st.none() | TEXT,
