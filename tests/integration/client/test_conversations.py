@@ -49,7 +49,7 @@ STATES: Sequence[tuple[BaseState, Sequence[Any]]] = [  # as the document makes t
         ToolCallState(id="unique_id", function_name="get_weather", arguments={"location": "Paris"}),
         ("unique_id", "get_weather", {"location": "Paris"}),
     ),
-    (WaitingState(kind="tool", deadline=time.time() + 600, correlation_id="unique_id"), ()),
+    (WaitingState(kind="tool", deadline=time.time() + 86_400, correlation_id="unique_id"), ()),
     (
         ToolResultState(
             tool_call_id="unique_id",
@@ -63,7 +63,7 @@ STATES: Sequence[tuple[BaseState, Sequence[Any]]] = [  # as the document makes t
         AgentCallState(agent_id="helper_agent", message="Please analyze this data"),
         ("helper_agent", "Please analyze this data"),
     ),
-    (WaitingState(kind="agent", deadline=time.time() + 600, correlation_id="correlation_id"), ()),
+    (WaitingState(kind="agent", deadline=time.time() + 86_400, correlation_id="correlation_id"), ()),
     (
         AgentResultState(
             correlation_id="correlation_id", result={"status": "success", "content": "Analysis complete"}, score=0.9
