@@ -38,7 +38,7 @@ class ServerConnections:
 
     def __init__(self, parts: GatewayParts, invalidate: Invalidate) -> None:
         checked = CheckedConnections(parts.addresses)
-        self.sessions = SessionPool(parts.limits, parts.environment, parts.private, parts.breakers, checked)
+        self.sessions = SessionPool(parts.limits, parts.environment, checked, parts.private, parts.breakers)
         self._seconds = parts.limits.server_start_seconds
         self._live = LiveCheck(LiveReview(parts.observed), self._seconds)
         self.path = build_path(parts, self.sessions, self._live, invalidate)

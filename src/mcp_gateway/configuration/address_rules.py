@@ -18,6 +18,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 # Not public, though `is_global` of some versions of Python says so, or public and answered by a machine's own host.
 _NOT_PUBLIC: Final = (
     IPv6Network("3fff::/20"),  # documentation
+    IPv4Network("192.0.0.0/24"),  # protocols, and metadata of Oracle's cloud
     IPv4Network("192.88.99.0/24"),  # relays of 6to4
     IPv4Network("168.63.129.16/32"),  # metadata of Azure
 )
@@ -63,8 +64,9 @@ class AddressRules:
         for text in addresses:
             address = ip_address(text)
             if not _is_public(address) and not any(_is_in(address, network) for network in self.networks):
-                of_host = "" if text == host else f" of {host}"
-                return f"its address {text}{of_host} is not a public one"
+                if text == host:
+                    return f"its address {host} is not a public one"
+                return f"{host} leads to an address that is not public"
         return ""
 
 

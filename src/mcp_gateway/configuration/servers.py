@@ -202,6 +202,8 @@ def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[s
     except ValueError as error:
         return None, faults + _faults(error, document)
     faults += [f".x-starling.tools.{tool}: {REMOVED_TESTS}" for tool in removed_tests(document)]
+    if isinstance(config, RemoteServer) and config.type == "execution_service" and {"?", "#"}.intersection(config.url):
+        faults.append(".url: leave out what follows `?` or `#`: `/tools` and `/execute` are added at its end")
     if storable(config.document) != config.document:
         faults.append(": a text in it has a NUL or half a surrogate pair, or a number is too large")
     if (length := max(map(len, strings_in(config.document)))) > _TEXT_CHARS:

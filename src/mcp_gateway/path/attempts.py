@@ -88,6 +88,5 @@ class Retry:
             return first
         await asyncio.sleep(pause)
         second = await self.inner(call, deadline, record)
-        if first.observation is Observation.CONNECTION_LOST and second.observation is Observation.NOT_SENT:
-            return first  # that the second attempt didn't leave says nothing about the first one
-        return second
+        not_done = second.observation in (Observation.NOT_SENT, Observation.REJECTED)
+        return first if not_done and not never_left else second  # else the first one may have been carried out

@@ -40,6 +40,7 @@ _REPLACED: Final[Mapping[ServerSource, frozenset[ServerSource]]] = {
 }
 _WAIT: Final = "Wait for it; if it stays so, start it by hand to see what takes it so long."
 _RELOAD: Final = "A reload lists it; so does a plan on its machine."
+_UNUSED: Final = "EXECUTION_SERVICE_URL is not used: a server %s was added; `starling server remove %s` removes it."
 _log = logging.getLogger(__name__)
 
 type Refresh = Callable[[], Awaitable[tuple[ServerListing, ...]]]
@@ -143,11 +144,18 @@ class Catalog:
 
         Raises as `sync` does.
         """
-        unlisted, own = unlisted or {}, self._of_settings.keys() - config.keys()
-        config = self._of_settings | config
-        rows = await self._repository.servers()
+        unlisted, rows = unlisted or {}, await self._repository.servers()
         known = {row.name: row for row in rows}
-        _check_names_free(config, known)
+        added = {row.name for row in rows if row.source == "host"}
+        if taken := sorted(config.keys() & added):
+            raise ConfigurationError(
+                f"The names {', '.join(taken)} belong to servers that were added with `starling server add`.",
+                "Rename them in the file, or remove the others.",
+            )
+        if self._of_settings.keys() & added:
+            _log.warning(_UNUSED, EXECUTION_SERVICE, EXECUTION_SERVICE)
+        own = self._of_settings.keys() - config.keys() - added
+        config = {name: self._of_settings[name] for name in own} | config
         hashes = {name: server.hash for name, server in config.items()}
         unchanged = {row.name for row in rows if row.state == "ready" and row.config_hash == hashes.get(row.name)}
         sources: dict[str, ServerSource] = {
@@ -317,13 +325,4 @@ def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:
         seen = "" if alike == name else f", and {name!r} looks like it"
         raise ConfigurationError(
             f"There is a server {alike!r} already{seen}.", "Remove it first, or take another name."
-        )
-
-
-def _check_names_free(config: McpConfig, known: Mapping[str, ServerRow]) -> None:
-    taken = sorted(name for name, row in known.items() if row.source == "host" and name in config)
-    if taken:
-        raise ConfigurationError(
-            f"The names {', '.join(taken)} belong to servers that were added with `starling server add`.",
-            "Rename them in the file, or remove the others.",
         )

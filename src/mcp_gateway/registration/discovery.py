@@ -157,5 +157,5 @@ async def try_servers(
         except ServerUnavailableError as error:
             return error
 
-    async with SessionPool(limits, environment, private, checked=CheckedConnections(addresses)) as sessions:
+    async with SessionPool(limits, environment, CheckedConnections(addresses), private) as sessions:
         return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

@@ -3,15 +3,18 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Final, cast
+from typing import cast
 
 import anyio
 import httpcore
 import httpx
 
 from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
+
+_Backend = cast("type[httpcore.AsyncNetworkBackend]", httpcore.AnyIOBackend)  # its type is also that without anyio
 
 type Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host, of which there is at least one. Raises OSError."""
@@ -35,9 +38,6 @@ class CheckedConnections:
         return _CheckedTransport(self, tls)
 
 
-CHECKED: Final = CheckedConnections()
-
-
 class _CheckedTransport(httpx.AsyncHTTPTransport):
     """HTTPX's transport on another pool: it has no parameter for what opens the connections of its pool.
 
@@ -46,13 +46,18 @@ class _CheckedTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, checked: CheckedConnections, tls: SSLContext) -> None:
         super().__init__(verify=tls, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=_CheckedBackend(checked))
+        self._pool = httpcore.AsyncConnectionPool(  # with the limits of HTTPX
+            ssl_context=tls,
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_CheckedBackend(checked),
+        )
 
 
-class _CheckedBackend(httpcore.AsyncNetworkBackend):
+class _CheckedBackend(_Backend):
     def __init__(self, checked: CheckedConnections) -> None:
         self._checked = checked
-        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
         self,
@@ -74,20 +79,6 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError(fault)
         *others, last = addresses
         for address in others:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return await self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Refuse: a URL names no socket."""
-        raise httpcore.ConnectError("a socket of this machine is not an address")
-
-    async def sleep(self, seconds: float) -> None:
-        await self._inner.sleep(seconds)
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return await super().connect_tcp(address, port, timeout, local_address, socket_options)
+        return await super().connect_tcp(last, port, timeout, local_address, socket_options)

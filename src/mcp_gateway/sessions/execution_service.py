@@ -28,11 +28,6 @@ _REFUSALS: Final = frozenset({400, 401, 403, 405, 413, 415, 422, 429})
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _SHARE: Final = 0.9  # of a call's time limit, so that a service can still answer that it goes on
 _SHOWN_CHARS: Final = 500
-_HINTS: Final = {
-    "read": wire.ToolAnnotations(readOnlyHint=True),
-    "idempotent": wire.ToolAnnotations(readOnlyHint=False, idempotentHint=True, destructiveHint=False),
-    "unsafe": wire.ToolAnnotations(readOnlyHint=False),
-}
 
 
 class _Tool(BaseModel):
@@ -45,8 +40,11 @@ class _Tool(BaseModel):
 
     @property
     def definition(self) -> wire.Tool:
-        hints = _HINTS.get(self.effect or "")
-        return wire.Tool(name=self.name, description=self.description, inputSchema=self.input_schema, annotations=hints)
+        hints = wire.ToolAnnotations(readOnlyHint=self.effect == "read")
+        if self.effect == "idempotent":
+            hints = wire.ToolAnnotations(readOnlyHint=False, idempotentHint=True, destructiveHint=False)
+        known = hints if self.effect in ("read", "idempotent", "unsafe") else None
+        return wire.Tool(name=self.name, description=self.description, inputSchema=self.input_schema, annotations=known)
 
 
 class _Answer(BaseModel):

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from mcp_gateway.configuration.servers import ServerConfig
 from mcp_gateway.configuration.variable_expansion import resolve
 from mcp_gateway.sessions.breakers import Key, ServerBreakers
-from mcp_gateway.sessions.checked_connections import CHECKED, CheckedConnections
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles
 from mcp_gateway.sessions.server_memory import MemorySweep
 from mcp_gateway.sessions.session import Session
@@ -36,9 +36,9 @@ class SessionPool:
         self,
         limits: Limits,
         environment: Mapping[str, str],
+        checked: CheckedConnections,
         private: PrivateFiles = NO_PRIVATE_FILES,
         breakers: ServerBreakers | None = None,
-        checked: CheckedConnections = CHECKED,
     ) -> None:
         self._limits = limits
         self._environment = environment

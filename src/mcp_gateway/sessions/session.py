@@ -18,7 +18,7 @@ from mcp_gateway.sessions.large_messages import LargeResult
 from mcp_gateway.sessions.local_transport import LocalTransport
 from mcp_gateway.sessions.messages import LOST, UNREACHED
 from mcp_gateway.sessions.notices import CallNotices, SessionNotices
-from mcp_gateway.sessions.transport import REACH_REMEDY, HttpTransport, ShimTransport, Transport
+from mcp_gateway.sessions.transport import HttpTransport, ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 from starling.core.tools import ToolCall
 
@@ -32,7 +32,6 @@ _NOT_FOUND: Final = 32600  # the SDK's error code for HTTP 404
 _SEND_CANCEL_SECONDS = 1.0
 _CANCEL_DELAY_SECONDS = 0.5  # before the cancellation is sent: most calls are answered within this time
 _LATE_ANSWER_SECONDS = 30.0  # to wait for an answer after the cancellation; many servers send none
-_START_REMEDY = "Start it by hand, or read its own log, to see more."
 
 
 class NotProcessedError(ServerUnavailableError):
@@ -332,13 +331,9 @@ class Session:
         """Return the error with the known reason for the end of the session."""
         if self.failure is not None:
             return self.failure
-        known, remedy = "", REACH_REMEDY
-        if isinstance(self._transport, ShimTransport):
-            known, remedy = self._transport.end_reason(), _START_REMEDY
-        elif isinstance(self._transport, LocalTransport):
-            remedy = self._transport.remedy
+        known = self._transport.end_reason() if isinstance(self._transport, ShimTransport) else ""
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
-        return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
+        return ServerUnavailableError(self.server, f"{self._mask(reason)}.", self._transport.remedy)
 
 
 async def _roots(uris: Sequence[str], context: object) -> wire.ListRootsResult:

@@ -43,7 +43,10 @@ _CHUNK: Final = 2**16  # bytes
 _MAX_INVALID_LINES = 10_000  # in a row before the session fails
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
-REACH_REMEDY: Final = "Check its `url` and `headers`, or read its own log, to see more."
+_REACH_REMEDY: Final = "Check its `url` and `headers`, or read its own log, to see more."
+_CHECKED_REMEDY: Final = (
+    f"{_REACH_REMEDY} If its address is not public, list it in STARLING_ALLOWED_ADDRESSES on the platform's machine."
+)
 _HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
 _EXIT_SECONDS = 4.0  # the shim needs less to end all processes
 
@@ -75,7 +78,8 @@ class HttpTransport:
 
     url: str
     headers: dict[str, str]
-    checked: CheckedConnections | None = None
+    checked: CheckedConnections | None
+    remedy: str
     session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
 
     @asynccontextmanager
@@ -98,7 +102,8 @@ class SseTransport:
 
     url: str
     headers: dict[str, str]
-    checked: CheckedConnections | None = None
+    checked: CheckedConnections | None
+    remedy: str
 
     @asynccontextmanager
     async def connect(self, inbox: Inbox, open_session: OpenSession) -> AsyncGenerator[ClientSession]:
@@ -121,6 +126,8 @@ class ShimTransport:
     The SDK's stdio transport doesn't keep stderr, which explains failures, and logs a traceback for each line that
     isn't a message.
     """
+
+    remedy: Final = "Start it by hand, or read its own log, to see more."
 
     def __init__(self, server: StdioServer, private: PrivateFiles = NO_PRIVATE_FILES) -> None:
         self._private = private
@@ -296,13 +303,13 @@ def transport_for(
             came_over_http = isinstance(config, CheckedServer)
             if came_over_http and (fault := checked.rules.url_fault(config.url)):
                 raise ServerUnavailableError(server, f"{resolved.mask(fault)}.", REMEDY)
-            connections = checked if came_over_http else None
+            connections, remedy = (checked, _CHECKED_REMEDY) if came_over_http else (None, _REACH_REMEDY)
             if config.type == "execution_service":
                 client = partial(_client, httpx.AsyncClient, connections)
                 service = partial(open_execution_service, config, call_seconds, client)
-                return LocalTransport(service, REACH_REMEDY, apart=False)
+                return LocalTransport(service, remedy, apart=False)
             made = SseTransport if config.type == "sse" else HttpTransport
-            return made(config.url, dict(config.headers), connections)
+            return made(config.url, dict(config.headers), connections, remedy)
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:

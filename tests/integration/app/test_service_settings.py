@@ -1,6 +1,7 @@
 """The setting EXECUTION_SERVICE_URL adds a server that files neither name nor remove; its token stays a reference."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from mcp_gateway.configuration.servers import parse_config
+from mcp_gateway.configuration.servers import parse_config, server_of
 from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container.configuration import check_configuration
 from starling.app.container.database import Database
@@ -84,9 +85,35 @@ async def test_entry_of_a_file_replaces_the_service_of_the_settings(
     assert {tool.effect for tool in listing.tools} == {"read"}
 
 
-def test_address_that_is_none_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigurationError, match="EXECUTION_SERVICE_URL is not an http"):
-        check_configuration(Settings(model=("offline:rules",), execution_service_url="localhost"))
+@pytest.mark.parametrize("with_file", [True, False])
+async def test_server_that_was_added_on_the_machine_is_used_instead_of_the_service_of_the_settings(
+    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, with_file: bool
+) -> None:
+    (tmp_path / "mcp.json").write_text(NO_SERVERS)
+    added = server_of({"command": sys.executable, "args": ["-m", "mcp_gateway.servers.system_health"]})
+    async with platform(database_url) as (_, runtime):
+        await runtime.gateway.catalog.add("execution_service", added)
+    file: dict[str, Any] = {"mcp_config": tmp_path / "mcp.json"} if with_file else {}
+    async with platform(database_url, execution_service_url="http://127.0.0.1:9", **file) as (services, runtime):
+        kept = await servers(services)
+        listing = named(runtime.listings, "execution_service")
+
+    assert kept == {"execution_service": "host"}
+    assert listing.state == "ready"
+    assert "EXECUTION_SERVICE_URL is not used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("localhost", "EXECUTION_SERVICE_URL is not an http"),
+        ("http://localhost/?tenant=1", "EXECUTION_SERVICE_URL has a `\\?` or `#`"),
+        ("http://localhost/#a", "EXECUTION_SERVICE_URL has a `\\?` or `#`"),
+    ],
+)
+def test_address_that_is_none_is_refused_at_the_start(url: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        check_configuration(Settings(model=("offline:rules",), execution_service_url=url))
 
 
 async def test_document_over_http_adds_no_server_in_the_process_and_is_not_sent_the_token(

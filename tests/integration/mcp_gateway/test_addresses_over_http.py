@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from mcp_gateway.configuration.address_rules import AddressRules
 from mcp_gateway.configuration.servers import ServerConfig, server_of
@@ -79,12 +80,16 @@ def names(known: Mapping[str, Sequence[str]]) -> Resolve:
     return resolve
 
 
-async def listing_fault(config: ServerConfig, checked: CheckedConnections) -> str:
+async def listing_error(config: ServerConfig, checked: CheckedConnections) -> ServerUnavailableError:
     """Return why a server can't be listed."""
-    async with SessionPool(Limits(server_start_seconds=10), {}, checked=checked) as sessions:
+    async with SessionPool(Limits(server_start_seconds=10), {}, checked) as sessions:
         with pytest.raises(ServerUnavailableError) as failed:
             await list_once(sessions, "a", config, 10)
-    return failed.value.message
+    return failed.value
+
+
+async def listing_fault(config: ServerConfig, checked: CheckedConnections) -> str:
+    return (await listing_error(config, checked)).message
 
 
 async def get(url: str, checked: CheckedConnections, tls: ssl.SSLContext | None = None) -> httpx.Response:
@@ -171,7 +176,7 @@ async def test_name_that_changes_to_loopback_is_connected_to_at_its_checked_addr
         transport = checked.transport(httpx.create_ssl_context())
         async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
             first = await client.get(f"http://rebind.test:{port}/")
-            with pytest.raises(httpx.ConnectError, match=r"127\.0\.0\.1 of rebind\.test is not a public one"):
+            with pytest.raises(httpx.ConnectError, match=r"^rebind\.test leads to an address that is not public$"):
                 await client.get(f"http://rebind.test:{port}/")
 
     assert first.text == "hello"
@@ -183,7 +188,7 @@ async def test_name_with_a_private_address_among_public_ones_is_refused() -> Non
     checked = CheckedConnections(resolve=names({"both.test": ["1.1.1.1", LOOPBACK]}))
 
     async with Site().serving() as canary:
-        with pytest.raises(httpx.ConnectError, match="not a public one"):
+        with pytest.raises(httpx.ConnectError, match="an address that is not public"):
             await get(f"http://both.test:{canary.port}/", checked)
 
     assert canary.received == []
@@ -209,13 +214,34 @@ async def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPa
     async with Site().serving() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        fault = await listing_fault(
-            server_of({"url": "http://private.test/mcp"}, "api"),
-            CheckedConnections(resolve=names({"private.test": ["10.0.0.1"]})),
-        )
+        checked = CheckedConnections(resolve=names({"private.test": ["10.0.0.1"]}))
+        errors = [
+            await listing_error(server_of({"type": kind, "url": "http://private.test/"}, "api"), checked)
+            for kind in ("http", "sse", "execution_service")
+        ]
 
-    assert "10.0.0.1 of private.test is not a public one" in fault
+    for error in errors:
+        assert "private.test leads to an address that is not public" in error.message
+        assert "10.0.0.1" not in str(error)
+        assert "STARLING_ALLOWED_ADDRESSES" in error.remedy
     assert proxy.received == []
+
+
+async def test_a_hundred_requests_at_once_have_connections() -> None:
+    waiting = asyncio.Barrier(100)
+
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        await waiting.wait()
+        return web.Response(text="hello")
+
+    server = TestServer(web.Application())
+    server.app.router.add_get("/", answer)
+    transport = CheckedConnections(AddressRules.of([LOOPBACK])).transport(httpx.create_ssl_context())
+    async with server, httpx.AsyncClient(transport=transport, trust_env=False) as client:
+        answers = await asyncio.gather(*(client.get(str(server.make_url("/"))) for _ in range(100)))
+
+    assert {each.status_code for each in answers} == {200}
 
 
 async def test_silent_resolver_ends_with_the_time_limit() -> None:

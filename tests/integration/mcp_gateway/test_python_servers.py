@@ -100,11 +100,12 @@ def hang() -> str:
 PROGRAM = """
 import asyncio
 from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.settings.schema import Limits
 
 async def main():
-    async with SessionPool(Limits(), {}) as sessions:
+    async with SessionPool(Limits(), {}, CheckedConnections()) as sessions:
         client = await sessions.open_new("a", server_of({"type": "inprocess", "entry_point": "never"})).opened()
         calling = asyncio.get_running_loop().create_task(client.call_tool("hang"))
         import never

@@ -6,6 +6,7 @@ from typing import Final
 from mcp_gateway.configuration.servers import EXECUTION_SERVICE, McpConfig, RemoteServer, read_config
 from mcp_gateway.sessions.isolation import PrivateFiles, ServerUser, installed_files
 from starling.app.access.local_token import token_file
+from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings, environment
 from starling.core.validation_errors import http_address
 from starling.infra.embeddings.model_selection import check_embeddings
@@ -13,6 +14,7 @@ from starling.infra.llm.model_selection import check_models
 from starling.infra.postgres.embedded.cluster import control_folder
 from starling.infra.tracing.destination import destination_of
 
+_URL: Final = "EXECUTION_SERVICE_URL"
 _VARIABLE: Final = "EXECUTION_SERVICE_TOKEN"
 
 
@@ -30,8 +32,10 @@ def servers_of_settings(settings: Settings) -> McpConfig:
     """Return the execution service as a server, if it is set; its token as a reference. Raises ConfigurationError."""
     if settings.execution_service_url is None:
         return {}
-    url = http_address("EXECUTION_SERVICE_URL", settings.execution_service_url, "http://localhost:8002")
+    url = http_address(_URL, settings.execution_service_url, "http://localhost:8002")
     headers = {"Authorization": f"Bearer ${{{_VARIABLE}}}"} if settings.execution_service_token else {}
+    if {"?", "#"}.intersection(url):
+        raise ConfigurationError(f"{_URL} has a `?` or `#`.", "Leave it out: `/tools` is added at the end.")
     return {EXECUTION_SERVICE: RemoteServer(type="execution_service", url=url, headers=headers)}
 
 

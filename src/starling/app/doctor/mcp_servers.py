@@ -32,7 +32,9 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
         async with open_storage(settings, find_database(settings)) as storage:
             rows = await storage.servers.servers()
     known = {row.name: server_of(row.config, row.source) for row in rows}
-    config = known | servers_of_settings(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
+    added = {row.name: known[row.name] for row in rows if row.source == "host"}
+    of_file = read_config(settings.mcp_config) if settings.mcp_config else {}
+    config = known | servers_of_settings(settings) | added | of_file
     if not config:
         return [warning("servers", "There are no MCP servers.", "Add one with `starling server add`.")]
     addresses = AddressRules.of(settings.allowed_addresses)

@@ -14,7 +14,7 @@ NOT_PUBLIC = {
     "unspecified": ["0.0.0.0", "0.1.2.3", "::"],  # noqa: S104 - refused
     "private": ["10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fc00::1", "fdff::1", "fec0::1"],
     "link-local": ["169.254.1.1", "fe80::1", "fe80::1%eth0"],
-    "metadata": ["169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"],
+    "metadata": ["169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"],
     "CGNAT": ["100.64.0.1", "100.127.255.255"],
     "multicast": ["224.0.0.1", "239.255.255.250", "ff02::1", "ff0e::1"],
     "reserved": ["240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1", "2001:db8::1", "3fff::1", "100::1"],
@@ -59,8 +59,8 @@ def test_hosts_and_networks_of_the_setting_are_accepted_and_no_others() -> None:
     ("url", "reason"),
     [
         ("http://127.0.0.1/", "not a public one"),
-        ("http://0x7f000001/", "not a public one"),
-        ("https://2130706433/", "not a public one"),
+        ("http://0x7f000001/", "0x7f000001 leads to an address that is not public"),
+        ("https://2130706433/", "2130706433 leads to an address that is not public"),
         ("http://[::1]:8000/mcp", "not a public one"),
         ("https://me:password@shop.example/", "a user name or a password"),
         ("ftp://shop.example/", "http:// or https://"),

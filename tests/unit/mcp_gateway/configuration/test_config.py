@@ -97,6 +97,11 @@ def test_effect_of_a_tool_is_the_configured_one_and_unsafe_by_default() -> None:
         (document(a=5), "mcpServers.a: must be an object"),
         (document(a={}), "mcpServers.a.command: is missing"),
         (document(a={"comand": "x"}), "command: is missing (did you mean command instead of comand?)."),
+        (
+            document(a={"type": "execution_service", "url": "http://x?tenant=1"}),
+            "a.url: leave out what follows `?` or `#`",
+        ),
+        (document(a={"type": "execution_service", "url": "http://x/#1"}), "a.url: leave out what follows `?` or `#`"),
         (document(a={"type": "http", "URL": "http://x"}), "url: is missing (did you mean url instead of URL?)."),
         ('{"mcpServer": {}}', "did you mean mcpServers instead of mcpServer"),
         (document(a={"command": "x", "args": ["y", 5]}), "mcpServers.a.args[1]: "),

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from mcp import McpError
+from mcp.types import INVALID_PARAMS, ErrorData
 
 from brain.durability.ledger import Ledger
 from mcp_gateway.path import attempts
 from mcp_gateway.sessions.messages import IDEMPOTENCY_KEY
 from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import ServerUnavailableError
-from starling.core.tool_calls import CallState, Effect
+from starling.core.tool_calls import CallState, Effect, Observation
 from starling.core.tools import ToolCall
 from tests.support.in_memory_run import make_execution
 from tests.support.scripted_path import Result, ScriptedPath, ScriptedServer
@@ -44,6 +46,16 @@ class UnavailableOnce(ScriptedServer):
     def keys(self) -> list[str | None]:
         """The idempotency key that each call was sent with."""
         return [meta.get(IDEMPOTENCY_KEY) for _, _, meta in self.calls]
+
+
+class LostThenRejected(ScriptedServer):
+    """Carries a call out and loses its connection, then refuses its repetition."""
+
+    async def call(self, call: ToolCall, arguments: dict[str, Any], meta: Mapping[str, str]) -> Result:
+        await super().call(call, arguments, meta)
+        if len(self.calls) == 1:
+            raise GONE
+        raise McpError(ErrorData(code=INVALID_PARAMS, message="HTTP 429"))
 
 
 class Silent(ScriptedServer):
@@ -85,6 +97,17 @@ async def test_idempotent_call_whose_connection_was_lost_is_made_again_under_its
 
     assert (outcome.status, server.keys) == ("succeeded", [call.idempotency_key] * 2)
     assert (ledger.state(call), ledger.settled) == (CallState.SUCCEEDED, 1)
+
+
+async def test_refused_repetition_leaves_a_call_whose_connection_was_lost_in_doubt() -> None:
+    server = LostThenRejected()
+    path = ScriptedPath(server=server)
+    call, ledger = intended(path, Effect.IDEMPOTENT)
+
+    outcome = await path.made(call, ledger)
+
+    assert (len(server.calls), outcome.observation) == (2, Observation.CONNECTION_LOST)
+    assert ledger.state(call) is not CallState.FAILED
 
 
 @pytest.mark.parametrize("effect", list(Effect))
