@@ -18,6 +18,7 @@ from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
+from starling.core.principal import HOST_ADMIN
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
@@ -74,11 +75,11 @@ class Administrator:
         """Give a tenant a new key and revoke the old one while it is in use."""
         keys, old = KeyService(KeyRepository(self.engine), SystemClock()), self.cluster.keys[tenant]
         wish = KeySpec("chaos", tenant, CLIENT_SCOPES)
-        row, secret = await _patiently(lambda: keys.create(wish, _ACTOR))
+        row, secret = await _patiently(lambda: keys.create(HOST_ADMIN, wish, _ACTOR))
         self.cluster.planted[f"key {row.id} of {tenant}"] = secret
         old.going = True
         self.cluster.keys[tenant] = TenantKey(row.id, secret)
-        await _patiently(lambda: keys.revoke(old.id, _ACTOR))
+        await _patiently(lambda: keys.revoke(HOST_ADMIN, old.id, _ACTOR))
         since = await self._now()
         self.guarantees.switched_off.append(SwitchedOff("key", old.id, tenant, since))
         await asyncio.gather(self._closing(old, since), self._probe_key(old, since))

@@ -20,7 +20,7 @@ from psycopg.rows import DictRow, dict_row
 
 from starling.app.access.keys import KeyService, KeySpec
 from starling.core.clock import SystemClock
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
@@ -190,7 +190,7 @@ async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
     engine = open_engine(url)
     keys = KeyService(KeyRepository(engine), SystemClock())
     wishes = [KeySpec("chaos", tenant, frozenset(scopes)) for tenant in TENANTS]
-    made = [await keys.create(wish, Actor.local("chaos")) for wish in wishes]
+    made = [await keys.create(HOST_ADMIN, wish, Actor.local("chaos")) for wish in wishes]
     await engine.dispose()
     return {row.tenant: TenantKey(row.id, secret) for row, secret in made}
 

@@ -16,7 +16,7 @@ from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.services import Services
-from starling.core.principal import DEFAULT_TENANT, Grant, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor
 from tests.support.effect_recorder import EffectRecorder
@@ -47,7 +47,7 @@ class ChatPlatform(ApiClient):
     async def key(self, *scopes: Scope, grant: Grant | None = None, tenant: str = DEFAULT_TENANT) -> str:
         """Return a new key."""
         spec = KeySpec("test", tenant, frozenset(scopes or (Scope.RUN,)), grant)
-        return (await self.services.storage.keys.create(spec, Actor.local("test")))[1]
+        return (await self.services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test")))[1]
 
     async def ended(self, run_id: str) -> dict[str, Any]:
         """Return a run once it has ended."""

@@ -84,3 +84,6 @@ class Principal:
         """Return the JSON form that is stored with a run."""
         grant = self.grant.as_json() if self.grant else None
         return {"key_id": self.key_id, "scopes": sorted(self.scopes), "grant": grant}
+
+
+HOST_ADMIN: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope), on_host=True)

@@ -19,7 +19,7 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
-from starling.core.principal import DEFAULT_TENANT, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, Outbox
 from starling.infra.postgres.kill_switches import Target
@@ -150,8 +150,8 @@ async def test_changes_of_keys_switches_and_registry_are_delivered(database_url:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
     async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(60):
-        row, key = await services.storage.keys.create(KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
-        await services.storage.keys.revoke(row.id, actor)
+        row, key = await services.storage.keys.create(HOST_ADMIN, KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
+        await services.storage.keys.revoke(HOST_ADMIN, row.id, actor)
         await services.storage.switches.off(target, "It lies.", actor)
         await services.storage.switches.on(target, actor)
         await service.complete.wait()

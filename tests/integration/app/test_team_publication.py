@@ -19,14 +19,14 @@ from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
-from starling.core.principal import Grant, Principal, Scope
+from starling.core.principal import HOST_ADMIN, Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
 from starling.core.teams.building import Approval, BuildCase, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import CaseReport, PartReport, ProofReport, ProofState, TrialCall, TrialRecord
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
-from starling.infra.postgres.keys import KeyRepository, NewKey
+from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables.access import keys
@@ -145,7 +145,7 @@ class Office:
         """Take from the owner's key, or from its tenant, what a build needs."""
         services, stored = self.services, update(keys).where(keys.c.id == OWNER.key_id)
         if change == "revoked":
-            await services.storage.keys.revoke(OWNER.key_id, ACTOR)
+            await services.storage.keys.revoke(HOST_ADMIN, OWNER.key_id, ACTOR)
         elif change.endswith("off"):
             target = Target("tenant", "default") if "tenant" in change else Target("agent", "architect", "default")
             await services.storage.switches.off(target, "Closed.", ACTOR)
@@ -156,7 +156,7 @@ class Office:
 
     async def admin_key(self, *scopes: Scope, grant: Grant | None = None) -> str:
         wish = KeySpec("admin", "default", frozenset(scopes or {Scope.ADMIN}), grant)
-        return (await self.services.storage.keys.create(wish, ACTOR))[0].id
+        return (await self.services.storage.keys.create(HOST_ADMIN, wish, ACTOR))[0].id
 
 
 @pytest.fixture
@@ -166,8 +166,8 @@ async def office(database_url: str) -> AsyncGenerator[Office]:
         office = Office(services)
         await office.epoch()
         for caller in (OWNER, LIMITED):
-            key = NewKey(caller.key_id, "default", "test", b"", caller.scopes, caller.grant, None)
-            await KeyRepository(services.storage.engine).create(key, ACTOR)
+            spec = KeySpec("test", "default", caller.scopes, caller.grant)
+            await KeyRepository(services.storage.engine).create(caller.key_id, b"", spec, ACTOR, lambda _: None)
         yield office
 
 
@@ -473,11 +473,11 @@ async def test_activation_without_an_approval_that_still_holds_is_refused(office
     keys = office.services.storage.keys
     by = await office.admin_key(*([Scope.TEAMS] if fault == "no admin" else [Scope.ADMIN]))
     if fault == "revoked":
-        await keys.revoke(by, ACTOR)
+        await keys.revoke(HOST_ADMIN, by, ACTOR)
     elif fault == "unknown":
         by = origin.run_id
     elif fault == "other tenant":
-        by = (await keys.create(KeySpec("a", "elsewhere", frozenset({Scope.ADMIN})), ACTOR))[0].id
+        by = (await keys.create(HOST_ADMIN, KeySpec("a", "elsewhere", frozenset({Scope.ADMIN})), ACTOR))[0].id
 
     with pytest.raises(ConflictError):
         await office.store.activate(origin, published, Approval(approved=fault != "refused", by=by))

@@ -8,7 +8,7 @@ import pytest
 
 from starling.app.access.keys import KeySpec
 from starling.core.errors import NotFoundError
-from starling.core.principal import Principal, Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -140,13 +140,13 @@ async def test_build_whose_key_is_revoked_meanwhile_says_so_and_stores_nothing(
 ) -> None:
     script.held = True
     wish = KeySpec("maker", CALLER.tenant, frozenset({Scope.RUN, Scope.TEAMS}))
-    made, _ = await platform.services.storage.keys.create(wish, ACTOR)
-    maker = Principal(CALLER.tenant, made.id, made.scopes)
+    made, _ = await platform.services.storage.keys.create(HOST_ADMIN, wish, ACTOR)
+    maker = made.principal
     key = (await platform.services.builds.team(maker, REQUEST)).key
     run = asyncio.create_task(platform.finish(key))
     await platform.model.received(1)
 
-    await platform.services.storage.keys.revoke(made.id, ACTOR)
+    await platform.services.storage.keys.revoke(HOST_ADMIN, made.id, ACTOR)
     script.held = False
     platform.model.release("1")
     stream = await run

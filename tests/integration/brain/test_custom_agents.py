@@ -14,7 +14,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
 from starling.core.agents import LLMAgentConfig
-from starling.core.principal import Grant, Scope
+from starling.core.principal import HOST_ADMIN, Grant, Scope
 from starling.infra.postgres.audit import Actor, latest
 from tests.integration.brain.conftest import Open
 from tests.support.http_app import make_app
@@ -36,7 +36,7 @@ class Api:
     async def key(self, tenant: str, grant: Grant | None = None) -> dict[str, str]:
         """Return the header that shows a new key of a tenant."""
         wish = KeySpec("test", tenant, frozenset({Scope.RUN, Scope.TEAMS}), grant)
-        _, key = await self.platform.services.storage.keys.create(wish, Actor.local("test"))
+        _, key = await self.platform.services.storage.keys.create(HOST_ADMIN, wish, Actor.local("test"))
         return {"Authorization": f"Bearer {key}"}
 
     async def send(

@@ -10,7 +10,7 @@ from starling.app.access.keys import KeySpec
 from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
-from starling.core.principal import Principal, Scope
+from starling.core.principal import HOST_ADMIN, Principal, Scope
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
@@ -114,10 +114,12 @@ async def test_running_run_makes_no_further_call_to_a_switched_off_server_or_wit
     script.reviewer(verdict("REJECTED", "Nothing was looked at."))
     script.qa(Answer("It couldn't be done."))
     storage = platform.services.storage
-    row, _ = await storage.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
+    row, _ = await storage.keys.create(HOST_ADMIN, KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
     life = asyncio.get_running_loop().create_task(platform.finish(await accept(platform, row.id)))
     await platform.model.received(2)
-    await (storage.keys.revoke(row.id, ADMIN) if revoked else storage.switches.off(SERVER, "It lies.", ADMIN))
+    await (
+        storage.keys.revoke(HOST_ADMIN, row.id, ADMIN) if revoked else storage.switches.off(SERVER, "It lies.", ADMIN)
+    )
     await answers(platform, "switched_off", caller=row.id)
 
     platform.model.release("off")

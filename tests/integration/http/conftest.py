@@ -17,7 +17,7 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.services import Services
 from starling.core.ids import new_id
-from starling.core.principal import DEFAULT_TENANT, Grant, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Grant, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from tests.support.http_app import served_api
@@ -44,7 +44,7 @@ class LiveApi(ApiClient):
     async def key(self, *scopes: Scope, tenant: str = DEFAULT_TENANT, grant: Grant | None = None) -> dict[str, str]:
         """Return the header that shows a new key."""
         spec = KeySpec("test", tenant, frozenset(scopes), grant)
-        _, key = await self.services.storage.keys.create(spec, Actor.local("test"))
+        _, key = await self.services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
         return {"Authorization": f"Bearer {key}"}
 
     async def ask(self, text: str, thread_id: str = "", **more: object) -> list[Event]:

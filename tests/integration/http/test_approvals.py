@@ -16,7 +16,7 @@ from starling.app.access.keys import KeySpec
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.services import Services
-from starling.core.principal import Grant, Scope
+from starling.core.principal import HOST_ADMIN, Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
 from tests.support.effect_recorder import AGENT, EffectRecorder
@@ -201,7 +201,9 @@ async def test_question_of_another_tenant_is_neither_listed_nor_answered(desk: D
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
-    _, key = await desk.services.storage.keys.create(KeySpec("test", "other", frozenset(Scope)), Actor.local("test"))
+    _, key = await desk.services.storage.keys.create(
+        HOST_ADMIN, KeySpec("test", "other", frozenset(Scope)), Actor.local("test")
+    )
     headers = {"Authorization": f"Bearer {key}"}
 
     seen = await desk.call("GET", "/v1/approvals", status=200, headers=headers)
@@ -218,7 +220,7 @@ async def test_question_of_another_tenant_is_neither_listed_nor_answered(desk: D
 async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
     """Return the headers of a key that reaches only this."""
     _, key = await desk.services.storage.keys.create(
-        KeySpec("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
+        HOST_ADMIN, KeySpec("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
     )
     return {"Authorization": f"Bearer {key}"}
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from starling.app.access.keys import KeySpec
-from starling.core.principal import DEFAULT_TENANT, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi
 from tests.support.sse import read_events
@@ -59,7 +59,7 @@ async def test_what_a_caller_may_ask_for(
 ) -> None:
     run = await ended(api)
     keys = api.services.storage.keys
-    _, key = await keys.create(KeySpec("test", tenant, frozenset({scope})), Actor.local("test"))
+    _, key = await keys.create(HOST_ADMIN, KeySpec("test", tenant, frozenset({scope})), Actor.local("test"))
 
     found = await send(api, run, body, Authorization=f"Bearer {key}")
 

@@ -1,5 +1,6 @@
 """Keys over HTTP: an admin of the machine manages all, a key those of its tenant, and gives no more than it has."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -7,16 +8,20 @@ from uuid import UUID
 
 import aiohttp
 import pytest
+from sqlalchemy import func, update
 
 from starling.app.access.keys import KeySpec
 from starling.core.ids import new_id
-from starling.core.principal import Grant, Scope
+from starling.core.principal import HOST_ADMIN, Grant, Scope
 from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.tables.access import keys
 from tests.integration.http.conftest import LiveApi
+from tests.support.run_factories import wait_for_lock_waiter
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ADMINS = (Scope.ADMIN, Scope.RUN)
+WITHIN = 'Name a `grant` within yours: {"tools": ["git.log"], "servers": ["time"]}.'
 
 
 async def create(api: LiveApi, status: int = 201, headers: Mapping[str, str] | None = None, **body: Any) -> Any:
@@ -92,20 +97,20 @@ async def test_key_sees_and_revokes_the_keys_of_its_tenant_alone(api: LiveApi) -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "lacks"),
+    ("wanted", "lacks", "remedy"),
     [
-        ({"scopes": ["run", "teams"]}, "lacks the scopes teams"),
-        ({"scopes": ["run"]}, "its grant reaches less"),
-        ({"grant": {"servers": ["time", "git"]}}, "its grant reaches less"),
-        ({"grant": {"tools": ["git.push"]}}, "its grant reaches less"),
-        ({"grant": {"servers": ["time"]}}, "it expires at"),
-        ({"grant": {"servers": ["time"]}, "expires_in": 7_200}, "it expires at"),
+        ({"scopes": ["run", "teams"]}, "lacks the scopes teams", "Name `scopes` that it has: admin, run."),
+        ({"scopes": ["run"]}, "its grant reaches less", WITHIN),
+        ({"grant": {"servers": ["time", "git"]}}, "its grant reaches less", WITHIN),
+        ({"grant": {"tools": ["git.push"]}}, "its grant reaches less", WITHIN),
+        ({"grant": {"servers": ["time"]}}, "it expires at", "Name an `expires_in` of at most "),
+        ({"grant": {"servers": ["time"]}, "expires_in": 7_200}, "it expires at", "Name an `expires_in` of at most "),
     ],
 )
-async def test_key_gives_no_more_than_it_has(api: LiveApi, wanted: dict[str, Any], lacks: str) -> None:
+async def test_key_gives_no_more_than_it_has(api: LiveApi, wanted: dict[str, Any], lacks: str, remedy: str) -> None:
     grant = Grant(frozenset({"time"}), frozenset({"git.log"}))
     spec = KeySpec("maker", "shop", frozenset(ADMINS), grant, timedelta(hours=1))
-    _, maker = await api.services.storage.keys.create(spec, Actor.local("test"))
+    _, maker = await api.services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
     before = await listed(api)
 
     problem = await create(api, status=403, headers=shown(maker), **wanted)
@@ -114,8 +119,31 @@ async def test_key_gives_no_more_than_it_has(api: LiveApi, wanted: dict[str, Any
     made = await create(api, headers=shown(maker), scopes=["admin"], grant=granted, expires_in=600)
 
     assert lacks in problem["detail"]
+    assert problem["remedy"].startswith(remedy)
     assert after == before
     assert made["scopes"] == ["admin"]
+
+
+async def test_key_that_is_being_revoked_or_was_revoked_creates_no_other_while_it_is_cached(
+    api: LiveApi, module_database_url: str
+) -> None:
+    maker = await api.key(*ADMINS)
+    own = await create(api, headers=maker)
+    maker_id = str(UUID(maker["Authorization"].split("-")[2]))
+    revoke = update(keys).where(keys.c.id == maker_id).values(revoked_at=func.now())
+
+    async with api.services.storage.engine.connect() as connection:
+        await connection.execute(revoke)
+        waiting = asyncio.ensure_future(create(api, status=401, headers=maker))
+        await wait_for_lock_waiter(module_database_url)
+        await connection.commit()
+        during = await waiting
+    after = await create(api, status=401, headers=maker)
+    known = await listed(api)
+
+    assert "was revoked or has expired" in during["detail"]
+    assert "revoked" in after["detail"]
+    assert own["id"] in known
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from starling.app.services import Services
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
-from starling.core.principal import SHARED, Grant, Scope
+from starling.core.principal import HOST_ADMIN, SHARED, Grant, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
@@ -54,7 +54,7 @@ class Door:
     async def key(self, *scopes: Scope, tenant: str = "default", lifetime: timedelta | None = None) -> tuple[str, str]:
         """Make a key; return its id and the key."""
         wish = KeySpec("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
-        row, key = await self.services.storage.keys.create(wish, ADMIN)
+        row, key = await self.services.storage.keys.create(HOST_ADMIN, wish, ADMIN)
         return row.id, key
 
     async def expire(self, key_id: str) -> None:
@@ -127,7 +127,11 @@ async def test_revoked_or_expired_key_ends_its_stream(door: Door, end: str) -> N
         first = await anext(events)
         async with door.client(other) as bystander, bystander.get(f"/v1/runs/{first.data['run_id']}/events") as staying:
             await anext(staying_events := read_events(staying))
-            await (door.services.storage.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
+            await (
+                door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
+                if end == "revoked"
+                else door.expire(key_id)
+            )
             async with asyncio.timeout(60):
                 assert [event async for event in events] == []
             following = asyncio.ensure_future(anext(staying_events))
@@ -142,10 +146,12 @@ async def test_revoked_key_ends_its_waiting_request(door: Door) -> None:
         waiting = asyncio.ensure_future(client.post("/process", json={"input": "hello", "thread_id": "wait"}))
         async with asyncio.timeout(60):
             while not [
-                row for row in await door.services.storage.keys.every() if row.id == key_id and row.last_used_at
+                row
+                for row in await door.services.storage.keys.every(HOST_ADMIN)
+                if row.id == key_id and row.last_used_at
             ]:
                 pass
-        await door.services.storage.keys.revoke(key_id, ADMIN)
+        await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
         async with asyncio.timeout(60), await waiting as response:
             assert response.status == 401
             assert "`starling key create`" in (await response.json())["remedy"]
@@ -161,7 +167,7 @@ async def test_revoked_key_is_refused_two_seconds_later(door: Door) -> None:
         calling(make_app(door.services, "test", access), key) as client,
     ):
         before = await client.get("/health")
-        await door.services.storage.keys.revoke(key_id, ADMIN)
+        await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
         clock.ahead = 2.001
         after = await client.get("/health")
 
@@ -180,7 +186,7 @@ async def test_key_that_was_served_before_reads_the_metrics_and_nothing_else_whi
             open_services(settings, Database(postgres.url, postgres.url)) as services,
             open_access_control(settings, known := KeyService(KeyRepository(services.storage.engine), clock)) as access,
         ):
-            (_, key), (_, unused) = await known.create(wish, ADMIN), await known.create(wish, ADMIN)
+            (_, key), (_, unused) = [await known.create(HOST_ADMIN, wish, ADMIN) for _ in range(2)]
             app = make_app(services, "test", access)
             async with calling(app, key) as client, calling(app, unused) as stranger, calling(app) as nobody:
                 before = await client.get("/v1/runs")
@@ -245,19 +251,19 @@ async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_k
             return [(await client.get(f"http://localhost{path}")).status_code for path in ("/v1/runs", "/health")]
 
     before = await statuses()
-    row, _ = await empty_of_keys.storage.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await empty_of_keys.storage.keys.create(HOST_ADMIN, KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
     while_active = await statuses()
-    await empty_of_keys.storage.keys.revoke(row.id, ADMIN)
+    await empty_of_keys.storage.keys.revoke(HOST_ADMIN, row.id, ADMIN)
 
     assert (before, while_active, await statuses()) == ([200, 200], [401, 200], [200, 200])
 
 
 async def test_request_without_a_key_is_refused_where_other_machines_reach_the_api(empty_of_keys: Services) -> None:
-    row, _ = await empty_of_keys.storage.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await empty_of_keys.storage.keys.create(HOST_ADMIN, KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
     open_to_all = Settings(host="0.0.0.0")  # noqa: S104 - what it is about
 
     async with open_access_control(open_to_all, empty_of_keys.storage.keys, TOKEN) as access:
-        await empty_of_keys.storage.keys.revoke(row.id, ADMIN)  # no key is active any more
+        await empty_of_keys.storage.keys.revoke(HOST_ADMIN, row.id, ADMIN)  # no key is active any more
         app = make_app(empty_of_keys, "test", access)
         async with calling(app, address=HERE) as client, calling(app, TOKEN, HERE) as command:
             answers = [await one.get("http://localhost/v1/runs") for one in (client, command)]
@@ -352,11 +358,11 @@ async def test_open_address_is_refused_without_a_usable_key(empty_of_keys: Servi
     keys_ = empty_of_keys.storage.keys
     with pytest.raises(ConfigurationError, match="there is no key"):
         await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104 - what it is about
-    row, _ = await keys_.create(KeySpec("test", "default", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await keys_.create(HOST_ADMIN, KeySpec("test", "default", frozenset({Scope.RUN})), ADMIN)
 
     await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104
 
-    await keys_.revoke(row.id, ADMIN)
+    await keys_.revoke(HOST_ADMIN, row.id, ADMIN)
     with pytest.raises(ConfigurationError):
         await refuse_open_binding("::", keys_)
     await refuse_open_binding("127.0.0.1", keys_)
@@ -376,17 +382,17 @@ async def test_open_address_is_refused_without_a_usable_key(empty_of_keys: Servi
     ],
 )
 async def test_invalid_key_specification_is_refused(door: Door, wish: KeySpec) -> None:
-    before = len(await door.services.storage.keys.every())
+    before = len(await door.services.storage.keys.every(HOST_ADMIN))
 
     with pytest.raises(InvalidRequestError):
-        await door.services.storage.keys.create(wish, ADMIN)
+        await door.services.storage.keys.create(HOST_ADMIN, wish, ADMIN)
 
-    assert len(await door.services.storage.keys.every()) == before
+    assert len(await door.services.storage.keys.every(HOST_ADMIN)) == before
 
 
 async def test_revoking_an_unknown_key_is_not_found(door: Door) -> None:
     with pytest.raises(NotFoundError):
-        await door.services.storage.keys.revoke(new_id(), ADMIN)
+        await door.services.storage.keys.revoke(HOST_ADMIN, new_id(), ADMIN)
 
 
 async def test_database_stores_no_key_in_clear_text(door: Door) -> None:
@@ -401,8 +407,8 @@ async def test_database_stores_no_key_in_clear_text(door: Door) -> None:
 
 async def test_creating_and_revoking_a_key_is_audited(door: Door) -> None:
     key_id, _ = await door.key(Scope.ADMIN, tenant="shop")
-    await door.services.storage.keys.revoke(key_id, ADMIN)
-    await door.services.storage.keys.revoke(key_id, ADMIN)
+    await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
+    await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
 
     entries = [
         entry
@@ -420,9 +426,9 @@ async def test_last_use_of_a_key_is_updated_at_most_every_five_minutes(door: Doo
     repository = KeyRepository(door.services.storage.engine)
 
     async def last_used() -> object:
-        found = await repository.find(key_id)
+        found = await repository.find_with_hash(key_id)
         assert found
-        return found.last_used_at
+        return found[0].last_used_at
 
     await repository.use(key_id)
     first = await last_used()

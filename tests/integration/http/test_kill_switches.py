@@ -5,7 +5,7 @@ import pytest_asyncio
 
 from starling.app.access.keys import KeySpec
 from starling.app.runs.acceptance import RunRequest
-from starling.core.principal import Principal, Scope
+from starling.core.principal import HOST_ADMIN, Principal, Scope
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi
 
@@ -47,7 +47,9 @@ async def test_removing_a_switch_that_is_not_set_is_not_found(api: LiveApi) -> N
 async def residents(api: LiveApi) -> None:
     """An agent of this machine's own tenant, a tenant with a key, and one with a run."""
     await api.post("/v1/agents", json={"id": "poet"}, status=201)
-    await api.services.storage.keys.create(KeySpec("test", "holder", frozenset([Scope.RUN])), Actor.local("test"))
+    await api.services.storage.keys.create(
+        HOST_ADMIN, KeySpec("test", "holder", frozenset([Scope.RUN])), Actor.local("test")
+    )
     runner = Principal("runner", key_id="", scopes=frozenset(Scope))
     await api.services.runs.acceptance.accept(runner, RunRequest(input="Hello.", thread_id="t"))
 

@@ -20,7 +20,7 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.services import Services
 from starling.core.ids import new_id
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
@@ -202,7 +202,9 @@ async def test_requests_are_refused_and_streams_continue_while_all_connections_a
 
 
 async def test_requests_wait_for_connections_that_other_requests_hold(town: Town, database_url: str) -> None:
-    _, key = await town.services.storage.keys.create(KeySpec("test", "default", frozenset(Scope)), Actor.local("test"))
+    _, key = await town.services.storage.keys.create(
+        HOST_ADMIN, KeySpec("test", "default", frozenset(Scope)), Actor.local("test")
+    )
     pool = pool_of(town.services.storage.engine)
     shown = {"Authorization": f"Bearer {key}"}
     async with asyncio.TaskGroup() as group, await AsyncConnection.connect(database_url) as other:

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from mcp_gateway.configuration.servers import McpConfig, server_of
 from mcp_gateway.configuration.stdio_over_http import StdioRules
 from starling.app.access.keys import KeySpec
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables.registry import servers
 from tests.integration.http.conftest import SERVERS, LiveApi
@@ -143,7 +143,7 @@ async def test_limit_sets_the_length_of_the_epoch_list(api: LiveApi) -> None:
 async def remote_admin(api: LiveApi) -> AsyncGenerator[LiveApi]:
     """The API for the key of an admin, who may be on another machine."""
     _, key = await api.services.storage.keys.create(
-        KeySpec("test", "default", frozenset({Scope.ADMIN})), Actor.local("test")
+        HOST_ADMIN, KeySpec("test", "default", frozenset({Scope.ADMIN})), Actor.local("test")
     )
     async with aiohttp.ClientSession(api.url, headers={"Authorization": f"Bearer {key}"}) as client:
         yield replace(api, client=client)

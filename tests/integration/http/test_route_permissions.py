@@ -25,7 +25,7 @@ from starling.app.http.authentication import OPEN, RequireScope, open_access_con
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
 from starling.core.artifacts import ArtifactOrigin, artifact_id
-from starling.core.principal import Principal, Scope
+from starling.core.principal import HOST_ADMIN, Principal, Scope
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -140,7 +140,7 @@ class Town:
     async def key(self, scopes: frozenset[Scope], tenant: str = SHOP) -> str:
         """Return a key of the shop's that was used before."""
         if scopes not in self.keys:
-            row, key = await self.services.storage.keys.create(KeySpec("test", tenant, scopes), ADMIN)
+            row, key = await self.services.storage.keys.create(HOST_ADMIN, KeySpec("test", tenant, scopes), ADMIN)
             await self.services.storage.keys.authenticate(key)
             assert row.state == "active"
             self.keys[scopes] = key
@@ -198,7 +198,9 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         assert await services.storage.artifacts.put(read, SECRET_WORDS.encode(), "text/plain") == ARTIFACT
         app = make_app(services, "test", access)
         (skill,) = await services.skill_import.store(BANK, json.dumps(SKILL).encode(), ADMIN)
-        row, credentials = await services.storage.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
+        row, credentials = await services.storage.keys.create(
+            HOST_ADMIN, KeySpec("bank", BANK, frozenset(Scope)), ADMIN
+        )
         town = Town(app, services, accepted.key, skill.id, row.id)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
@@ -275,10 +277,10 @@ async def test_remote_request_without_a_key_is_refused(town: Town) -> None:
 async def test_invalid_key_is_refused_on_every_route(town: Town) -> None:
     every = frozenset(Scope)
     good = await town.key(every)
-    row, revoked = await town.services.storage.keys.create(KeySpec("test", SHOP, every), ADMIN)
-    await town.services.storage.keys.revoke(row.id, ADMIN)
+    row, revoked = await town.services.storage.keys.create(HOST_ADMIN, KeySpec("test", SHOP, every), ADMIN)
+    await town.services.storage.keys.revoke(HOST_ADMIN, row.id, ADMIN)
     past = timedelta(seconds=-1)
-    _, expired = await town.services.storage.keys.create(KeySpec("test", SHOP, every, lifetime=past), ADMIN)
+    _, expired = await town.services.storage.keys.create(HOST_ADMIN, KeySpec("test", SHOP, every, lifetime=past), ADMIN)
     wrong_secret, unknown = f"{good[:-43]}{'A' * 43}", f"sk-starling-{'0' * 32}-{'A' * 43}"
     shown = ["Bearer", "Bearer x", f"Basic {good}", good, f"Bearer {good}x", f"Bearer {good} {good}"]
     shown += [f"Bearer {key}" for key in (wrong_secret, unknown, revoked, expired, f"{'a' * 100_000}")]
@@ -366,14 +368,14 @@ async def test_threads_of_other_tenants_are_not_listed(town: Town) -> None:
     listed: dict[str, set[str]] = {}
 
     for tenant, thread in own.items():
-        _, key = await town.services.storage.keys.create(KeySpec("test", tenant, frozenset(Scope)), ADMIN)
+        _, key = await town.services.storage.keys.create(HOST_ADMIN, KeySpec("test", tenant, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {key}") as client:
             made = await client.post(
                 f"/v1/threads/{thread}/states", json={"messages": [{"role": "user", "content": "x"}]}
             )
             assert made.status_code == 201, made.text
     for tenant in own:
-        _, key = await town.services.storage.keys.create(KeySpec("test", tenant, frozenset(Scope)), ADMIN)
+        _, key = await town.services.storage.keys.create(HOST_ADMIN, KeySpec("test", tenant, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {key}") as client:
             threads = (await client.get("/v1/threads", params={"limit": 200})).json()["threads"]
             listed[tenant] = {thread["id"] for thread in threads}

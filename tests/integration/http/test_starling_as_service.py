@@ -15,7 +15,7 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
-from starling.core.principal import DEFAULT_TENANT, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.core.tool_calls import CallState, Effect, state_after_answer
 from starling.core.tools import ToolCall
@@ -45,7 +45,7 @@ async def serving(
         served_api(settings, services) as api,
     ):
         spec = KeySpec("service", DEFAULT_TENANT, frozenset({Scope.SERVICE}), None)
-        _, key = await services.storage.keys.create(spec, Actor.local("test"))
+        _, key = await services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
         yield api.url, key
 
 

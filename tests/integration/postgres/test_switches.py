@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.access.keys import KeyService, KeySpec
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.core.clock import SystemClock
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import NOTHING, Halted, SwitchRepository, Target
@@ -17,8 +17,8 @@ LONG_AGO = text("UPDATE keys SET revoked_at = now() - interval '1 day'")
 
 async def revoked(engine: AsyncEngine) -> str:
     keys = KeyService(KeyRepository(engine), SystemClock())
-    row, _ = await keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
-    await keys.revoke(row.id, ADMIN)
+    row, _ = await keys.create(HOST_ADMIN, KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
+    await keys.revoke(HOST_ADMIN, row.id, ADMIN)
     return row.id
 
 

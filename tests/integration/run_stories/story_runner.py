@@ -20,7 +20,7 @@ from starling.app.services import Services
 from starling.core.agents import Persona
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.core.settings.schema import Limits, ProviderSettings, Settings
 from starling.core.teams.stars import Member, StarSpec
 from starling.core.tools import ToolCall
@@ -212,7 +212,7 @@ class Stage:
         if story.grant is None:
             return AS_ADMIN
         spec = KeySpec(story.ref, "default", frozenset([Scope.RUN]), story.grant)
-        _, secret = await self.services.storage.keys.create(spec, Actor.local("test"))
+        _, secret = await self.services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
         return {"Authorization": f"Bearer {secret}"}
 
     async def _call(self, method: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from starling.app.access.keys import KeySpec
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.test_approvals import QUESTION, Desk, open_desk, reply
 from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
@@ -146,7 +146,7 @@ async def test_answer_about_a_call_or_a_budget_needs_the_token_or_a_key(
         refused = [(response.status in (401, 403), (await response.json()).get("remedy")) for response in tried]
     still = await desk.waiting(kind=kind)
     spec = KeySpec("test", "default", frozenset({Scope.RUN}))
-    _, key = await desk.services.storage.keys.create(spec, Actor.local("test"))
+    _, key = await desk.services.storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
 
     assert [(status, "token" in (remedy or "")) for status, remedy in refused] == [(True, True)] * 2
     assert still == [asked]

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from starling.app.access.keys import KeySpec
-from starling.core.principal import Grant, Scope
+from starling.core.principal import HOST_ADMIN, Grant, Scope
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi, running_api
 
@@ -29,7 +29,7 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
 async def key(api: LiveApi, *more: Scope, tenant: str = "default", grant: Grant | None = None) -> Headers:
     """Return the header of a new key that may make agents and teams."""
     wish = KeySpec("test", tenant, frozenset({Scope.RUN, Scope.TEAMS, *more}), grant)
-    _, shown = await api.services.storage.keys.create(wish, Actor.local("test"))
+    _, shown = await api.services.storage.keys.create(HOST_ADMIN, wish, Actor.local("test"))
     return {"Authorization": f"Bearer {shown}"}
 
 

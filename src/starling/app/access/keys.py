@@ -3,14 +3,15 @@
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 import re
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -20,13 +21,12 @@ from starling.core.errors import (
     DatabaseUnavailableError,
     ForbiddenError,
     InvalidRequestError,
-    NotFoundError,
     UnauthorizedError,
 )
 from starling.core.ids import new_id
-from starling.core.principal import Grant, Principal, Scope
+from starling.core.principal import Principal, Scope
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.keys import KeyRepository, NewKey, StoredKey
+from starling.infra.postgres.keys import ApiKey, KeyRepository, KeySpec
 
 _KEY = re.compile(r"sk-starling-([0-9a-f]{32})-([A-Za-z0-9_-]{43})")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # never `*`, the name of what all tenants share
@@ -40,69 +40,40 @@ _LIST = "`starling key list` shows the existing keys, `starling key create` make
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KeySpec:
-    """A key to create. Without `lifetime` it never expires; without `grant` it reaches every server."""
-
-    name: str
-    tenant: str
-    scopes: frozenset[Scope]
-    grant: Grant | None = None
-    lifetime: timedelta | None = None
-
-
 class KeyService:
     """Creates, checks and revokes the keys of all tenants. A key that was read is cached for two seconds."""
 
     def __init__(self, repository: KeyRepository, clock: Clock) -> None:
         self._repository = repository
         self._clock = clock
-        self._found: dict[str, tuple[float, StoredKey]] = {}
+        self._found: dict[str, tuple[float, tuple[ApiKey, bytes]]] = {}
         self._any_active: tuple[float, bool] | None = None
 
-    async def create(self, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
-        """Create a key; return its row and the key itself, of which only the hash is stored.
+    async def create(self, caller: Principal, spec: KeySpec, actor: Actor) -> tuple[ApiKey, str]:
+        """Create a key: on the host any, else at most with what the caller's own key has.
 
-        Raises InvalidRequestError.
+        Return it, and the text that callers send, of which only the hash of the secret is stored.
+        Raises InvalidRequestError, ForbiddenError, UnauthorizedError.
         """
         _check(spec)
         key_id, secret = new_id(), secrets.token_urlsafe(_SECRET_BYTES)
-        row = NewKey(key_id, spec.tenant, spec.name, _hash(secret), spec.scopes, spec.grant, spec.lifetime)
         self._any_active = None
-        return await self._repository.create(row, actor), f"sk-starling-{UUID(key_id).hex}-{secret}"
+        check = partial(_check_maker, caller, spec, self._clock.now())
+        made = await self._repository.create(key_id, _hash(secret), spec, actor, check)
+        return made, f"sk-starling-{UUID(key_id).hex}-{secret}"
 
-    async def create_for(self, maker: Principal, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
-        """Create a key as `create` does, for a caller: on the host any, else at most with what its own key has.
+    async def every(self, caller: Principal, tenant: str | None = None) -> Sequence[ApiKey]:
+        """Return the keys of a tenant, or without one of all that a caller may see, oldest first.
 
-        Raises InvalidRequestError, ForbiddenError.
+        Raises ForbiddenError.
         """
-        _check(spec)
-        if not maker.on_host:
-            own = await self._repository.find(maker.key_id)
-            if fault := _excess(maker, own and own.expires_at, spec, self._clock.now()):
-                raise ForbiddenError(f"Your key can't give more than it has: {fault}.", _ON_HOST)
-        return await self.create(spec, actor)
-
-    async def of(self, caller: Principal, tenant: str | None) -> Sequence[StoredKey]:
-        """Return the keys of a tenant, or without one of all that a caller may see. Raises ForbiddenError."""
         if caller.on_host or tenant in (None, caller.tenant):
-            return await self.every(tenant if caller.on_host else caller.tenant)
+            return await self._repository.every(tenant if caller.on_host else caller.tenant)
         raise ForbiddenError(f"Your key is of the tenant {caller.tenant!r}, not of {tenant!r}.", _ON_HOST)
 
-    async def revoke_for(self, caller: Principal, key_id: str, actor: Actor) -> StoredKey:
+    async def revoke(self, caller: Principal, key_id: str, actor: Actor) -> ApiKey:
         """Revoke a key that a caller may see. Raises NotFoundError."""
-        found = await self._repository.find(key_id)
-        if found is None or not (caller.on_host or found.tenant == caller.tenant):
-            raise NotFoundError("key", key_id, "`GET /v1/keys` lists those of your tenant.")
-        return await self.revoke(key_id, actor)
-
-    async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
-        """Return the keys of a tenant, or of all, oldest first."""
-        return await self._repository.every(tenant)
-
-    async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
-        """Revoke a key. Raises NotFoundError."""
-        return await self._repository.revoke(key_id, actor)
+        return await self._repository.revoke(key_id, actor, None if caller.on_host else caller.tenant)
 
     async def authenticate(self, key: str) -> Principal:
         """Return the caller that a key belongs to. Raises UnauthorizedError, DatabaseUnavailableError."""
@@ -113,23 +84,23 @@ class KeyService:
         key_id, now = str(UUID(parts[1])), self._clock.monotonic()
         read_at, found = self._found.get(key_id, (now, None))
         was_read = found is None or now - read_at > _CACHE_SECONDS
-        if was_read and (found := await self._repository.find(key_id)) is not None:
+        if was_read and (found := await self._repository.find_with_hash(key_id)) is not None:
             self._found[key_id] = now, found
-        if found is None or not hmac.compare_digest(found.hash, _hash(parts[2])):
+        if found is None or not hmac.compare_digest(found[1], _hash(parts[2])):
             raise UnauthorizedError("This key does not exist.", _LIST)
-        if found.state != "active":
-            raise UnauthorizedError(f"The key {found.id} is {found.state}.", _LIST)
+        if found[0].state != "active":
+            raise UnauthorizedError(f"The key {key_id} is {found[0].state}.", _LIST)
         if was_read:
-            await self._repository.use(found.id)
-        return _principal(found)
+            await self._repository.use(key_id)
+        return found[0].principal
 
     def last_known(self, key: str) -> Principal | None:
         """Return whose key this was when this process last read it, None where it was not active or never read."""
         parts = _KEY.fullmatch(key)
         _, found = self._found.get(str(UUID(parts[1])), (0.0, None)) if parts else (0.0, None)
-        if not parts or not found or found.state != "active" or not hmac.compare_digest(found.hash, _hash(parts[2])):
+        if not parts or not found or found[0].state != "active" or not hmac.compare_digest(found[1], _hash(parts[2])):
             return None
-        return _principal(found)
+        return found[0].principal
 
     async def active(self, key_ids: Collection[str]) -> frozenset[str]:
         """Return those of the keys that are neither revoked nor expired."""
@@ -199,26 +170,35 @@ async def watch_revocations(keys: KeyService) -> AsyncGenerator[RevocationWatche
         yield revocations
 
 
-def _principal(key: StoredKey) -> Principal:
-    return Principal(key.tenant, key.id, key.scopes, key.grant)
-
-
 def _hash(secret: str) -> bytes:
     """Hash with SHA-256: a slow hash is of no use, as 256 random bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _excess(maker: Principal, expires_at: datetime | None, spec: KeySpec, now: datetime) -> str:
-    """Return what of a new key its maker doesn't have, empty where there is nothing."""
-    if spec.tenant != maker.tenant:
-        return f"it is of the tenant {maker.tenant!r}, not of {spec.tenant!r}"
-    if lacking := sorted(spec.scopes - maker.scopes):
-        return f"it lacks the scopes {', '.join(lacking)}"
-    if maker.grant is not None and not maker.grant.covers(spec.grant):
-        return "its grant reaches less"
-    if expires_at is not None and (spec.lifetime is None or now + spec.lifetime > expires_at):
-        return f"it expires at {expires_at.isoformat(timespec='seconds')}"
-    return ""
+def _check_maker(caller: Principal, spec: KeySpec, now: datetime, own: ApiKey | None) -> None:
+    """Raise UnauthorizedError, ForbiddenError unless a caller, whose key is `own`, may create a key."""
+    if caller.on_host:
+        return
+    if own is None or own.state != "active":
+        raise UnauthorizedError(f"The key {caller.key_id} was revoked or has expired.", _OTHER_KEY)
+    if excess := _excess(own, spec, now):
+        raise ForbiddenError(f"Your key can't give more than it has: {excess[0]}.", f"{excess[1]}{_ON_HOST}")
+
+
+def _excess(own: ApiKey, spec: KeySpec, now: datetime) -> tuple[str, str] | None:
+    """Return what of a new key its maker's own one doesn't have, and what to ask for instead; None without any."""
+    grant = own.principal.grant
+    if spec.tenant != own.tenant:
+        return f"it is of the tenant {own.tenant!r}, not of {spec.tenant!r}", ""
+    if lacking := sorted(spec.scopes.difference(own.scopes)):
+        return f"it lacks the scopes {', '.join(lacking)}", f"Name `scopes` that it has: {', '.join(own.scopes)}. "
+    if grant is not None and not grant.covers(spec.grant):
+        return "its grant reaches less", f"Name a `grant` within yours: {json.dumps(own.grant)}. "
+    if own.expires_at is not None and (spec.lifetime is None or now + spec.lifetime > own.expires_at):
+        seconds = int((own.expires_at - now).total_seconds())
+        at = own.expires_at.isoformat(timespec="seconds")
+        return f"it expires at {at}", f"Name an `expires_in` of at most {seconds} seconds. "
+    return None
 
 
 def _check(spec: KeySpec) -> None:

@@ -1,13 +1,13 @@
 """`starling key`: create, list and revoke API keys."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from starling.app.access.keys import KeySpec
 from starling.app.cli.id_name import ending_in, find_id
 from starling.app.cli.options import Full, Json, OneTenant, Utc
 from starling.app.cli.platform.command_settings import settings_of
@@ -17,14 +17,13 @@ from starling.app.cli.terminal.output import diagnostics, print_json, print_line
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
 from starling.app.storage import Storage
-from starling.core.principal import DEFAULT_TENANT, Grant, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, Grant, Scope
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.keys import StoredKey
+from starling.infra.postgres.keys import ApiKey, KeySpec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _REMEDY: Final = "`starling key list` shows the ids."
-_SHOWN = ("id", "tenant", "name", "state", "created_at", "expires_at", "last_used_at")
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
 
@@ -57,8 +56,8 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     spec = KeySpec(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
     settings = settings_of(context)
 
-    async def store(storage: Storage) -> tuple[StoredKey, str, Sequence[str]]:
-        row, key = await storage.keys.create(spec, Actor.local("cli"))
+    async def store(storage: Storage) -> tuple[ApiKey, str, Sequence[str]]:
+        row, key = await storage.keys.create(HOST_ADMIN, spec, Actor.local("cli"))
         if grant is None:
             return row, key, ()
         tools = {row.name: {f"{row.name}.{tool}" for tool in row.tools} for row in await storage.servers.servers()}
@@ -68,7 +67,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     if unknown:
         write(diagnostics(), f"Not there now, and reached once they are: {', '.join(unknown)}.\n", "yellow")
     if as_json:
-        print_json(_document(row) | {"key": key})
+        print_json(asdict(row) | {"key": key})
         return
     print_line(key)
     write(diagnostics(), f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it: it can't be shown again.\n")
@@ -81,17 +80,18 @@ def list_keys(
 ) -> None:
     """List keys, oldest first, also revoked and expired ones."""
     settings = settings_of(context)
-    rows = run_with(open_storage(settings, find_database(settings)), lambda storage: storage.keys.every(tenant))
+    database = find_database(settings)
+    rows = run_with(open_storage(settings, database), lambda storage: storage.keys.every(HOST_ADMIN, tenant))
     ids = [row.id for row in rows]
     shown = dict(zip(ids, ids if full else short_ids(ids), strict=True))
 
-    def cells(row: StoredKey) -> tuple[str, ...]:
-        reaches = ", ".join([*sorted(row.grant.servers), *sorted(row.grant.tools)]) if row.grant else "everything"
+    def cells(row: ApiKey) -> tuple[str, ...]:
+        reaches = ", ".join([*row.grant["servers"], *row.grant["tools"]]) if row.grant else "everything"
         times = [moment(each, utc=utc) if each else "never" for each in (row.expires_at, row.last_used_at)]
-        return shown[row.id], row.tenant, row.name, row.state, ", ".join(sorted(row.scopes)), reaches, *times
+        return shown[row.id], row.tenant, row.name, row.state, ", ".join(row.scopes), reaches, *times
 
     empty = "There are no keys. `starling key create NAME` makes one."
-    print_list(rows, _COLUMNS, cells, empty=empty, as_json=as_json, document=_document)
+    print_list(rows, _COLUMNS, cells, empty=empty, as_json=as_json, document=asdict)
 
 
 @app.command()
@@ -103,15 +103,10 @@ def revoke(
     """Revoke a key: new calls are refused, and its open streams end within seconds."""
     settings = settings_of(context)
 
-    async def end(storage: Storage) -> StoredKey:
-        rows = [{"id": row.id, "name": row.name} for row in await storage.keys.every()]
+    async def end(storage: Storage) -> ApiKey:
+        rows = [{"id": row.id, "name": row.name} for row in await storage.keys.every(HOST_ADMIN)]
         found = find_id("key", key, partial(ending_in, rows), described=itemgetter("name"), remedy=_REMEDY)
-        return await storage.keys.revoke(found, Actor.local("cli"))
+        return await storage.keys.revoke(HOST_ADMIN, found, Actor.local("cli"))
 
     row = run_with(open_storage(settings, find_database(settings)), end)
-    print_result(_document(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)
-
-
-def _document(row: StoredKey) -> dict[str, Any]:
-    shown = {name: getattr(row, name) for name in _SHOWN}
-    return shown | {"scopes": sorted(row.scopes), "grant": row.grant.as_json() if row.grant else None}
+    print_result(asdict(row), f"{row.name}'s key {row.id} is revoked.", as_json=as_json)

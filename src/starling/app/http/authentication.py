@@ -21,11 +21,10 @@ from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
-from starling.core.principal import DEFAULT_TENANT, LOCAL_REMEDY, Principal, Scope
+from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, LOCAL_REMEDY, Principal, Scope
 from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})
-HOST_ADMIN: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope), on_host=True)
 OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
 MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postgres, so that keys can't depend on it
 

@@ -186,7 +186,7 @@ async def _check_caller(connection: EngineConnection, keys: KeyRepository, origi
     key = await keys.find_within(connection, caller.key_id)
     if key is None or key.tenant != caller.tenant or key.state != "active":
         raise ForbiddenError(f"The key {caller.key_id}, which this run was requested with, has expired.", _REMEDY)
-    if missing := _NEEDED - key.scopes:
+    if missing := _NEEDED.difference(key.scopes):
         raise ForbiddenError(f"The key {caller.key_id} lacks the scope {', '.join(sorted(missing))}.", _REMEDY)
 
 
@@ -201,7 +201,7 @@ async def _approver_of(
     key = await keys.find_within(connection, approval.by)
     if key is None or key.tenant != tenant or key.state != "active" or Scope.ADMIN not in key.scopes:
         return None
-    return Principal(tenant, key.id, key.scopes, key.grant)
+    return key.principal
 
 
 def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal, build: BuildRequest | None) -> bool:

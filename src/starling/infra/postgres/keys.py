@@ -1,16 +1,16 @@
 """API keys in Postgres: only the hash of a key's secret is stored."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, RowMapping, case, func, insert, literal, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
-from starling.core.principal import Grant, Scope
-from starling.infra.postgres.audit import Actor, AuditedChange, record
+from starling.core.principal import Grant, Principal, Scope
+from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection, changing, reading
 from starling.infra.postgres.kill_switches import NOTIFY_HALTS
 from starling.infra.postgres.tables.access import keys
@@ -21,38 +21,46 @@ _USE_INTERVAL: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class NewKey:
-    """A key to store; `hash` is the SHA-256 of its secret, `lifetime` None where it never expires."""
+class KeySpec:
+    """A key to create. Without `lifetime` it never expires; without `grant` it reaches every server."""
+
+    name: str
+    tenant: str
+    scopes: frozenset[Scope]
+    grant: Grant | None = None
+    lifetime: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key without its secret. `grant` is null where its runs may call everything.
+
+    `state` is by the database's clock, `last_used_at` accurate to five minutes.
+    """
 
     id: str
     tenant: str
     name: str
-    hash: bytes
-    scopes: frozenset[Scope]
-    grant: Grant | None
-    lifetime: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """A key as it is stored; `state` by the database's clock. `last_used_at` is accurate to five minutes."""
-
-    id: str
-    tenant: str
-    name: str
-    hash: bytes
-    scopes: frozenset[Scope]
-    grant: Grant | None
+    state: KeyState
+    scopes: Sequence[Scope]
+    grant: Mapping[str, Sequence[str]] | None
     created_at: datetime
     expires_at: datetime | None
-    revoked_at: datetime | None
     last_used_at: datetime | None
-    state: KeyState
+
+    @property
+    def principal(self) -> Principal:
+        """The caller that sends this key."""
+        return Principal(self.tenant, self.id, frozenset(self.scopes), Grant.from_json(self.grant))
 
 
 _EXPIRED = keys.c.expires_at <= func.now()
 _STATE = case((keys.c.revoked_at.is_not(None), literal("revoked")), (_EXPIRED, literal("expired")), else_="active")
-_SELECT = select(keys, _STATE.label("state"))
+_SHOWN = (
+    *(keys.c.id, keys.c.tenant, keys.c.name, keys.c.scopes, keys.c.grants.label("grant"), _STATE.label("state")),
+    *(keys.c.created_at, keys.c.expires_at, keys.c.last_used_at),
+)
+_SELECT = select(*_SHOWN)
 
 
 class KeyRepository:
@@ -61,49 +69,59 @@ class KeyRepository:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def create(self, key: NewKey, actor: Actor) -> StoredKey:
-        """Store a key, with an audit entry."""
-        values = {
-            "id": key.id,
-            "tenant": key.tenant,
-            "name": key.name,
-            "hash": key.hash,
-            "scopes": sorted(key.scopes),
-            "grants": key.grant.as_json() if key.grant else None,
-            "expires_at": func.now() + key.lifetime if key.lifetime is not None else None,
+    async def create(
+        self, key_id: str, secret_hash: bytes, spec: KeySpec, actor: Actor, check: Callable[[ApiKey | None], None]
+    ) -> ApiKey:
+        """Store a key, with an audit entry.
+
+        `check` gets the actor's own key, if it has one, and may raise; no revocation is committed from then on.
+        """
+        detail = {
+            "tenant": spec.tenant,
+            "name": spec.name,
+            "scopes": sorted(spec.scopes),
+            "grants": spec.grant.as_json() if spec.grant else None,
         }
-        detail = {"tenant": key.tenant, "name": key.name, "scopes": values["scopes"], "grants": values["grants"]}
+        expires_at = func.now() + spec.lifetime if spec.lifetime is not None else None
+        new = insert(keys).values(id=key_id, hash=secret_hash, expires_at=expires_at, **detail)
         async with changing(self._engine) as connection:
-            await connection.execute(insert(keys).values(values))
-            await record(connection, actor, AuditedChange("key.create", key.id, detail))
-            return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).mappings().one())
+            check(None if actor.name == LOCAL else await self.find_within(connection, actor.name, lock=True))
+            made = await connection.execute(new.returning(*_SHOWN))
+            await record(connection, actor, AuditedChange("key.create", key_id, detail))
+            return _key(made.mappings().one())
 
-    async def find(self, key_id: str) -> StoredKey | None:
-        """Return a key by its id, whatever its state."""
-        found = await self._rows(keys.c.id == key_id)
-        return found[0] if found else None
+    async def find_with_hash(self, key_id: str) -> tuple[ApiKey, bytes] | None:
+        """Return a key by its id, whatever its state, and the SHA-256 of its secret."""
+        async with reading(self._engine) as connection:
+            found = await connection.execute(_SELECT.add_columns(keys.c.hash).where(keys.c.id == key_id))
+            row = found.mappings().one_or_none()
+            return None if row is None else (_key(row), row["hash"])
 
-    async def find_within(self, connection: EngineConnection, key_id: str) -> StoredKey | None:
-        """Return a key by its id, whatever its state, as part of a transaction."""
-        row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).mappings().one_or_none()
-        return None if row is None else _stored(row)
+    async def find_within(self, connection: EngineConnection, key_id: str, *, lock: bool = False) -> ApiKey | None:
+        """Return a key by its id, whatever its state, as part of a transaction; `lock` keeps it as it is until then."""
+        query = _SELECT.where(keys.c.id == key_id)
+        found = await connection.execute(query.with_for_update(read=True) if lock else query)
+        return next(map(_key, found.mappings()), None)
 
-    async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
+    async def every(self, tenant: str | None = None) -> Sequence[ApiKey]:
         """Return the keys of a tenant, or of all of them, oldest first."""
-        return await self._rows(true() if tenant is None else keys.c.tenant == tenant)
+        return await self._rows(_of(tenant))
 
-    async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
-        """Revoke a key, with an audit entry; a revoked key is unchanged. Raises NotFoundError."""
-        change = update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=func.now())
+    async def revoke(self, key_id: str, actor: Actor, tenant: str | None) -> ApiKey:
+        """Revoke a key, with an audit entry, unless it is of another tenant; a revoked key is unchanged.
+
+        Raises NotFoundError.
+        """
+        change = update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None), _of(tenant))
         async with changing(self._engine) as connection:
-            changed = await connection.execute(change.returning(keys.c.tenant))
-            for (tenant,) in changed:
-                await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": tenant}))
-                await connection.execute(NOTIFY_HALTS)
+            changed = (await connection.execute(change.values(revoked_at=func.now()))).rowcount
             key = await self.find_within(connection, key_id)
-        if key is None:
-            raise NotFoundError("key", key_id, "`starling key list` shows the ids.")
-        return key
+            if key is None or tenant not in (None, key.tenant):
+                raise NotFoundError("key", key_id, "`starling key list` and `GET /v1/keys` show the ids.")
+            if changed:
+                await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": key.tenant}))
+                await connection.execute(NOTIFY_HALTS)
+            return key
 
     async def use(self, key_id: str) -> None:
         """Store the time of a key's use, at most once in five minutes."""
@@ -120,12 +138,17 @@ class KeyRepository:
         """Whether any key is active."""
         return bool(await self._rows(_STATE == "active"))
 
-    async def _rows(self, condition: ColumnElement[bool]) -> list[StoredKey]:
+    async def _rows(self, condition: ColumnElement[bool]) -> list[ApiKey]:
         async with reading(self._engine) as connection:
             found = await connection.execute(_SELECT.where(condition).order_by(keys.c.created_at, keys.c.id))
-            return [_stored(row) for row in found.mappings()]
+            return list(map(_key, found.mappings()))
 
 
-def _stored(row: RowMapping) -> StoredKey:
-    columns = {name: value for name, value in row.items() if name not in ("scopes", "grants")}
-    return StoredKey(**columns, scopes=frozenset(map(Scope, row["scopes"])), grant=Grant.from_json(row["grants"]))
+def _of(tenant: str | None) -> ColumnElement[bool]:
+    return true() if tenant is None else keys.c.tenant == tenant
+
+
+def _key(row: RowMapping) -> ApiKey:
+    columns: dict[str, Any] = {column.name: row[column.name] for column in _SHOWN}
+    columns["scopes"] = tuple(map(Scope, row["scopes"]))
+    return ApiKey(**columns)

@@ -1,20 +1,19 @@
 """API keys: create, list and revoke them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from starling.app.access.keys import KeySpec
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name
 from starling.core.principal import Grant, Scope
-from starling.infra.postgres.keys import KeyState, StoredKey
+from starling.infra.postgres.keys import ApiKey, KeySpec
 
 type Tenant = Annotated[Name | None, Field(description="Default: yours. Others only with the local token.")]
 
@@ -51,37 +50,6 @@ class KeyQuery(ClosedModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """A key without its secret. `grant` is null where its runs may call everything."""
-
-    id: str
-    tenant: str
-    name: str
-    state: KeyState
-    scopes: Sequence[Scope]
-    grant: Mapping[str, Sequence[str]] | None
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-
-    @classmethod
-    def of(cls, row: StoredKey, **more: Any) -> Self:
-        """Return how a stored key is shown."""
-        return cls(
-            id=row.id,
-            tenant=row.tenant,
-            name=row.name,
-            state=row.state,
-            scopes=sorted(row.scopes),
-            grant=row.grant.as_json() if row.grant else None,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            last_used_at=row.last_used_at,
-            **more,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedApiKey(ApiKey):
     """A new key. `key` is what callers send; it is not stored and can't be shown again."""
 
@@ -104,18 +72,18 @@ async def create(
     It may do and reach at most what your own key may: its scopes, its grant, its lifetime. The local token is not
     limited, and creates keys of other tenants.
     """
-    row, key = await services.storage.keys.create_for(caller, wanted.spec(caller.tenant), actor)
+    made, key = await services.storage.keys.create(caller, wanted.spec(caller.tenant), actor)
     response.headers["Cache-Control"] = "no-store"
-    return CreatedApiKey.of(row, key=key)
+    return CreatedApiKey(**asdict(made), key=key)
 
 
 @router.get("", summary="List keys")
 async def every(caller: Admin, services: FromServices, wanted: Annotated[KeyQuery, Query()]) -> ApiKeys:
     """List the keys of your tenant; with the local token those of a tenant, or of all."""
-    return ApiKeys([ApiKey.of(row) for row in await services.storage.keys.of(caller, wanted.tenant)])
+    return ApiKeys(await services.storage.keys.every(caller, wanted.tenant))
 
 
 @router.delete("/{key_id}", summary="Revoke a key", responses=refusals(404))
 async def revoke(key_id: UUID, caller: Admin, actor: ChangeActor, services: FromServices) -> ApiKey:
     """Revoke a key of your tenant: new requests are refused, and its open streams end within seconds."""
-    return ApiKey.of(await services.storage.keys.revoke_for(caller, str(key_id), actor))
+    return await services.storage.keys.revoke(caller, str(key_id), actor)
