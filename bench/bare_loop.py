@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from mcp_gateway.configuration.servers import McpConfig, read_config
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings.loading import load_settings
@@ -124,7 +125,7 @@ async def open_loop(folder: Path) -> AsyncGenerator[Loop]:
     requests = Requests.of(orjson.loads((folder / "requests.json").read_bytes()))
     async with (
         open_models(load_settings({}, "starling.yaml")) as models,
-        SessionPool(Limits(), environment()) as sessions,
+        SessionPool(Limits(), environment(), CheckedConnections()) as sessions,
     ):
         yield Loop(models, sessions, read_config(folder / "mcp.json"), requests)
 

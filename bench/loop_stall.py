@@ -32,6 +32,7 @@ from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.call_queue import CallQueues
+from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions.pool import SessionPool
 from starling.app.cli.process_setup import freeze_startup_objects
 from starling.core.clock import Deadline, SystemClock
@@ -132,7 +133,7 @@ async def _server(rows: Path, path: str) -> AsyncGenerator[Callable[[str], Await
     config = server_of(
         {"command": command[0], "args": command[1:]} if not path else {"url": f"http://127.0.0.1:{port}/{path}"}
     )
-    async with SessionPool(limits, {}) as sessions:
+    async with SessionPool(limits, {}, CheckedConnections()) as sessions:
         process = await asyncio.create_subprocess_exec(*command, str(port), stderr=DEVNULL) if path else None
         try:
             if process is not None:

@@ -14,7 +14,7 @@ from bench.harness import BenchSetup
 from bench.platform_process import REQUEST, up
 from starling.app.access.keys import KeyService, KeySpec
 from starling.core.clock import SystemClock
-from starling.core.principal import Scope
+from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -44,7 +44,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
 async def _key(database: str, tenant: str) -> str:
     engine = open_engine(database)
     spec = KeySpec("bench", tenant, frozenset({Scope.RUN}))
-    _, key = await KeyService(KeyRepository(engine), SystemClock()).create(spec, Actor.local("bench"))
+    _, key = await KeyService(KeyRepository(engine), SystemClock()).create(HOST_ADMIN, spec, Actor.local("bench"))
     await engine.dispose()
     return key
 
