@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 type Address = IPv4Address | IPv6Address
 type Network = IPv4Network | IPv6Network
 
-REMEDY: Final = "Use `starling server add` on the platform's machine, or list the host in STARLING_ALLOWED_ADDRESSES there."
+REMEDY: Final = (
+    "Use `starling server add` on the platform's machine, or list the host in STARLING_ALLOWED_ADDRESSES there."
+)
 _UNREADABLE: Final = re.compile(r"[\\\x00-\x20\x7f]")  # what parsers of addresses read in different ways
 _UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that is assigned to public addresses
 _NAT64: Final = IPv6Network("64:ff9b::/96")
