@@ -49,5 +49,5 @@ class BinaryArtifacts:
         kept = [key for key in parts if key not in lost]
         if lost:
             _log.warning("of the result of call %s, binary parts aren't kept: %s", call.id, set(lost.values()))
-        truncated = outcome.truncated or record is None
-        return replace(without(outcome, lost), binaries=(), binary_artifacts=tuple(kept), truncated=truncated)
+        left = outcome.binaries if record is None else ()  # the caller sees that some were not kept
+        return replace(without(outcome, lost), binaries=left, binary_artifacts=tuple(kept))

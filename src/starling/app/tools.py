@@ -72,7 +72,7 @@ class ToolExecutor:
             made = await self._prepared(caller, call)
             if made.tool.effect is Effect.READ and self.gateway is not None:
                 outcome = await self.gateway.call(made, time)
-                if outcome.code not in _NEEDS_A_RUN and not outcome.truncated:
+                if outcome.code not in _NEEDS_A_RUN and not (outcome.truncated or outcome.binaries):
                     status = "success" if outcome.status == "succeeded" else "error"
                     return ToolExecution(status, _output(outcome), _milliseconds(begun))
         text = f"Call {call.tool} with {canonical(call.arguments)}."[: self.acceptance.limits.input_chars]

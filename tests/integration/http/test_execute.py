@@ -197,6 +197,15 @@ async def test_whole_of_a_long_result_is_an_artifact_of_the_run_also_of_a_read(
         assert await whole.text() == f"read_it a: {'fine ' * 200}"
 
 
+async def test_binary_result_of_a_read_is_kept_by_a_run(database_url: str, tmp_path: Path) -> None:
+    async with open_office(database_url, tmp_path, with_sessions=True) as office:
+        made = await office.execute("read_it", arguments={"what": "a", "answer": "image"})
+        kept = (await office.get(f"/v1/runs/{made['run_id']}/artifacts"))["artifacts"]
+
+        assert (made["status"], [one["media_type"] for one in kept]) == ("success", ["image/png"])
+        assert kept[0]["id"] in made["output"]
+
+
 async def test_unknown_tool_wrong_arguments_and_unsendable_text_are_refused(database_url: str, tmp_path: Path) -> None:
     async with open_office(database_url, tmp_path, with_sessions=True) as office:
         missing = await office.execute("nothing", 404)

@@ -101,6 +101,21 @@ async def test_costly_body_is_refused_while_other_requests_are_answered(
     assert problem["remedy"]
 
 
+@pytest.mark.parametrize("content", [[{"type": "text", "text": "x" * 1_300}], "x" * 1_300, None])
+async def test_longest_conversation_is_answered_while_other_requests_are(
+    client: aiohttp.ClientSession, content: object
+) -> None:
+    messages = [{"role": role, "content": content} for _ in range(1_499) for role in ("user", "assistant")]
+    messages.append({"role": "user", "content": "hello"})
+    body = json.dumps({"model": "starling", "messages": messages}).encode()
+
+    answer = asyncio.create_task(send(client, "POST", "/v1/chat/completions", body))
+    slowest = await slowest_beside(client, answer)
+
+    assert slowest < _SECONDS
+    assert (await answer)[0] == 200
+
+
 async def test_every_route_refuses_unknown_keys_while_other_requests_are_answered(
     client: aiohttp.ClientSession,
 ) -> None:
@@ -124,7 +139,7 @@ async def test_thousands_of_secrets_of_a_server_are_taken_in_while_other_request
     client: aiohttp.ClientSession,
 ) -> None:
     headers = {f"{number}-Token": f'secret-{number}%3D"</&+' for number in range(15_000)}
-    body = json.dumps({"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp", "headers": headers}}}).encode()
+    body = json.dumps({"mcpServers": {"a": {"url": "http://nobody.invalid/mcp", "headers": headers}}}).encode()
 
     for path in ("/v1/registry/reload", "/v1/registry/plan"):  # the second one begins with what the first one stored
         answer = asyncio.create_task(send(client, "POST", path, body))

@@ -6,9 +6,9 @@ Each effect is a line of JSON in the file, on the disk before the tool answers: 
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
 the file named `gate` exists beside the record; `answer` is one of `odd` (what a database can't hold), `long` (a
-thousand characters), `fail` (an error after the effect), `malformed` (no MCP result), `internal` (a JSON-RPC error
--32603), `refuse` (the same, and no effect), `number` (see `invoice`); `found` (`garbage`, `fail`) spoils what
-`find_charge` says about the call. `pay` remembers keys: its effect is there once for each. `invoice` promises a
+thousand characters), `image` (no text), `fail` (an error after the effect), `malformed` (no MCP result), `internal` (a
+JSON-RPC error -32603), `refuse` (the same, and no effect), `number` (see `invoice`); `found` (`garbage`, `fail`) spoils
+what `find_charge` says about the call. `pay` remembers keys: its effect is there once for each. `invoice` promises a
 `number`, and gives one only where `answer` is `number`. Calls wait side by side. With `EFFECTS_START_GATE`, the server
 itself starts once that file exists.
 """
@@ -86,6 +86,8 @@ def act(tool: str, arguments: Said, key: str | None) -> Said:
             return text(f"{tool} {what}: {'fine ' * 200}")
         case "fail":
             return text(f"{tool} {what} went wrong", isError=True)
+        case "image":
+            return {"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]}
         case "malformed":
             return {"content": 5}
         case "number":
