@@ -84,6 +84,13 @@ def _costly_to(path: str) -> Iterator[tuple[str, bytes]]:
             yield "unknown parts", json.dumps({"spec": _keys(_VALUES)}).encode()
         case "/v1/agents":
             yield "wrong tools", json.dumps({"id": "a", "tools": [1] * _VALUES}).encode()
+        case "/v1/chat/completions" | "/v1/responses":
+            name = "input" if path.endswith("responses") else "messages"
+            text = f"TURN{'x' * 950}"
+            said = [{"role": role, "content": text} for _ in range(1_499) for role in ("user", "assistant")]
+            hello = {"role": "user", "content": "hello"}
+            yield "a long conversation", json.dumps({"model": "starling", name: [*said, hello]}).encode()
+            yield "wrong messages", json.dumps({"model": "starling", name: [{}] * _SERVER_VALUES}).encode()
         case "/v1/registry/plan" | "/v1/registry/reload":
             yield "too many servers", _servers(_SERVER_VALUES, 1)
             yield "servers with wrong keys", _servers(_SERVERS, {"command": 1, "args": [1] * 6})

@@ -164,6 +164,28 @@ async def test_harmless_and_unknown_fields_are_ignored(api: LiveApi) -> None:
     assert answer["choices"][0]["message"]["content"]
 
 
+async def test_conversation_of_2000_messages_in_parts_is_answered(api: LiveApi) -> None:
+    messages: list[Any] = [
+        {"role": role, "content": [{"type": "text", "text": f"{role} {number} {'x' * 800}"}]}
+        for number in range(1_000)
+        for role in ("user", "assistant")
+    ]
+    messages.append({"role": "user", "content": "hello"})
+
+    async with openai_client(api.url) as client:
+        answer = await client.chat.completions.create(model="starling", messages=messages)
+
+    assert answer.choices[0].message.content
+
+
+async def test_body_with_too_much_in_it_is_refused_with_its_limit(api: LiveApi) -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x"}]}] * 3_400
+
+    refused = await api.post("/v1/chat/completions", 413, json={"model": "starling", "messages": messages})
+
+    assert refused["error"]["message"].endswith(". Send no more than 20,000 keys and items.")
+
+
 async def test_every_error_has_the_form_of_openai(api: LiveApi) -> None:
     headers = await api.key(Scope.ADMIN)
     async with (
@@ -175,7 +197,7 @@ async def test_every_error_has_the_form_of_openai(api: LiveApi) -> None:
         with pytest.raises(openai.PermissionDeniedError) as lacking:
             await admin.models.list()
     not_json = await api.post("/v1/chat/completions", 400, data=b"{", headers={"content-type": "application/json"})
-    too_large = await api.post("/v1/chat/completions", 413, data=io.BytesIO(b"x" * 2_000_000))
+    too_large = await api.post("/v1/chat/completions", 413, data=io.BytesIO(b"x" * 5_000_000))
     wrong_method = await api.get("/v1/chat/completions", 405)
 
     assert unknown.value.code == "invalid_api_key"

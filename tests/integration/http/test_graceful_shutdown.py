@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import aiohttp
 import httpx
+import openai
 import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
@@ -23,6 +24,7 @@ from starling.app.services import Services
 from starling.core.settings.schema import Settings
 from tests.support.http_app import make_app
 from tests.support.local_access import AS_ADMIN, TOKEN
+from tests.support.openai_clients import openai_client
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied
 
@@ -35,6 +37,7 @@ class Opened:
 
     app: FastAPI
     services: Services
+    url: str
     client: aiohttp.ClientSession
     closing: AsyncExitStack
 
@@ -50,7 +53,7 @@ async def opened(database_url: str) -> AsyncGenerator[Opened]:
         app = make_app(services, "test", access)
         url = await closing.enter_async_context(serving(app, bind("127.0.0.1", 0)))
         async with aiohttp.ClientSession(url, headers=AS_ADMIN) as client:
-            yield Opened(app, services, client, closing)
+            yield Opened(app, services, url, client, closing)
 
 
 async def test_live_stream_ends_between_two_events_at_shutdown(
@@ -67,6 +70,19 @@ async def test_live_stream_ends_between_two_events_at_shutdown(
         rest = [event async for event in events]
 
     assert (first.type, rest) == ("run_started", [])
+
+
+async def test_live_stream_of_an_openai_client_ends_with_an_error_at_shutdown(database_url: str) -> None:
+    async with opened(database_url) as api, openai_client(api.url) as client:
+        stream = await client.chat.completions.create(
+            model="starling", messages=[{"role": "user", "content": "hello"}], stream=True
+        )
+        await anext(stream)
+
+        async with asyncio.timeout(60):
+            await api.closing.aclose()
+        with pytest.raises(openai.APIError, match="had to stop"):
+            await anext(stream)
 
 
 async def test_draining_server_is_alive_and_accepts_runs_but_is_not_ready(database_url: str) -> None:

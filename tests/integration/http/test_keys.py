@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import httpx
+import openai
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
@@ -34,6 +35,7 @@ from starling.infra.postgres.schema import upgrade
 from starling.infra.postgres.tables.access import keys
 from tests.support.http_app import make_app, served_api
 from tests.support.local_access import TOKEN
+from tests.support.openai_clients import openai_client
 from tests.support.sse import read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -137,6 +139,24 @@ async def test_revoked_or_expired_key_ends_its_stream(door: Door, end: str) -> N
             following = asyncio.ensure_future(anext(staying_events))
             assert not following.done()
             following.cancel()
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_revoked_key_ends_the_stream_of_an_openai_client_with_an_error(door: Door, api: str) -> None:
+    key_id, key = await door.key()
+
+    async with openai_client(door.url, key) as client:
+        stream = await (
+            client.chat.completions.create(
+                model="starling", messages=[{"role": "user", "content": "hello"}], stream=True
+            )
+            if api == "chat"
+            else client.responses.create(model="starling", input="hello", stream=True)
+        )
+        await anext(aiter(stream))
+        await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
+        with pytest.raises(openai.APIError, match="was revoked"):
+            assert [event async for event in stream] == []
 
 
 async def test_revoked_key_ends_its_waiting_request(door: Door) -> None:

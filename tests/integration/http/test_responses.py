@@ -119,9 +119,11 @@ async def test_cancelled_response_says_so(api: LiveApi) -> None:
 async def test_unknown_responses_and_models_are_errors(api: LiveApi) -> None:
     nobodys = f"resp_{new_id().replace('-', '')}"
     async with openai_client(api.url) as client:
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai.NotFoundError, match=f"There is no response '{nobodys}'"):
             await client.responses.retrieve(nobodys)
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai.NotFoundError, match=f"There is no response '{nobodys}'"):
+            await client.responses.cancel(nobodys)
+        with pytest.raises(openai.NotFoundError, match="There is no response 'resp_x'"):
             await client.responses.cancel("resp_x")
         with pytest.raises(openai.BadRequestError) as previous:
             await client.responses.create(model="starling", input="hello", previous_response_id=nobodys)
@@ -136,3 +138,14 @@ async def test_unknown_responses_and_models_are_errors(api: LiveApi) -> None:
     assert (previous.value.code, previous.value.param) == ("previous_response_not_found", "previous_response_id")
     assert (model.value.code, model.value.param) == ("model_not_found", "model")
     assert image.value.param == "input[0].content"
+
+
+async def test_stream_of_an_earlier_response_is_refused_by_name(api: LiveApi) -> None:
+    async with openai_client(api.url) as client:
+        created = await client.responses.create(model="starling", input="hello")
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.retrieve(created.id, stream=True)
+        found = await client.responses.retrieve(created.id, stream=False)
+
+    assert refused.value.param == "stream"
+    assert found.output_text == created.output_text

@@ -1,7 +1,6 @@
 """Authentication before any route, and the scopes that routes require."""
 
 import asyncio
-import contextlib
 import hmac
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -17,7 +16,7 @@ from starlette.types import Scope as Connection
 from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
 from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
-from starling.app.http.problems import problem_of
+from starling.app.http.problems import begins_stream, end_early, problem_of
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
@@ -31,7 +30,6 @@ MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postg
 _UNQUERIED: Final = OPEN - {"/ready"}  # answered without the database, which authentication may need
 _ADMIN_REMEDY = f"{LOCAL_REMEDY.removesuffix('.')} with the scope `admin`."
 _REMEDY = "Send `Authorization: Bearer <key>`; `starling key create` makes one."
-_FINAL_SEND_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +161,20 @@ class _Answer:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._begun = self._ended = False
+        self._begun = self._streams = self._ended = False
 
     async def __call__(self, message: Message) -> None:
         self._begun = True
+        self._streams |= begins_stream(message)
         self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
 
     async def break_off(self, scope: Connection, receive: Receive, error: StarlingError) -> None:
-        """Answer with the error, or close a response that has begun; disconnect a client that reads nothing."""
+        """Answer with the error, or complete a response that has begun."""
         if not self._begun:
             await problem_of(error)(scope, receive, self._send)
         elif not self._ended:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FINAL_SEND_SECONDS):
-                    await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await end_early(scope, self._send, error, streams=self._streams)
 
 
 _BEARER = HTTPBearer(auto_error=False, description="A key that `starling key create` made.")

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_gateway.helper_process import helper_output
 from starling.app.http import body_check
+from starling.app.http.problems import BodyTooLargeError
 
 _BYTES: Final = 3 * 2**19
 _LOOP_BYTES: Final = 2**18  # of a body that is read in the event loop
@@ -28,7 +29,10 @@ class _Limits:
     by_line: bool = False
 
 
+_CHATS: Final = _Limits(3 * 2**20, 20_000)  # validated up to the first error
 _OF_ROUTES: Final[Mapping[str, _Limits]] = {
+    "/v1/chat/completions": _CHATS,
+    "/v1/responses": _CHATS,
     "/v1/registry/plan": _Limits(values=20_000),  # validated in a thread, server by server
     "/v1/registry/reload": _Limits(values=20_000),
     "/v1/skills/import": _Limits(2**23, by_line=True),
@@ -46,16 +50,17 @@ class BodyLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; reading a body beyond its limits raises HTTPException."""
         limits = _OF_ROUTES.get(scope.get("path", ""), self._limits)
+        most = max(limits.bytes, self._limits.bytes)
 
         async def checked() -> Message:
             body = bytearray()
             while (message := await receive())["type"] == "http.request":
                 body += message.get("body", b"")
-                if len(body) > limits.bytes:
-                    raise HTTPException(413, f"The body has more than {limits.bytes} bytes")
+                if len(body) > most:
+                    raise BodyTooLargeError(f"more than {most} bytes", "limits.input_chars")
                 if not message.get("more_body", False):
                     if found := await self._excess(bytes(body), limits):
-                        raise HTTPException(413, f"The body has {found}")
+                        raise BodyTooLargeError(found)
                     return {**message, "body": bytes(body)}
             return message
 

@@ -42,7 +42,7 @@ async def _sending(
     key = acceptance.IdempotencyKey(
         idempotency_key or f"chat {digest}", digest, replaces=not retried and idempotency_key is None
     )
-    return Sending(key, x_thread_id, retried=retried, own_key=idempotency_key is not None)
+    return Sending(key, x_thread_id, retried=retried)
 
 
 async def answered(

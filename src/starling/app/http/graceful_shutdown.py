@@ -6,11 +6,14 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from starling.app.http.problems import problem_of
+from starling.app.http.openai_errors import is_for_openai
+from starling.app.http.problems import begins_stream, end_early, problem_of
 from starling.core.errors import DrainingError
 
-_STREAM = b"text/event-stream"
-_REMEDY: Final = "Send it again with the same Idempotency-Key, which cannot start a second run."
+_DRAINING: Final = DrainingError(
+    "The request was not finished when this process had to stop.",
+    "Send it again with the same Idempotency-Key, which cannot start a second run.",
+)
 _CUT_OFF_SECONDS = 1.0
 
 
@@ -49,6 +52,10 @@ class GracefulShutdown:
             task.uncancel()
             if request.streams:
                 await request.end_stream()
+        except Exception as error:
+            if request.streams and is_for_openai(scope["path"]):
+                await request.end_stream(error)
+            raise  # the server drops the connection of a stream that has no end
         finally:
             self._requests.discard(request)
 
@@ -67,22 +74,19 @@ class _Request:
         if self.cut:
             return
         self.begun = True
-        if message["type"] == "http.response.start":
-            headers = message.get("headers", ())
-            self.streams = any(name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in headers)
+        self.streams |= begins_stream(message)
         await self._send(message)
         self._started = True
         self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
 
-    async def end_stream(self) -> None:
-        """Complete the response to a stream that was cancelled: it may not have begun yet, or have ended already."""
+    async def end_stream(self, error: Exception = _DRAINING) -> None:
+        """Complete the response to a stream that was cut: it may not have begun yet, or have ended already."""
         if not self._started:
             await self.cut_off()
         elif not self._ended:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await end_early(self._scope, self._send, error, streams=True)
 
     async def cut_off(self) -> None:
         """Answer with 503."""
         self.begun = self.cut = True
-        error = DrainingError("The request was not finished when this process had to stop.", _REMEDY)
-        await problem_of(error)(self._scope, self._receive, self._send)
+        await problem_of(_DRAINING)(self._scope, self._receive, self._send)

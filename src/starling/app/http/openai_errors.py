@@ -12,6 +12,7 @@ _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permissio
 _PARAMS: Final = {"model_not_found": "model", "previous_response_not_found": "previous_response_id"}
 _CODES: Final = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
 _INDEX: Final = re.compile(r"\.(\d+)(?=\.|$)")
+_BODY: Final = re.compile(r"(^|; )body\.")
 
 
 class OpenAIErrorDetail(BaseModel):
@@ -39,11 +40,12 @@ def openai_status(status: int) -> int:
     return 400 if status == 422 else status
 
 
-def openai_error(status: int, message: str, code: str, errors: Sequence[Mapping[str, Any]]) -> OpenAIError:
+def openai_error(status: int, detail: str, remedy: str, code: str, errors: Sequence[Mapping[str, Any]]) -> OpenAIError:
     """Return the body for a problem."""
     place = str(errors[0].get("where", "")) if errors else ""
     part, _, field = place.partition(".")
     param = _INDEX.sub(r"[\1]", field if part in ("body", "query", "path", "header") else place) or None
     kind = _TYPES.get(status) or ("server_error" if status >= 500 else _INVALID)
-    detail = OpenAIErrorDetail(message=message, type=kind, param=_PARAMS.get(code, param), code=_CODES.get(code, code))
-    return OpenAIError(error=detail)
+    message = f"{_BODY.sub(r'\1', detail).rstrip('.')}. {remedy}".rstrip()
+    found = OpenAIErrorDetail(message=message, type=kind, param=_PARAMS.get(code, param), code=_CODES.get(code, code))
+    return OpenAIError(error=found)

@@ -1,8 +1,10 @@
 """Errors as `application/problem+json` (RFC 9457): what was wrong, where, and what to do."""
 
+import asyncio
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -15,7 +17,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from starling.app.http.openai_errors import is_for_openai, openai_error, openai_status
 from starling.app.http.openapi import PROBLEM_TYPE
@@ -40,6 +42,7 @@ from starling.core.principal import Principal
 from starling.core.principal import Scope as KeyScope
 from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import MOST_FAULTS, fault_list, fault_text, location_path
+from starling.infra.fast_json import dumps
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
@@ -63,8 +66,9 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     503: {"Retry-After": "1"},
 }
 _OF_THE_DATABASE: Final = (DatabaseUnavailableError, DatabaseUnsuitableError)
-_REMEDIES: Final = {413: "Send less at once; of a run's request only `limits.input_chars` characters are read."}
 _MOST_CHARS: Final = 10_000  # of a detail or a remedy
+_FINAL_SEND_SECONDS: Final = 1.0
+_INTERNAL: Final = "An internal error occurred; the log of the server has the details."
 _SEND_JSON: Final = "Send JSON in UTF-8, with the header `content-type: application/json`."
 
 
@@ -99,11 +103,21 @@ class ProblemResponse(JSONResponse):
         if not is_for_openai(scope["path"]):
             await super().__call__(scope, receive, send)
             return
-        found = self._problem
-        message = " ".join(filter(None, (found.detail, found.remedy)))
-        body = openai_error(found.status, message, found.code, found.errors)
         headers = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
-        await JSONResponse(body.model_dump(), openai_status(found.status), headers)(scope, receive, send)
+        await JSONResponse(self.for_openai(), openai_status(self.status_code), headers)(scope, receive, send)
+
+    def for_openai(self) -> dict[str, Any]:
+        """Return the body that OpenAI's clients read."""
+        found = self._problem
+        return openai_error(found.status, found.detail, found.remedy, found.code, found.errors).model_dump()
+
+
+class BodyTooLargeError(HTTPException):
+    """A body has more than its route reads: `excess` says of what and where, `setting` what allows more."""
+
+    def __init__(self, excess: str, setting: str = "") -> None:
+        super().__init__(413, f"The body has {excess}")
+        self.remedy = f"Send no {excess.partition(', ')[0]}{f', or raise `{setting}`' if setting else ''}."
 
 
 def problem(status: int, title: str, detail: str, code: str, remedy: str = "", **more: Any) -> ProblemResponse:
@@ -126,6 +140,27 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> Problem
     if isinstance(error, RateLimitedError | BacklogFullError | TooManyWrongKeysError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
+
+
+def begins_stream(message: Message) -> bool:
+    """Whether a message begins a response of server-sent events."""
+    headers = message.get("headers", ())
+    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+
+
+async def end_early(scope: Scope, send: Send, error: Exception, *, streams: bool) -> None:
+    """Complete a response that has begun; a client that reads nothing for a second does not get the end.
+
+    OpenAI's clients take any end of a stream for that of the answer: theirs has the error as its last event.
+    """
+    body = b""
+    if streams and is_for_openai(scope["path"]):
+        known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
+        ours = next(known, StarlingError(_INTERNAL))
+        body = b"data: %b\n\n" % dumps(problem_of(ours).for_openai())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FINAL_SEND_SECONDS):
+            await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def install(app: FastAPI) -> None:
@@ -169,7 +204,7 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 400 and isinstance(error.__cause__, ValueError | RecursionError):
         return _unread(f"is not JSON: {error.__cause__}", "json_invalid")  # what json.loads raises besides its own
     detail = f"{request.method} {request.url.path}: {error.detail}."
-    remedy = _REMEDIES.get(error.status_code, "See /docs of the API for its paths.")
+    remedy = error.remedy if isinstance(error, BodyTooLargeError) else "See /docs of the API for its paths."
     response = problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, "http", remedy=remedy)
     response.headers.update(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -182,6 +217,4 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(
-        500, "Internal error", "An internal error occurred; the log of the server has the details.", "internal"
-    )
+    return problem(500, "Internal error", _INTERNAL, "internal")

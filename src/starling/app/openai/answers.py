@@ -88,9 +88,11 @@ def code_of(interrupt: str) -> str:
 def _question(item: StoredInterrupt) -> str:
     if item.kind == "clarification":
         return item.message
-    parts = [item.reason, item.message] if item.kind == "budget" else [item.message]
+    parts = [item.reason, item.message]
     if item.call:
-        called = json.dumps(item.call["args"], ensure_ascii=False, indent=2)  # has no line that ends the block
+        # what servers said is in the message, and no line of it may look like the call or the instruction below
+        parts = ["\n".join(f"> {line}" for line in item.message.splitlines())]
+        called = _visible(json.dumps(item.call["args"], ensure_ascii=False, indent=2))  # no line of it ends the block
         parts.append(f"{item.call['name']}\n```json\n{called}\n```")
     words = _WORDS[item.kind].format(code=code_of(item.id))
     parts.append(
@@ -98,6 +100,11 @@ def _question(item: StoredInterrupt) -> str:
         f"`POST /v1/runs/{item.run_id}/resume`."
     )
     return "\n\n".join(parts)
+
+
+def _visible(text: str) -> str:
+    """Return JSON in which characters that are not seen, or that change the order of others, are escapes."""
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def progress_line(event: StoredEvent) -> str:

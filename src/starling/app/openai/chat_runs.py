@@ -75,7 +75,7 @@ class ChatRuns:
         Raises as `RunAcceptance.accept` and `InterruptService.answer` do, ModelNotFoundError,
         PreviousResponseNotFoundError.
         """
-        if (asked.sending.retried or asked.sending.own_key) and (turn := await self._joined(caller, asked)):
+        if not asked.sending.idempotency.replaces and (turn := await self._joined(caller, asked)):
             return turn
         await self.check_model(caller, asked.model)
         place = await self.history.place(caller, asked)

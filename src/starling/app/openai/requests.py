@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, TypeAdapter, ValidationInfo
 
 from starling.app.threads import ThreadName
 from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, UserMessage
@@ -13,12 +14,8 @@ from starling.core.json import as_items, as_object
 from starling.core.runs import INSTRUCTIONS_CHARS
 from starling.infra.postgres.runs.acceptance import IdempotencyKey
 
+_LIST: Final[Any] = Field(min_length=1, max_length=3_000, fail_fast=True)
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text"})
-_SKIPPED_ITEMS: Final = frozenset({"reasoning"})  # of earlier answers of other servers
-_CONTENT_SCHEMA: Final[dict[str, Any]] = {
-    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
-    "description": "A text, or parts with `type` and `text`.",
-}
 
 
 class ModelNotFoundError(NotFoundError):
@@ -32,12 +29,11 @@ class ModelNotFoundError(NotFoundError):
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What of a request isn't in its body. `retried`: it was sent before; `own_key`: the client chose the key."""
+    """What of a request isn't in its body. `retried`: it was sent before."""
 
     idempotency: IdempotencyKey
     thread: str | None
     retried: bool
-    own_key: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +71,11 @@ def _content_text(content: object) -> object:
     return "\n".join(part["text"] for part in parts)
 
 
-def _refused(value: object) -> None:
+def refused[Value](value: Value) -> Value:
+    """Return a value that says nothing. Raises ValueError for another one."""
     if value not in (None, False, 0, [], {}, ""):
         raise ValueError("is not supported by this server: leave it out")
+    return value
 
 
 def _text_only(value: object) -> None:
@@ -85,8 +83,12 @@ def _text_only(value: object) -> None:
         raise ValueError("only the type `text` is supported by this server")
 
 
-type _Content = Annotated[str, BeforeValidator(_content_text), WithJsonSchema(_CONTENT_SCHEMA)]
-type _Refused = Annotated[Any, AfterValidator(_refused), Field(description="Not supported.")]
+type _Content = Annotated[
+    str,
+    BeforeValidator(_content_text, json_schema_input_type=str | list[dict[str, Any]] | None),
+    Field(description="A text, or parts with `type` and `text`."),
+]
+type _Refused = Annotated[Any, AfterValidator(refused), Field(description="Not supported.")]
 type _Format = Annotated[Any, AfterValidator(_text_only), Field(description="Only `text`.")]
 
 
@@ -107,31 +109,34 @@ class GivenMessage(BaseModel):
                 return None
 
 
-def _checked(messages: Sequence[GivenMessage]) -> Sequence[GivenMessage]:
-    """Return messages that can be answered. Raises ValueError."""
-    _, said = _parted(messages)
-    if not any(message.text.strip() for message in said):
-        raise ValueError("the last message must be one of the user, with a text")
-    if len(_instructions_in(messages)) > INSTRUCTIONS_CHARS:
-        raise ValueError(f"system and developer texts may have {INSTRUCTIONS_CHARS} characters together")
-    return messages
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages up to the last one of the assistant, those of the user after it, and the instructions."""
+
+    before: Sequence[ChatMessage]
+    said: Sequence[ChatMessage]
+    instructions: str
 
 
-def _instructions_in(messages: Sequence[GivenMessage]) -> str:
-    return "\n\n".join(one.content for one in messages if one.role in ("system", "developer")).strip()
+type _Messages = Annotated[list[GivenMessage], _LIST]
 
 
-def _parted(messages: Sequence[GivenMessage]) -> tuple[list[ChatMessage], list[ChatMessage]]:
-    """Return the messages up to the last one of the assistant, and those after it."""
+def _conversation(read: TypeAdapter[list[GivenMessage]], given: object, info: ValidationInfo) -> Conversation:
+    """Return a conversation that can be answered; a field `instructions` before it counts. Raises ValueError."""
+    messages = read.validate_python(given)
     found = [message for one in messages if (message := one.as_thread_message())]
     last = max((index for index, one in enumerate(found, 1) if isinstance(one, AssistantMessage)), default=0)
-    return found[:last], found[last:]
+    if not any(message.text.strip() for message in found[last:]):
+        raise ValueError("the last message must be one of the user, with a text")
+    texts = [info.data.get("instructions"), *(it.content for it in messages if it.role in ("system", "developer"))]
+    instructions = "\n\n".join(filter(None, texts)).strip()
+    if len(instructions) > INSTRUCTIONS_CHARS:
+        raise ValueError(f"system and developer texts may have {INSTRUCTIONS_CHARS} characters together")
+    return Conversation(found[:last], found[last:], instructions)
 
 
-class Metadata(BaseModel):
+class Metadata(BaseModel, extra="allow"):
     """Anything; `thread_id` names the thread of the conversation."""
-
-    model_config = ConfigDict(extra="allow")
 
     thread_id: ThreadName | None = None
 
@@ -155,31 +160,38 @@ class _Request(BaseModel):
 class ChatCompletionRequest(_Request):
     """A request of the chat API. Fields that aren't listed, such as `temperature`, are accepted and ignored."""
 
-    messages: Annotated[list[GivenMessage], AfterValidator(_checked), Field(min_length=1)]
+    messages: Annotated[
+        Conversation,
+        PlainValidator(partial(_conversation, TypeAdapter(_Messages)), json_schema_input_type=_Messages),
+    ]
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=1)] | None = 1
     functions: _Refused = None
     logprobs: _Refused = None
     top_logprobs: _Refused = None
     audio: _Refused = None
-    modalities: Annotated[list[Literal["text"]] | None, Field(description="Only text.")] = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(None, description="Only text.")
     web_search_options: _Refused = None
     response_format: _Format = None
 
     def asked(self, sending: Sending) -> ChatRequest:
         """Return what is asked."""
-        return _asked(self, self.messages, sending, _instructions_in(self.messages))
+        return _asked(self, self.messages, sending)
 
 
 class InputItem(GivenMessage):
-    """An item of a response's input: a message, or what is skipped."""
+    """An item of a response's input."""
 
-    type: Annotated[Literal["message", "reasoning"] | None, Field(description="`reasoning` is skipped.")] = "message"
+    type: Literal["message"] | None = "message"
     role: Literal["system", "developer", "user", "assistant"] = "user"  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def _input_items(given: object) -> object:
-    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+    """Return the messages of an input, without the reasoning of earlier answers of other servers."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    items = as_items(given)
+    return [item for item in items if as_object(item).get("type") != "reasoning"] if items else given
 
 
 class TextOptions(BaseModel):
@@ -191,14 +203,12 @@ class TextOptions(BaseModel):
 class ResponseRequest(_Request):
     """A request of the responses API. Fields that aren't listed, such as `temperature`, are accepted and ignored."""
 
-    input: Annotated[
-        list[InputItem],
-        BeforeValidator(_input_items),
-        AfterValidator(_checked),
-        Field(min_length=1),
-        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}),
-    ]
     instructions: Annotated[str | None, Field(max_length=INSTRUCTIONS_CHARS)] = None
+    input: Annotated[
+        Conversation,
+        PlainValidator(partial(_conversation, TypeAdapter(Annotated[list[InputItem], _LIST]))),
+        BeforeValidator(_input_items, json_schema_input_type=str | list[dict[str, Any]]),
+    ]
     previous_response_id: Annotated[str | None, Field(max_length=200)] = None
     background: bool | None = False
     text: TextOptions | None = None
@@ -207,14 +217,10 @@ class ResponseRequest(_Request):
 
     def asked(self, sending: Sending, previous: str | None) -> ChatRequest:
         """Return what is asked; `previous` is the run of `previous_response_id`."""
-        messages = [one for one in self.input if one.type not in _SKIPPED_ITEMS]
-        texts = filter(None, (self.instructions, _instructions_in(messages)))
-        asked = _asked(self, messages, sending, "\n\n".join(texts)[:INSTRUCTIONS_CHARS])
-        return replace(asked, previous=previous, background=bool(self.background))
+        return replace(_asked(self, self.input, sending), previous=previous, background=bool(self.background))
 
 
-def _asked(request: _Request, messages: Sequence[GivenMessage], sending: Sending, instructions: str) -> ChatRequest:
+def _asked(request: _Request, sent: Conversation, sending: Sending) -> ChatRequest:
     named = request.metadata.thread_id if request.metadata else None
-    before, said = _parted(messages)
     user, thread = request.user or "", sending.thread or named
-    return ChatRequest(request.model, before, said, instructions or None, user, thread, sending)
+    return ChatRequest(request.model, sent.before, sent.said, sent.instructions or None, user, thread, sending)

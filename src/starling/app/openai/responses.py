@@ -23,7 +23,6 @@ _STATUS: Final[Mapping[RunStatus, str]] = {
     RunStatus.FAILED: "failed",
     RunStatus.PARKED: "failed",
 }
-_LAST_EVENT: Final = {"completed": "completed", "incomplete": "incomplete"}  # else `failed`
 _PREFIX: Final = "resp_"
 
 
@@ -71,17 +70,12 @@ def response_body(
     known: dict[str, Any] = {"id": response_id(run_id), "created_at": created_at(run_id), "status": shown, **echoed}
     if answer:
         known |= {"usage": _usage(answer), "starling": answer.extension}
-        known["output"] = [_message(run_id, "completed", answer.text)]
+        known["output"] = [_message(run_id, answer.text)]
     if answer and shown == "failed":
         known["error"] = {"code": "server_error", "message": answer.text}
     if shown == "incomplete":
         known["incomplete_details"] = {"reason": "max_output_tokens"}
     return OpenAIResponse.model_validate(known).model_dump()
-
-
-def whole_response(echoed: Mapping[str, Any], answer: ChatAnswer) -> bytes:
-    """Return a run that ended, or waits, as a response in JSON."""
-    return dumps(response_body(answer.run_id, answer.status, answer, echoed))
 
 
 async def response_events(
@@ -99,7 +93,8 @@ async def response_events(
                 continue
             sent = _text_events(run_id, update.text, event)
             body = response_body(run_id, update.status, update, echoed)
-            yield sent + event(f"response.{_LAST_EVENT.get(body['status'], 'failed')}", response=body)
+            end = body["status"] if body["status"] in ("completed", "incomplete") else "failed"
+            yield sent + event(f"response.{end}", response=body)
 
 
 type _Event = Callable[..., bytes]
@@ -114,7 +109,7 @@ def _numbered(number: "count[int]") -> _Event:
 
 
 def _text_events(run_id: str, text: str, event: _Event) -> bytes:
-    message, item = _message(run_id, "completed", text), {"output_index": 0, "item_id": _message_id(run_id)}
+    message, item = _message(run_id, text), {"output_index": 0, "item_id": _message_id(run_id)}
     place, part = {**item, "content_index": 0}, message["content"][0]
     empty: dict[str, Any] = {**message, "status": "in_progress", "content": []}
     sent = (
@@ -128,9 +123,9 @@ def _text_events(run_id: str, text: str, event: _Event) -> bytes:
     return b"".join(sent)
 
 
-def _message(run_id: str, status: str, text: str) -> dict[str, Any]:
+def _message(run_id: str, text: str) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "message", "id": _message_id(run_id), "role": "assistant", "status": status, "content": [part]}
+    return {"type": "message", "id": _message_id(run_id), "role": "assistant", "status": "completed", "content": [part]}
 
 
 def _message_id(run_id: str) -> str:

@@ -1,12 +1,14 @@
 """What a stream sends that is cancelled at shutdown: one complete response."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from starling.app.http.graceful_shutdown import GracefulShutdown
+from starling.core.errors import DrainingError
 
 _START: Message = {
     "type": "http.response.start",
@@ -17,7 +19,7 @@ _CHUNK: Message = {"type": "http.response.body", "body": b"id: 1\n\n", "more_bod
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-async def _closed_after(messages: Sequence[Message], *, blocked: bool = False) -> list[Message]:
+async def _closed_after(messages: Sequence[Message], *, blocked: bool = False, path: str = "/") -> list[Message]:
     """Return what the server takes of a stream that is closed after these messages; `blocked`: while it sends the last.
 
     A server whose buffer is full takes a message only after the client has read.
@@ -41,7 +43,7 @@ async def _closed_after(messages: Sequence[Message], *, blocked: bool = False) -
         return {"type": "http.disconnect"}
 
     shutdown = GracefulShutdown(application)
-    scope: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    scope: Scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(shutdown(scope, receive, send))
         await sent.wait()
@@ -62,3 +64,59 @@ async def test_stream_that_has_not_started_is_answered_with_503() -> None:
     start, body = await _closed_after([_START], blocked=True)
 
     assert (start["status"], body.get("more_body", False)) == (503, False)
+
+
+async def _failed_after(messages: Sequence[Message], path: str, error: Exception) -> list[Message]:
+    """Return what the server takes of a stream in which an error is raised."""
+    taken: list[Message] = []
+
+    async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+        raise error
+
+    async def send(message: Message) -> None:
+        taken.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(type(error)):
+        await GracefulShutdown(application)({"type": "http", "path": path, "headers": []}, receive, send)
+    return taken
+
+
+def _error_in(message: Message) -> dict[str, str]:
+    """Return the error of the last event of a stream for an OpenAI client."""
+    assert not message["more_body"]
+    event = bytes(message["body"])
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    return json.loads(event.removeprefix(b"data: "))["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_stream_of_an_openai_client_that_is_closed_ends_with_the_error(path: str) -> None:
+    *before, last = await _closed_after([_START, _CHUNK], path=path)
+
+    assert before == [_START, _CHUNK]
+    assert _error_in(last)["code"] == "draining"
+
+
+async def test_ended_stream_of_an_openai_client_gets_no_error() -> None:
+    assert await _closed_after([_START, _CHUNK, _END], path="/v1/responses") == [_START, _CHUNK, _END]
+
+
+async def test_stream_of_an_openai_client_in_which_an_error_is_raised_ends_with_it() -> None:
+    unknown = await _failed_after([_START, _CHUNK], "/v1/responses", ValueError("a secret"))
+    known = RuntimeError("Caught handled exception, but response already started.")
+    known.__cause__ = DrainingError("It ends.")
+    ours = await _failed_after([_START, _CHUNK], "/v1/responses", known)
+
+    assert _error_in(unknown[-1])["code"] == "internal"
+    assert "a secret" not in _error_in(unknown[-1])["message"]
+    assert _error_in(ours[-1])["message"] == "It ends."
+
+
+async def test_other_stream_in_which_an_error_is_raised_has_no_end() -> None:
+    assert await _failed_after([_START, _CHUNK], "/v1/agent/run", ValueError("x")) == [_START, _CHUNK]

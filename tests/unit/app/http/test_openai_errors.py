@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from starling.app.http.openai_errors import openai_error
 from starling.app.http.problems import problem_of
 from starling.core.errors import (
     DrainingError,
@@ -47,6 +48,12 @@ async def test_errors_have_the_form_of_openai(error: StarlingError, status: int,
     assert body == {
         "error": {"message": f"{error.message} {error.remedy}".strip(), "type": kind, "param": None, "code": code}
     }
+
+
+def test_message_has_a_stop_before_the_remedy_and_names_fields_as_clients_do() -> None:
+    found = openai_error(422, "body.messages: is missing; body.n: is body.n", "See /docs.", "invalid_request", [])
+
+    assert found.error.message == "messages: is missing; n: is body.n. See /docs."
 
 
 async def test_headers_of_an_error_are_kept() -> None:

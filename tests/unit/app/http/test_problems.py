@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from starling.app.http.problems import problem_of
+from starling.app.http.problems import BodyTooLargeError, problem_of
 from starling.core.errors import (
     BacklogFullError,
     DatabaseUnavailableError,
@@ -51,3 +51,20 @@ def test_refusal_of_too_many_requests_says_when_to_try_again(error: StarlingErro
     response = problem_of(error)
 
     assert (response.status_code, response.headers["Retry-After"]) == (429, seconds)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            BodyTooLargeError("more than 9 bytes", "limits.input_chars"),
+            "Send no more than 9 bytes, or raise `limits.input_chars`.",
+        ),
+        (
+            BodyTooLargeError("more than 10,000 keys and items, counted up to `k`"),
+            "Send no more than 10,000 keys and items.",
+        ),
+    ],
+)
+def test_remedy_of_a_body_that_is_too_large_names_its_limit(error: BodyTooLargeError, remedy: str) -> None:
+    assert error.remedy == remedy

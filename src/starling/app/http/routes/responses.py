@@ -1,32 +1,30 @@
 """OpenAI's responses API: a response is a run."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic import AfterValidator
 
 from starling.app.http.chat_requests import STREAMED, SendingOf, answered
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.event_stream import RUN_ID
 from starling.app.http.problems import refusals
 from starling.app.openai.chat_runs import MAIN_MODEL
-from starling.app.openai.requests import ResponseRequest
-from starling.app.openai.responses import (
-    OpenAIResponse,
-    response_body,
-    response_events,
-    run_of_response,
-    whole_response,
-)
+from starling.app.openai.requests import ResponseRequest, refused
+from starling.app.openai.responses import OpenAIResponse, response_body, response_events, run_of_response
 from starling.app.runs.completion import ended
 from starling.app.services import Services
 from starling.core.errors import NotFoundError
 from starling.core.runs import RunStatus
 from starling.infra.fast_json import dumps
 from starling.infra.postgres.runs.acceptance import RunKey
+
+type _NoStream = Annotated[bool, AfterValidator(refused), Query(description="Not supported.")]
 
 _CANCEL_SECONDS: Final = 5.0
 
@@ -58,30 +56,41 @@ async def create(
     if body.background and not body.stream and turn.events is not None:
         return _json(response_body(turn.key.id, RunStatus.QUEUED, None, echoed), {RUN_ID: turn.key.id})
     stream = partial(response_events, turn.key.id, echoed)
-    whole = partial(whole_response, echoed)
-    return await answered(request, services, caller, turn, stream if body.stream else None, whole)
+    return await answered(
+        request,
+        services,
+        caller,
+        turn,
+        stream if body.stream else None,
+        lambda answer: dumps(response_body(answer.run_id, answer.status, answer, echoed)),
+    )
 
 
 @router.get("/{response_id}", summary="Show a response", response_model=OpenAIResponse)
-async def show(response_id: str, services: FromServices, caller: Caller) -> Response:
+async def show(response_id: str, services: FromServices, caller: Caller, stream: _NoStream = False) -> Response:
     """Return a run as a response; one that waits is complete, and its text says what it waits for."""
-    return _json(await _shown(services, _key(caller.tenant, response_id)))
+    with _run_of(caller.tenant, response_id) as key:
+        return _json(await _shown(services, key))
 
 
 @router.post("/{response_id}/cancel", summary="Cancel a response", response_model=OpenAIResponse)
 async def cancel(response_id: str, services: FromServices, caller: Caller) -> Response:
     """Cancel a run. It ends at once, or within about a second where a worker executes it."""
-    key = _key(caller.tenant, response_id)
-    if not (await services.runs.cancellation.cancel(key)).terminal:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await ended(services.runs.documents, key, services.runs.reader.follow_batches(key))
-    return _json(await _shown(services, key))
+    with _run_of(caller.tenant, response_id) as key:
+        if not (await services.runs.cancellation.cancel(key)).terminal:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CANCEL_SECONDS):
+                    await ended(services.runs.documents, key, services.runs.reader.follow_batches(key))
+        return _json(await _shown(services, key))
 
 
-def _key(tenant: str, response_id: str) -> RunKey:
+@contextmanager
+def _run_of(tenant: str, response_id: str) -> Generator[RunKey]:
+    """Give the run of a response. Raises NotFoundError, also where the block finds no such run."""
     if run := run_of_response(response_id):
-        return RunKey(tenant, run)
+        with suppress(NotFoundError):
+            yield RunKey(tenant, run)
+            return
     raise NotFoundError("response", response_id, "A response's id is `resp_` and 32 hex digits.")
 
 
