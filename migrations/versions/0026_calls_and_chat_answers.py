@@ -12,6 +12,7 @@ def upgrade() -> None:
             tenant text NOT NULL,
             hash text NOT NULL,
             run_id uuid NOT NULL,
+            position bigint,
             created_at timestamptz NOT NULL DEFAULT now(),
             PRIMARY KEY (tenant, hash))""")
     op.execute("CREATE INDEX chat_answers_of_run ON chat_answers (tenant, run_id)")

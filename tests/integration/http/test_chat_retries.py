@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,20 @@ import aiohttp
 import openai
 import pytest
 
-from tests.support.chat_platform import ChatPlatform, chat_platform, extension_of, platform_client, text_of
+from starling.app.openai.answers import ChatAnswer
+from starling.app.openai.chat_runs import ChatRuns
+from starling.app.openai.requests import ChatCompletionRequest, ChatRequest, Sending
+from starling.core.principal import HOST_ADMIN
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import IdempotencyKey
+from tests.support.chat_platform import (
+    ChatDialogue,
+    ChatPlatform,
+    chat_platform,
+    extension_of,
+    platform_client,
+    text_of,
+)
 from tests.support.effect_recorder import AGENT
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
@@ -19,6 +33,7 @@ from tests.support.platform import calls, decision, task
 from tests.support.tcp_proxy import Moment, TcpProxy
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+ACTOR = Actor.local("test")
 RETRIED = {"x-stainless-retry-count": "1"}
 
 
@@ -138,6 +153,39 @@ async def test_request_that_is_repeated_after_its_run_was_cancelled_begins_again
     assert answer["starling"]["run_id"] != run_id
 
 
+async def test_disconnect_does_not_cancel_a_run_that_an_earlier_request_waits_for(platform: ChatPlatform) -> None:
+    platform.script.held = True
+    platform.script.supervisor(decision(reply="Hello."))
+    chats = quick_chats(platform)
+    first = await chats.begin(HOST_ADMIN, ACTOR, asked(HELLO))
+    following = asyncio.get_running_loop().create_task(chats.answer(HOST_ADMIN, first))
+    second = await chats.begin(HOST_ADMIN, ACTOR, asked(HELLO, retried=True))
+    await platform.model.received(1)
+
+    await chats.cancel_unless_joined(second)
+    platform.model.release("1")
+
+    assert second.key == first.key
+    assert (await following).text == "Hello."
+
+
+async def test_run_whose_question_was_read_by_a_client_that_disconnects_can_be_answered(platform: ChatPlatform) -> None:
+    platform.script.supervisor(decision(question="Which disk?", options=["a", "b"]), decision(reply="Fine."))
+    chats = quick_chats(platform)
+    turn = await chats.begin(HOST_ADMIN, ACTOR, asked(HELLO))
+    updates = chats.follow(HOST_ADMIN, turn)
+    question = await anext(updates)
+    await updates.aclose()
+    assert isinstance(question, ChatAnswer)
+
+    await chats.cancel_unless_joined(turn)
+    messages = [*HELLO, {"role": "assistant", "content": question.text}, {"role": "user", "content": "a"}]
+    answered = await chats.begin(HOST_ADMIN, ACTOR, asked(messages))
+
+    assert answered.key == turn.key
+    assert (await chats.answer(HOST_ADMIN, answered)).text == "Fine."
+
+
 async def test_response_that_a_worker_executes_is_cancelled(platform: ChatPlatform) -> None:
     platform.script.held = True
     platform.script.supervisor(decision(reply="Hello."))
@@ -201,9 +249,46 @@ async def test_tenants_do_not_see_each_others_runs(platform: ChatPlatform) -> No
     assert [branch["runs"] for branch in branches["branches"]] == [1]
 
 
+EARLIER: list[Any] = [{"role": "user", "content": "My dog is Rex."}, {"role": "assistant", "content": "Noted."}]
+
+
+async def test_refused_requests_leave_no_threads_and_no_branches(database_url: str, tmp_path: Path) -> None:
+    limits = {"runs_per_tenant": 1, "queued_runs_per_tenant": 1, "input_chars": 100}
+    async with chat_platform(database_url, tmp_path, **limits) as platform, platform_client(platform) as client:
+        platform.script.supervisor(decision(reply="Hello."))
+        dialogue = ChatDialogue(client)
+        await dialogue.say("hello")
+        await dialogue.say("again")
+        with pytest.raises(openai.BadRequestError):
+            await ChatDialogue(client, EARLIER).say("long " * 100)
+        platform.script.held = True
+        for number in (1, 2):
+            await client.responses.create(model="starling", input=f"hello {number}", background=True)
+            await platform.model.received(3)
+        before = await platform.get("/v1/threads")
+
+        for messages, thread in ((EARLIER, ""), (EARLIER, "named"), (dialogue.messages[:2], "")):
+            with pytest.raises(openai.RateLimitError):
+                await ChatDialogue(client, messages, thread).say("hello")
+
+        assert await platform.get("/v1/threads") == before
+        assert len(before["threads"]) == 3
+
+
 def body_of(path: str, more: dict[str, Any]) -> dict[str, Any]:
     given = {"input": "hello"} if path.endswith("responses") else {"messages": HELLO}
     return {"model": "starling", **given, **more}
+
+
+def quick_chats(platform: ChatPlatform) -> ChatRuns:
+    """Return the service of the platform, which waits for repeated requests for a shorter time."""
+    return replace(platform.services.chats, retry_seconds=1.5)
+
+
+def asked(messages: list[Any], *, retried: bool = False) -> ChatRequest:
+    key = IdempotencyKey(f"chat {len(messages)}", "", replaces=not retried)
+    given = {"model": "starling", "messages": messages}
+    return ChatCompletionRequest.model_validate(given).asked(Sending(key, None, retried=retried))
 
 
 async def disconnect_from(platform: ChatPlatform, path: str, more: dict[str, Any]) -> None:

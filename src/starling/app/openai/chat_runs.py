@@ -2,31 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
-from datetime import datetime
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starling.app.openai.answers import ChatAnswer, decision_in, progress_line
-from starling.app.openai.history import ChatHistory, ChatPlace
+from starling.app.openai.history import ChatHistory
 from starling.app.openai.requests import ChatRequest, ModelNotFoundError
 from starling.app.registry.agents import AgentService
-from starling.app.runs.acceptance import EventBatches, RunAcceptance, RunRequest
+from starling.app.runs.acceptance import AcceptedRun, EventBatches, RunAcceptance, RunRequest
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.completion import until_idle
 from starling.app.runs.interrupts import InterruptService
-from starling.core.errors import ConflictError, IdempotencyKeyReusedError
+from starling.core.background_tasks import in_background
+from starling.core.errors import ConflictError, DatabaseUnavailableError, IdempotencyKeyReusedError, StarlingError
 from starling.core.principal import Principal
+from starling.core.run_document.rows import RunRow
 from starling.core.runs import RunConfig, RunStatus
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.chat_answers import BegunRequest, ChatAnswerRepository
+from starling.infra.postgres.runs.acceptance import IdempotencyKey, IdempotencyRecord, RunKey
+from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, ChatPlace
 from starling.infra.postgres.runs.documents import RunDocumentRepository
+from starling.infra.postgres.runs.interrupts import InterruptAnswer
 
 MAIN_MODEL: Final = "starling"
 _NOT_MODELS: Final = frozenset({"architect"})  # which needs more than a message
-_RETRY_SECONDS: Final = 3.0  # in which a client that lost its connection sends the request again
-
 
 type Updates = AsyncGenerator[str | ChatAnswer]
 """Lines that tell the progress, and at last the answer."""
@@ -34,16 +34,12 @@ type Updates = AsyncGenerator[str | ChatAnswer]
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """A request that was accepted: its run, and the events to come; None where the run waits for another answer.
-
-    `joined_at` is when this request joined a run that an earlier one began.
-    """
+    """A request that was accepted: its run, and the events to come; None where the run waits for another answer."""
 
     asked: ChatRequest
     key: RunKey
     thread: str
     events: EventBatches | None
-    joined_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class ChatRuns:
     cancellation: RunCancellation
     documents: RunDocumentRepository
     history: ChatHistory
-    retry_seconds: float = _RETRY_SECONDS
+    retry_seconds: float = 3.0  # in which a client that lost its connection sends the request again
 
     async def models(self, caller: Principal) -> Sequence[str]:
         """Return the models that the caller may name: the main star, and the agents and teams that can work."""
@@ -75,42 +71,37 @@ class ChatRuns:
         Raises as `RunAcceptance.accept` and `InterruptService.answer` do, ModelNotFoundError,
         PreviousResponseNotFoundError.
         """
-        if not asked.sending.idempotency.replaces and (turn := await self._joined(caller, asked)):
-            return turn
+        sent = asked.sending.idempotency
+        if not sent.replaces and (begun := await self.answers.begun(caller.tenant, sent.text)):
+            if turn := await self._joined(caller, asked, begun):
+                return turn
+            sent = replace(sent, replaces=True)
         await self.check_model(caller, asked.model)
+        self.acceptance.checked(asked.text, "input")
         place = await self.history.place(caller, asked)
-        if place.run and (turn := await self._decided(caller, actor, asked, place, place.run)):
+        if place.run and (turn := await self._answered(caller, actor, asked, place)):
             return turn
-        try:
-            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.sending.idempotency)
-        except ConflictError:
-            if place.at is None:
-                raise
-            place = await self.history.fork(caller.tenant, place)
-            accepted = await self.acceptance.accept(caller, _request(asked, place), asked.sending.idempotency)
-        joined: BegunRequest | None = None
-        if asked.sending.retried or accepted.key == place.run:  # the run is older than this request
-            joined = await self.answers.keep(accepted.key, asked.sending.idempotency)
-        thread = accepted.started.thread_id
-        return ChatTurn(asked, accepted.key, thread, accepted.events, joined.joined_at if joined else None)
+        accepted = await self._accepted(caller, asked, place, sent)
+        if asked.sending.retried or accepted.key.id == place.run:  # another request may wait for the run
+            await self.answers.touch(accepted.key)
+        return ChatTurn(asked, accepted.key, accepted.started.thread_id, accepted.events)
 
     async def follow(self, caller: Principal, turn: ChatTurn) -> Updates:
         """Yield the updates of a request; later ones are found by its answer once this ends."""
         answer: ChatAnswer | None = None
         if turn.events is not None:
-            async with aclosing(until_idle(self.documents, turn.key, turn.events)) as batches:
+            async with (
+                in_background(self._keep_touching(turn.key), f"touch-{turn.key.id}"),
+                aclosing(until_idle(self.documents, turn.key, turn.events)) as batches,
+            ):
                 async for batch in batches:
                     if batch[-1].type == "done":
                         answer = ChatAnswer.of_result(turn.key, turn.thread, batch[-1].data)
                     elif lines := [line for event in batch if (line := progress_line(event))]:
                         yield "\n".join(lines)
-        if answer is None:
-            waiting = await self.acceptance.interrupts.waiting(turn.key.tenant, run=turn.key.id)
-            answer = await self.state(turn.key) or ChatAnswer.of_wait(turn.key, turn.thread, waiting)
+        answer = answer or await self._latest(turn.key, await self.documents.row(turn.key))
+        await self.history.remember(caller, turn.asked, turn.key, answer)  # a client that has it may disconnect
         yield answer
-        storing = self.history.remember(caller, turn.asked, turn.key, answer.text)
-        # a client that has the whole text may close the connection
-        await asyncio.shield(asyncio.get_running_loop().create_task(storing, name=f"remember-{turn.key.id}"))
 
     async def answer(self, caller: Principal, turn: ChatTurn) -> ChatAnswer:
         """Return the answer once it is there, and later requests are found by it."""
@@ -121,52 +112,93 @@ class ChatRuns:
     async def state(self, key: RunKey) -> ChatAnswer | None:
         """Return what a run answered or waits for, None while it goes on. Raises NotFoundError."""
         row = await self.documents.row(key)
-        if row.result is not None:
-            return ChatAnswer.of_result(key, row.thread_id, row.result)
-        if row.status is not RunStatus.WAITING:
-            return None
-        return ChatAnswer.of_wait(key, row.thread_id, await self.acceptance.interrupts.waiting(key.tenant, run=key.id))
+        is_idle = row.result is not None or row.status is RunStatus.WAITING
+        return await self._latest(key, row) if is_idle else None
 
     async def cancel_unless_joined(self, turn: ChatTurn) -> None:
-        """Cancel the run of a client that disconnected, unless it sends the request again within some seconds."""
+        """Cancel the run of a client that disconnected, unless another request waits for it after some seconds.
+
+        A run that waits for an answer is never cancelled.
+        """
         if turn.events is None or turn.asked.background:
             return
         await asyncio.sleep(self.retry_seconds)
-        if not await self.answers.is_joined(turn.key, turn.asked.sending.idempotency.text, turn.joined_at):
+        if await self.answers.is_left(turn.key, self.retry_seconds * 2 / 3):
             await self.cancellation.cancel(turn.key)
 
-    async def _joined(self, caller: Principal, asked: ChatRequest) -> ChatTurn | None:
+    async def _keep_touching(self, key: RunKey) -> None:
+        while True:
+            await asyncio.sleep(self.retry_seconds / 3)
+            with suppress(DatabaseUnavailableError):  # which a cancellation needs, too
+                await self.answers.touch(key)
+
+    async def _latest(self, key: RunKey, row: RunRow) -> ChatAnswer:
+        """Return what a run answered, or else what it asks."""
+        if row.result is not None:
+            return ChatAnswer.of_result(key, row.thread_id, row.result)
+        return ChatAnswer.of_wait(key, row.thread_id, await self.acceptance.interrupts.waiting(key.tenant, run=key.id))
+
+    async def _following(self, asked: ChatRequest, key: RunKey, thread: str, after: int = 0) -> ChatTurn:
+        await self.answers.touch(key)
+        return ChatTurn(asked, key, thread, self.acceptance.reader.follow_batches(key, after=after))
+
+    async def _accepted(
+        self, caller: Principal, asked: ChatRequest, place: ChatPlace, sent: IdempotencyKey
+    ) -> AcceptedRun:
+        """Accept a request at its place, else where one is made for it, which is deleted if the request is refused."""
+        if place.is_open:
+            try:
+                return await self.acceptance.accept(caller, _request(asked, place), sent)
+            except ConflictError:
+                if place.at is None:
+                    raise
+        made = await self.history.make(caller.tenant, place)
+        try:
+            return await self.acceptance.accept(caller, _request(asked, made), sent)
+        except StarlingError:
+            await self.history.threads.changes.discard(caller.tenant, made.thread, made.branch or "main")
+            raise
+
+    async def _joined(self, caller: Principal, asked: ChatRequest, begun: IdempotencyRecord) -> ChatTurn | None:
         """Return the run that the same request began before.
 
         One that was cancelled when its client disconnected, before it changed anything, is begun again.
         """
         sent = asked.sending.idempotency
-        if (begun := await self.answers.join(caller.tenant, sent.text)) is None:
-            return None
         if begun.request_hash != sent.request_hash:
             raise IdempotencyKeyReusedError(sent.text, begun.run_id)
         key = RunKey(caller.tenant, begun.run_id)
         row = await self.documents.row(key)
         if asked.sending.retried and row.status is RunStatus.CANCELLED and not (row.result or {}).get("effects"):
-            await self.answers.forget(key, sent.text)
             return None
-        events = self.acceptance.reader.follow_batches(key)
-        return ChatTurn(asked, key, row.thread_id, events, begun.joined_at)
+        return await self._following(asked, key, row.thread_id)
 
-    async def _decided(
-        self, caller: Principal, actor: Actor, asked: ChatRequest, place: ChatPlace, key: RunKey
-    ) -> ChatTurn | None:
-        """Take a message as a decision that the run of its place waits for; None where it is something else.
+    async def _answered(self, caller: Principal, actor: Actor, asked: ChatRequest, place: ChatPlace) -> ChatTurn | None:
+        """Take a message as what the run of its place waits for; None where it is something else.
 
         While a run waits for a decision, any other message only gets to know that.
         """
+        key = RunKey(caller.tenant, place.run)
         interrupts = await self.acceptance.interrupts.of_run(key)
-        if decision := decision_in(asked.text, interrupts):
-            await self.answering.answer(key, [decision], actor, caller)
-            joined = await self.answers.keep(key, asked.sending.idempotency)
-            return ChatTurn(asked, key, place.thread, self.acceptance.reader.follow_batches(key), joined.joined_at)
-        waits = any(item.state == "open" and item.kind != "clarification" for item in interrupts)
-        return ChatTurn(asked, key, place.thread, None) if place.live and waits else None
+        given = decision_in(asked.text, interrupts)
+        waits = [item for item in interrupts if item.state == "open"] if place.live and not given else []
+        if waits and place.asked is not None and place.asked != await self.history.asked(key):
+            return None
+        if any(item.kind != "clarification" for item in waits):
+            return ChatTurn(asked, key, place.thread, None)
+        if waits and place.asked is not None:
+            given = InterruptAnswer(waits[0].id, "resolved", {"answer": asked.text})
+        if not given:
+            return None
+        after = (await self.documents.row(key)).events
+        try:
+            await self.answering.answer(key, [given], actor, caller)
+        except ConflictError:
+            if not waits:
+                raise
+            return None  # another client answered the question just now
+        await self.answers.keep(key, asked.sending.idempotency)
+        return await self._following(asked, key, place.thread, after)
 
 
 def _request(asked: ChatRequest, place: ChatPlace) -> RunRequest:

@@ -6,40 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from starling.app.openai.answers import ChatAnswer
 from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
 from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage
+from starling.core.conversation.states import WaitingState
+from starling.core.conversation.turn import PlacedState, states_of
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import digest, storable_text
 from starling.core.principal import Principal
+from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, RunPlace
+from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, ChatPlace
 
 _log = logging.getLogger(__name__)
 
 # Reasoning that clients put before an answer, and some send back with it.
 _REASONING: Final = re.compile(r'\s*<(think|thinking|details(?= type="reasoning"))\b[^<>]*>.*?</\1>', re.DOTALL)
+# A decision with its code, which is for the client alone.
+_DECISION: Final = re.compile(r"\b(approve|reject|done|not_done|give_up) [0-9A-F]{10}\b")
 
 
 class PreviousResponseNotFoundError(InvalidRequestError):
     """There is no response with the id of `previous_response_id`."""
 
     code = "previous_response_not_found"
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPlace:
-    """Where a request goes: without a thread, to one of its own; without a branch, to the current one of the thread.
-
-    `at` is the position that it follows. `run` gave the last answer there, or goes on there if `live`.
-    """
-
-    thread: str = ""
-    branch: str | None = None
-    at: int | None = None
-    run: RunKey | None = None
-    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +47,46 @@ class ChatHistory:
         Raises PreviousResponseNotFoundError.
         """
         if asked.previous is not None:
-            found = await self.answers.place_of_run(RunKey(caller.tenant, asked.previous)) if asked.previous else None
-            if found is None:
-                raise PreviousResponseNotFoundError("`previous_response_id` names no response.", "Leave it out.")
-            return await self._after(caller.tenant, found)
+            if asked.previous and (found := await self.answers.place(caller.tenant, run=asked.previous)):
+                return found
+            raise PreviousResponseNotFoundError("`previous_response_id` names no response.", "Leave it out.")
         if asked.thread:
             return await self._named(caller.tenant, asked.thread, asked.before)
         if not asked.before:
             return ChatPlace()
-        if found := await self.answers.place_of_answer(caller.tenant, _hash(caller, asked, asked.before)):
-            return await self._after(caller.tenant, found, asked.before[-1].text)
-        return await self._begun(caller.tenant, f"chat-{new_id()}", asked.before)
+        found = await self.answers.place(caller.tenant, answer_hash=_hash(caller, asked, asked.before))
+        return found or _begun(f"chat-{new_id()}", asked.before)
 
-    async def fork(self, tenant: str, place: ChatPlace) -> ChatPlace:
-        """Begin a branch where a place is, because the conversation goes on there already."""
-        branch = await self.threads.changes.fork(tenant, place.thread, place.branch, place.at, None)
-        return replace(place, branch=branch.id)
+    async def make(self, tenant: str, place: ChatPlace) -> ChatPlace:
+        """Begin the thread of a place, or a branch where the conversation goes on there already."""
+        if place.imported:
+            await self.threads.begin(tenant, place.thread, place.imported)
+            return place
+        tip = (await self.threads.reader.show(tenant, place.thread)).named(place.branch).tip
+        at = tip if place.at is None else place.at
+        # the states of a run that goes on are stored once it ends
+        states = (await self._states(RunKey(tenant, place.run)))[: at - tip] if at > tip else ()
+        changes = self.threads.changes
+        branch = await changes.fork(tenant, place.thread, place.branch, min(at, tip), None, states)
+        return replace(place, branch=branch.id, at=at)
 
-    async def remember(self, caller: Principal, asked: ChatRequest, run: RunKey, answer: str) -> None:
+    async def asked(self, run: RunKey) -> int | None:
+        """Return how many states a run has up to what it asked last; those do not change any more."""
+        states = [one.state for one in await self._states(run)]
+        waits = (number for number, state in enumerate(states, 1) if isinstance(state, WaitingState) and state.deadline)
+        return max(waits, default=None)
+
+    async def remember(self, caller: Principal, asked: ChatRequest, run: RunKey, answer: ChatAnswer) -> None:
         """Have the next request found that has the messages of this one and its answer.
 
         A request that says itself where it goes needs no such row.
         """
         if asked.thread or asked.previous is not None:
             return
-        messages = [*asked.before, *asked.said, AssistantMessage(role="assistant", content=answer)]
+        messages = [*asked.before, *asked.said, AssistantMessage(role="assistant", content=answer.text)]
         try:
-            await self.answers.store(run, _hash(caller, asked, messages))
+            position = await self.asked(run) if answer.status is RunStatus.WAITING else None
+            await self.answers.store(run, _hash(caller, asked, messages), position)
         except DatabaseUnavailableError as error:
             _log.warning("what follows the answer of run %s will begin a thread of its own: %s", run.id, error)
 
@@ -89,41 +94,23 @@ class ChatHistory:
         try:
             found = await self.threads.reader.show(tenant, thread)
         except NotFoundError:
-            return await self._begun(tenant, thread, before) if before else ChatPlace(thread)
+            return _begun(thread, before) if before else ChatPlace(thread)
         if run := found.named(None).live_run:
-            return ChatPlace(thread, run=RunKey(tenant, run), live=True)
+            return ChatPlace(thread, run=run, live=True)
         is_empty = not any(branch.tip or branch.runs for branch in found.branches)
-        return await self._begun(tenant, thread, before) if before and is_empty else ChatPlace(thread)
+        return _begun(thread, before) if before and is_empty else ChatPlace(thread)
 
-    async def _begun(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:
-        if said := [message for message in messages if message.text.strip()]:
-            await self.threads.begin(tenant, thread, said)
-        return ChatPlace(thread)
+    async def _states(self, run: RunKey) -> Sequence[PlacedState]:
+        return states_of(await self.threads.documents.read(run, ("tasks",)))
 
-    async def _after(self, tenant: str, found: RunPlace, text: str | None = None) -> ChatPlace:
-        """Return the place after a run, or after the question of it that the text is."""
-        run = RunKey(tenant, found.run_id)
-        if not found.status.terminal:
-            return ChatPlace(found.thread, found.branch, run=run, live=True)
-        at = found.end
-        if text is not None and _answer_text(text) != _answer_text(found.reply or ""):
-            at = await self._question(tenant, found, _answer_text(text)) or at
-        place = ChatPlace(found.thread, found.branch, at, run)
-        return await self.fork(tenant, place) if found.hidden else place
 
-    async def _question(self, tenant: str, found: RunPlace, text: str) -> int | None:
-        """Return the position of the wait that a question of a run began, None where the text is none of them."""
-        thread = await self.threads.reader.show(tenant, found.thread)
-        line = self.threads.reader.states(
-            tenant, thread, thread.named(found.branch), after=(found.begin or 1) - 1, now=0.0
-        )
-        at: int | None = None
-        async for view in line:
-            if view.position - 1 == at and view.t == "WaitingState":
-                return view.position
-            if view.t == "AssistantMessageState" and _answer_text(str(view.data.get("content", ""))) == text:
-                at = view.position
-        return at
+def _begun(thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:
+    said = [
+        message.model_copy(update={"content": _DECISION.sub(r"\1 ***", message.text)})
+        for message in messages
+        if message.text.strip()
+    ]
+    return ChatPlace(thread, imported=said)
 
 
 def _hash(caller: Principal, asked: ChatRequest, messages: Sequence[ChatMessage]) -> str:

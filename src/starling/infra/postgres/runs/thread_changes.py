@@ -91,6 +91,13 @@ _DELETE_REFERENCES: Final = _DELETE_OF_RUNS.format("run_artifacts") + " RETURNIN
 _DELETE_RUNS: Final = "DELETE FROM runs WHERE tenant = %(tenant)s AND id = ANY(%(runs)s::uuid[])"
 _DELETE_BRANCHES: Final = """
 DELETE FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = ANY(%(gone)s)"""
+_DISCARD: Final = """
+DELETE FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s AND arrivals = 0
+AND NOT EXISTS (SELECT FROM branches AS later WHERE later.tenant = %(tenant)s AND later.thread_id = %(thread)s
+    AND later.parent = %(branch)s)"""
+_DELETE_EMPTY: Final = """
+DELETE FROM threads WHERE tenant = %(tenant)s AND id = %(thread)s AND NOT EXISTS (
+    SELECT FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s)"""
 _DELETE_THREAD: Final = "DELETE FROM threads WHERE tenant = %(tenant)s AND id = %(thread)s"
 _LEARNED_ONLY_THERE: Final = """
 DELETE FROM skills WHERE tenant = %(tenant)s AND source_run = ANY(%(runs)s::uuid[]) AND NOT EXISTS (
@@ -173,9 +180,18 @@ class ThreadChanges:
             return (await change.found()).named(target.id)
 
     async def fork(
-        self, tenant: str, thread: str, branch: str | None, position: int | None, name: str | None
+        self,
+        tenant: str,
+        thread: str,
+        branch: str | None,
+        position: int | None,
+        name: str | None,
+        states: Sequence[PlacedState] = (),
     ) -> Branch:
-        """Begin a branch after a position of a line, its end without one. Raises ConflictError if the name is taken."""
+        """Begin a branch after a position of a line, its end without one, with these states of its own.
+
+        Raises ConflictError if the name is taken.
+        """
         async with self._changing(tenant, thread) as change:
             found = await change.found()
             source = found.named(branch)
@@ -186,7 +202,16 @@ class ThreadChanges:
                 raise ConflictError(f"Thread {thread!r} has a branch {made!r} already.", "Choose another name.")
             begins = {"parent": found.owner(source, at).id, "fork_position": at, "tip": at}
             await change.execute(_BRANCH, branch=source.id, name=made, hidden=False, **begins)
+            if states:
+                await change.execute(_INSERT, branch=made, position=at + 1, run=None, **asdict(pack(states)))
+                await change.execute(_MOVE_TIP, branch=made, position=at + len(states))
             return (await change.found()).named(made)
+
+    async def discard(self, tenant: str, thread: str, branch: str) -> None:
+        """Delete a branch unless it had a run or another one begins on it, and its thread where it was the only one."""
+        async with self._changing(tenant, thread) as change:
+            await change.execute(_DISCARD, branch=branch)
+            await change.execute(_DELETE_EMPTY)
 
     async def checkout(self, tenant: str, thread: str, branch: str) -> Thread:
         """Make a branch the one that runs go to where they name none."""

@@ -209,6 +209,7 @@ chat_answers = Table(  # by the hash of an answer with the messages before it
     tenant_column(),
     Column("hash", Text, primary_key=True),
     Column("run_id", UUID(as_uuid=False), nullable=False),
+    Column("position", BigInteger),  # of the question that it is, among the states of its run; NULL: their last one
     moment_column("created_at"),
     Index("chat_answers_of_run", "tenant", "run_id"),
 )
