@@ -1,6 +1,7 @@
 """Conversations: the states of a line with those of the run that goes on, imports, and branches side by side."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -14,7 +15,7 @@ from starling.core.clock import Clock
 from starling.core.conversation.openai_messages import ChatMessage, states_of_messages
 from starling.core.conversation.states import BaseState, fields_of, state_of
 from starling.core.conversation.turn import SUPERVISOR, PlacedState, scored, states_of
-from starling.core.errors import InvalidRequestError
+from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.json import JsonObject
 from starling.core.secrets.look_alikes import mask_keys_in
 from starling.core.validation_errors import PRINTABLE_NAME, fault_list
@@ -157,11 +158,16 @@ class ThreadService:
         placed += [PlacedState(one.state(), ts, one.agent or SUPERVISOR) for one in states]
         return await self.changes.append(tenant, thread, branch, placed)
 
-    async def begin(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> None:
-        """Begin a thread with messages; one that has begun is left as it is. Raises InvalidRequestError."""
+    async def begin(self, tenant: str, thread: str, messages: Sequence[ChatMessage]) -> Branch | None:
+        """Begin a thread with messages; one that has begun is left as it is, and None returned.
+
+        Raises InvalidRequestError.
+        """
         ts = self.clock.now().timestamp()
         placed = [PlacedState(_checked(state), ts) for state in states_of_messages(messages)]
-        await self.changes.append(tenant, thread, None, placed, only_empty=True)
+        with suppress(ConflictError):
+            return await self.changes.append(tenant, thread, None, placed, only_empty=True)
+        return None
 
     async def compare(self, tenant: str, thread: str, first: str, second: str | None) -> BranchComparison:
         """Return two branches with their runs beyond what they share."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from starling.core.conversation.openai_messages import UserMessage
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT
 from starling.infra.postgres.engine import Engine, changing, driver, fetch_autocommit
@@ -77,3 +78,22 @@ async def test_prune_and_delete_are_refused_until_a_call_in_doubt_is_settled(api
         await fetch_autocommit(api.services.storage.engine, SETTLED, {"tenant": DEFAULT_TENANT, "run": run})
     assert (await api.post(f"/v1/threads/{pruned}/prune"))["runs"] == 1
     assert (await api.delete(f"/v1/threads/{deleted}"))["runs"] == 1
+
+
+async def test_thread_that_was_made_for_a_refused_request_stays_where_somebody_else_went_on_with_it(
+    api: LiveApi,
+) -> None:
+    threads, message = api.services.threads, UserMessage(role="user", content="Hi.")
+    kept, gone = new_id(), new_id()
+    made = await threads.begin(DEFAULT_TENANT, kept, [message])
+    alone = await threads.begin(DEFAULT_TENANT, gone, [message])
+    assert made is not None
+    assert alone is not None
+
+    assert await threads.begin(DEFAULT_TENANT, kept, [message]) is None
+    await api.post(f"/v1/threads/{kept}/states", 201, json={"states": [SAID]})
+    await threads.changes.discard(DEFAULT_TENANT, kept, made)
+    await threads.changes.discard(DEFAULT_TENANT, gone, alone)
+
+    assert len((await api.get(f"/v1/threads/{kept}/states"))["states"]) == 2
+    await api.get(f"/v1/threads/{gone}", 404)

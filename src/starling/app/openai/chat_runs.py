@@ -152,11 +152,12 @@ class ChatRuns:
             except ConflictError:
                 if place.at is None:
                     raise
-        made = await self.history.make(caller.tenant, place)
+        place, made = await self.history.make(caller.tenant, place)
         try:
-            return await self.acceptance.accept(caller, _request(asked, made), sent)
+            return await self.acceptance.accept(caller, _request(asked, place), sent)
         except StarlingError:
-            await self.history.threads.changes.discard(caller.tenant, made.thread, made.branch or "main")
+            if made:
+                await self.history.threads.changes.discard(caller.tenant, place.thread, made)
             raise
 
     async def _joined(self, caller: Principal, asked: ChatRequest, begun: IdempotencyRecord) -> ChatTurn | None:

@@ -19,6 +19,7 @@ from starling.core.principal import Principal
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, ChatPlace
+from starling.infra.postgres.runs.threads import Branch
 
 _log = logging.getLogger(__name__)
 
@@ -57,18 +58,20 @@ class ChatHistory:
         found = await self.answers.place(caller.tenant, answer_hash=_hash(caller, asked, asked.before))
         return found or _begun(f"chat-{new_id()}", asked.before)
 
-    async def make(self, tenant: str, place: ChatPlace) -> ChatPlace:
-        """Begin the thread of a place, or a branch where the conversation goes on there already."""
+    async def make(self, tenant: str, place: ChatPlace) -> tuple[ChatPlace, Branch | None]:
+        """Begin the thread of a place, or a branch where the conversation goes on there already.
+
+        Return the place, and the branch that was made for it.
+        """
         if place.imported:
-            await self.threads.begin(tenant, place.thread, place.imported)
-            return place
+            return place, await self.threads.begin(tenant, place.thread, place.imported)
         tip = (await self.threads.reader.show(tenant, place.thread)).named(place.branch).tip
         at = tip if place.at is None else place.at
         # the states of a run that goes on are stored once it ends
         states = (await self._states(RunKey(tenant, place.run)))[: at - tip] if at > tip else ()
         changes = self.threads.changes
         branch = await changes.fork(tenant, place.thread, place.branch, min(at, tip), None, states)
-        return replace(place, branch=branch.id, at=at)
+        return replace(place, branch=branch.id, at=at), branch
 
     async def asked(self, run: RunKey) -> int | None:
         """Return how many states a run has up to what it asked last; those do not change any more."""

@@ -93,7 +93,8 @@ _DELETE_BRANCHES: Final = """
 DELETE FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = ANY(%(gone)s)"""
 _DISCARD: Final = """
 DELETE FROM branches WHERE tenant = %(tenant)s AND thread_id = %(thread)s AND id = %(branch)s AND arrivals = 0
-AND NOT EXISTS (SELECT FROM branches AS later WHERE later.tenant = %(tenant)s AND later.thread_id = %(thread)s
+AND tip = %(tip)s AND NOT EXISTS (
+    SELECT FROM branches AS later WHERE later.tenant = %(tenant)s AND later.thread_id = %(thread)s
     AND later.parent = %(branch)s)"""
 _DELETE_EMPTY: Final = """
 DELETE FROM threads WHERE tenant = %(tenant)s AND id = %(thread)s AND NOT EXISTS (
@@ -160,14 +161,14 @@ class ThreadChanges:
     ) -> Branch:
         """Add states to the end of a branch; the thread begins with them if there is none.
 
-        With `only_empty` nothing is added to a branch that has begun.
-        Raises InvalidRequestError for a state that can't follow the one before; ConflictError while a run goes on.
+        Raises InvalidRequestError for a state that can't follow the one before; ConflictError while a run goes on,
+        with `only_empty` for a branch that has begun, too.
         """
         async with self._changing(tenant, thread) as change:
             await change.execute(_OPEN)
             target = (await change.found()).named(branch)
             if only_empty and (target.tip or target.runs):
-                return target
+                raise ConflictError(f"Thread {thread!r} has begun.", "Send only what is new.")
             _idle(target)
             rows = await read_line(change.rows, thread, target.id, limit=_ROWS_BEFORE)
             before = [one.state for _, stored in states_at(rows[::-1], states[0].ts) for one in stored]
@@ -207,10 +208,13 @@ class ThreadChanges:
                 await change.execute(_MOVE_TIP, branch=made, position=at + len(states))
             return (await change.found()).named(made)
 
-    async def discard(self, tenant: str, thread: str, branch: str) -> None:
-        """Delete a branch unless it had a run or another one begins on it, and its thread where it was the only one."""
+    async def discard(self, tenant: str, thread: str, branch: Branch) -> None:
+        """Delete a branch if it is as it was made, and its thread where it was the only one.
+
+        A branch that had a run, has further states, or on which another one begins, stays.
+        """
         async with self._changing(tenant, thread) as change:
-            await change.execute(_DISCARD, branch=branch)
+            await change.execute(_DISCARD, branch=branch.id, tip=branch.tip)
             await change.execute(_DELETE_EMPTY)
 
     async def checkout(self, tenant: str, thread: str, branch: str) -> Thread:
