@@ -56,6 +56,7 @@ class GuideRunner:
     workspace: CliWorkspace
     stand_ins: dict[str, str]
     own: dict[str, str] = field(default_factory=dict[str, str])
+    knows_keys: bool = False  # for two seconds the running `up` may still ask for a key that was revoked
     up: Service | None = None
 
     @classmethod
@@ -92,8 +93,9 @@ class GuideRunner:
         file, text = self.workspace.folder / "mcp.json", next(block.text for block in blocks("README.md") if block.file)
         changed = not file.exists() or file.read_text() != text
         file.write_text(text)
-        if not self.up or (_bare(self.up.command), self.up.exported) != (_UP, {}):
+        if not self.up or self.knows_keys or (_bare(self.up.command), self.up.exported) != (_UP, {}):
             self._start(_UP, {})
+            self.knows_keys = False
         elif changed:
             self._run("starling registry reload", {})
 
@@ -113,6 +115,7 @@ class GuideRunner:
                 done = self._run(command, exported)
                 assert done.returncode == expected, f"{command}\n{done.stdout}{done.stderr}"
                 self._learn(output, done.stdout + done.stderr)
+                self.knows_keys |= " key revoke " in command
             expected = 0
 
     def _serve(self, command: str, exported: Variables, output: str, services: ExitStack) -> None:
