@@ -6,8 +6,8 @@ from typing import Final, cast
 
 from brain.agents.turn.pipeline import result_event
 from brain.durability.inheritance import folded
-from brain.nodes.supervisor import PLANNED
 from brain.run.context import RunContext
+from brain.run.plan_report import PLANNED
 from brain.state import GraphState, TaskOutcome
 from starling.core.events.run_events import Plan, PlannedTask
 from starling.core.forks import ForkOrigin

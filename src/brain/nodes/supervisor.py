@@ -25,7 +25,6 @@ from brain.planning.decision_update import adopt, count_selection, is_direct_rep
 from brain.planning.plan_validation import (
     UNREACHED,
     PlanningContext,
-    RejectedTask,
     accepted_tasks,
     decision_errors,
     degraded_parts,
@@ -34,6 +33,7 @@ from brain.planning.plan_validation import (
 from brain.planning.shortlist import Shortlister
 from brain.prompts import Xml
 from brain.run.context import RunContext
+from brain.run.plan_report import decision_attributes, report_plan, request_attributes
 from brain.run.structured_output import ask_for_document
 from brain.state import (
     GraphState,
@@ -53,13 +53,12 @@ from starling.core.errors import (
     LLMInvalidResponse,
     ModelError,
 )
-from starling.core.events.run_events import Plan, PlannedTask, Route, SelectedAgent
+from starling.core.events.run_events import Route, SelectedAgent
 from starling.core.llm import Message
-from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.teams.stars import MAIN_STAR, StarSpec
 from starling.core.tool_calls import Effect
-from starling.core.tracing import Attributes, SpanKind, Tracer
+from starling.core.tracing import SpanKind, Tracer
 
 _NOTHING_PLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
@@ -72,8 +71,6 @@ _FIRST, _AFTER_LOOKING, _SENT_BACK = 0, 2, 4  # positions in the journal; the ne
 _ANSWER_IN_REQUEST = "Send the request again with the answer in it."
 _TEXTS_LOOKED_FOR = 8
 _NO_ANSWER = (ModelError, DeadlineExceededError, BudgetExhaustedError)
-_TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
-PLANNED = tuple(PlannedTask.model_fields)
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -137,7 +134,7 @@ class SupervisorNode:
             decision = Decision(thought_process=thought, plan=[request], selected_agents=[task])
             return self._apply(context, state, decision, path)
         agent = self.star.name or "supervisor"
-        attributes = partial(_request_attributes, agent, context, state, path)
+        attributes = partial(request_attributes, agent, context, state, path)
         with self.tracer.span(f"{agent}_decision", SpanKind.AGENT, attributes) as span:
             try:
                 decision = await self._decision(context, state, path)
@@ -148,7 +145,7 @@ class SupervisorNode:
                 unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
                 failure = "" if approved(state) else f"The request couldn't be planned. {error}"  # else QA answers
                 return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}
-            span.set(lambda: _decision_attributes(decision))
+            span.set(lambda: decision_attributes(decision))
         if isinstance(decision, OpenDecision) and question_in(decision):
             reason = decision.thought_process or "The request can be read in more than one way."
             schema = answer_schema(self.limits.input_chars, decision.options)
@@ -251,7 +248,7 @@ class SupervisorNode:
         update = adopt(state, decision, tasks, rejected)
         adopted = after(state, update)
         if not reported:
-            _report_plan(context, adopted, decision, rejected)
+            report_plan(context, adopted, decision, rejected)
             if left_out := planning.too_many(planning.wanted(decision)):
                 most = self.limits.tasks_per_plan
                 text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
@@ -324,67 +321,6 @@ def _record(context: RunContext, state: GraphState, update: Update, path: str) -
 def _path(context: RunContext, number: int) -> str:
     """Return the path of a decision of the star that is executed."""
     return context.at(f"supervisor/{number}")
-
-
-def _request_attributes(agent: str, context: RunContext, state: GraphState, path: str) -> Attributes:
-    number = state["routing"]["decisions"] + 1
-    asked = context.run.clarifications + len(state.get("clarifications", ()))
-    return {
-        "gen_ai.agent.name": "supervisor",
-        "starling.decision": number,
-        "starling.path": path,
-        "agent_name": agent,
-        "iteration": number,
-        "clarification_count": asked,
-        "input": {
-            "request": state["input_request"],
-            "conversation_history": state["messages"],
-            "clarification_count": asked,
-        },
-    }
-
-
-def _decision_attributes(decision: Decision) -> Attributes:
-    agents = [task.agent for task in decision.selected_agents]
-    asks = isinstance(decision, OpenDecision) and question_in(decision)
-    return {
-        "starling.is_request_satisfied": decision.is_request_satisfied,
-        "starling.is_in_loop": decision.is_in_loop,
-        "starling.is_progress_being_made": decision.is_progress_being_made,
-        "starling.selected_agents": agents,
-        "next_agent": ["clarification"] if asks else agents or ["qa"],
-        "output": decision.model_dump(),
-    }
-
-
-def _report_plan(context: RunContext, state: GraphState, decision: Decision, rejected: Sequence[RejectedTask]) -> None:
-    """Emit the plan, and record it as a step with the codes of the tasks that are left out of it."""
-    left_out = [
-        {"path": context.at(item.task_id), "agent": item.agent, "task": item.part[:_TASK_CHARS], "code": item.code}
-        for item in rejected
-    ]
-    version = state["routing"]["plan_version"]
-    context.recorder.emit(
-        Plan(
-            version=version,
-            plan=decision.plan,
-            tasks=[PlannedTask.model_validate({name: task[name] for name in PLANNED}) for task in state["tasks"]],
-            thought_process=decision.thought_process,
-        )
-    )
-    context.recorder.step(
-        Step(
-            type="plan",
-            description="; ".join(decision.plan) or decision.thought_process,
-            metadata={
-                "version": version,
-                "is_request_satisfied": decision.is_request_satisfied,
-                "is_in_loop": decision.is_in_loop,
-                "is_progress_being_made": decision.is_progress_being_made,
-                **({"left_out": left_out} if left_out else {}),
-            },
-        )
-    )
 
 
 def _finish(state: GraphState, unreached: str = UNREACHED) -> Update:
