@@ -12,6 +12,8 @@ _MODULES: Final = {
     **dict.fromkeys(_STATES, "starling.core.conversation.states"),
     **dict.fromkeys(("render_for_llm", "register_policy"), "starling.core.conversation.rendering"),
     **dict.fromkeys(_STACK, "starling.client.conversations"),
+    **dict.fromkeys(("Orchestrator", "OrchestratorResult", "OrchestratorStep"), "starling.client.orchestrator"),
+    "in_process": "starling.app.in_process",
     "tool": "starling.core.function_tools",
     **dict.fromkeys(("AgentRegistry", "tool_registry"), "starling.client.registries"),
 }

@@ -1,8 +1,10 @@
 """The execution of claimed runs: to their end, or to the step at which they wait or their worker stops."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from langgraph.errors import GraphDrained, GraphRecursionError
 
@@ -68,7 +70,7 @@ from starling.core.tracing import NOOP_TRACER, Span, Tracer, outcome_scores
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.conversations import ConversationRepository
+from starling.infra.postgres.runs.conversations import ConversationRepository, RecentTurns
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.reader import RunReader
@@ -214,11 +216,17 @@ class Brain:
         ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated)
         count_usage(meter, entries, ledger.settled)
         usable, switched_off = self._usable(run, roster, allowance.effects)
-        shows_some, shows_history = len(usable.cards) > parts.limits.shortlist, run.has_history
+        shows_some = len(usable.cards) > parts.limits.shortlist
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
+        before = (
+            await parts.conversations.recent(run, parts.limits.max_history) if run.has_history else RecentTurns((), ())
+        )
+        own: Mapping[str, Any] = {"fit": 1} | ({"last_plan": [*before.last_plan]} if before.last_plan else {})
         if not entries:
-            journal.record("", "context", {"fit": 1})  # the run's own context: no task and no node has this path
-        fits = not entries or (journal.find("", "context") or {}).get("fit") == 1
+            journal.record("", "context", own)  # the run's own context: no task and no node has this path
+        else:
+            own = journal.find("", "context") or {}
+        fits = own.get("fit") == 1
         models = ChosenModels(parts.models, origin.changes.model) if origin else parts.models
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         budget = RunBudget(deadline, meter, interrupts, tokens)
@@ -228,9 +236,8 @@ class Brain:
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
             recent_agents=await parts.conversations.last_agents(run) if shows_some else (),
-            history=history_messages(await parts.conversations.said(run, parts.limits.max_history))
-            if shows_history
-            else (),
+            history=history_messages(before.said),
+            last_plan=own.get("last_plan", ()),
             turns=partial(parts.conversations.turns, run),
             recorder=recorder,
             journal=journal,

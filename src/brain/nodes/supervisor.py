@@ -203,7 +203,8 @@ class SupervisorNode:
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
     ) -> Decision:
         prompt, allowance = context.prompts["supervisor"], context.allowance
-        given = replace(inputs, instructions=context.instructions)
+        last_plan = () if context.path else context.last_plan
+        given = replace(inputs, instructions=context.instructions, last_plan=last_plan)
         request = await decision_request(prompt, self.star, state, allowance, given, fits=context.fits)
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
         wrong = partial(misplaced_question, state, may_ask=inputs.may_ask)

@@ -169,7 +169,7 @@ class DecisionInputs:
 
     `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
     name what to look for among the agents that aren't shown. `noted` is what was said about a former decision,
-    `instructions` what the client says of the conversation.
+    `instructions` what the client says of the conversation, `last_plan` the tasks of the conversation's last turn.
     """
 
     agents: Xml
@@ -177,6 +177,7 @@ class DecisionInputs:
     may_look: bool = False
     noted: Sequence[Message] = ()
     instructions: str = ""
+    last_plan: Sequence[Mapping[str, str]] = ()
 
 
 async def decision_request(
@@ -207,7 +208,7 @@ async def decision_request(
             )
             for task in state["tasks"]
         ),
-        state_context=_state_context(state, zip(results, outputs, strict=True), allowance.hint),
+        state_context=_state_context(state, zip(results, outputs, strict=True), inputs.last_plan, allowance.hint),
     )
     messages = with_instructions(messages, inputs.instructions)
     if star.name:  # what the supervisor of a team is told, escaped, is below its system text
@@ -223,9 +224,15 @@ async def decision_request(
     )
 
 
-def _state_context(state: GraphState, results: Iterable[tuple[TaskOutcome, str]], hint: str) -> str:
-    """Return the results with their outputs as shown, the blackboard and the hint as JSON, without empty parts."""
+def _state_context(
+    state: GraphState,
+    results: Iterable[tuple[TaskOutcome, str]],
+    last_plan: Sequence[Mapping[str, str]],
+    hint: str,
+) -> str:
+    """Return the last turn's tasks, the results as shown, the blackboard and the hint as JSON, without empty parts."""
     content: Mapping[str, Any] = {
+        "last_plan": last_plan,
         "results": [
             {
                 "task_id": result["task_id"],

@@ -1,6 +1,6 @@
 """What belongs to one run and is handed to every node by the graph's runtime."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,8 @@ class Checkpoints(Protocol):
 class RunContext:
     """One execution of a run. What is the same for all runs is a field of the node that needs it.
 
-    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
+    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn, `last_plan` the
+    tasks of its last turn that had any. `path` is where the star is
     that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
     `switched_off` are the agents that kill switches stop.
@@ -64,6 +65,7 @@ class RunContext:
     checkpoints: Checkpoints
     turns: Callable[[int], Awaitable[Sequence[PlacedState]]]
     prompts: PromptSet = PROGRAM_PROMPTS
+    last_plan: Sequence[Mapping[str, str]] = ()
     path: str = ""
     teams: tuple[str, ...] = ()
     trial: Trial | None = None

@@ -22,7 +22,7 @@ from starling.core.validation_errors import PRINTABLE_NAME, fault_list
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
-from starling.infra.postgres.runs.threads import Branch, StateView, Thread, ThreadReader, views_of
+from starling.infra.postgres.runs.threads import Branch, SessionMetrics, StateView, Thread, ThreadReader, views_of
 
 _PAGE_CHARS: Final = 2**22  # of states that were read, after which a page ends
 _PAIRS: Final = 20
@@ -79,6 +79,23 @@ def _adapter(kind: type[BaseState]) -> TypeAdapter[BaseState]:
 
 
 @dataclass(frozen=True, slots=True)
+class LastPlan:
+    """The plan of a run as it stands. `tasks` have `id, agent, task, depends_on, status`."""
+
+    run_id: str
+    plan: Sequence[str]
+    tasks: Sequence[JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Session(Thread):
+    """A thread with the plan of the last run on its current branch, null where it had none, and what it has used."""
+
+    last_plan: LastPlan | None
+    session_metrics: SessionMetrics
+
+
+@dataclass(frozen=True, slots=True)
 class StatePage:
     """States, oldest first. `next` is the value of `after` for the next page, null on the last page."""
 
@@ -120,6 +137,16 @@ class ThreadService:
     changes: ThreadChanges
     documents: RunDocumentRepository
     clock: Clock
+
+    async def show(self, tenant: str, thread: str) -> Session:
+        """Return a thread with its last plan and what it has used."""
+        found = await self.reader.show(tenant, thread)
+        metrics, last = await self.reader.session(tenant, found)
+        plans = (await self.documents.read(RunKey(tenant, last), ("tasks",))).plans if last else ()
+        own = [plan for plan in plans if not plan.star]
+        last_plan = LastPlan(last, own[-1].plan, own[-1].tasks) if last and own else None
+        parts = {name: getattr(found, name) for name in found.__match_args__}
+        return Session(**parts, last_plan=last_plan, session_metrics=metrics)
 
     async def states(  # noqa: PLR0913 - its filters
         self,

@@ -67,7 +67,7 @@ def show(  # noqa: PLR0913, PLR0917 - its options
     tenant: Tenant = DEFAULT_TENANT,
     as_json: Json = False,
 ) -> None:
-    """Show the branches of a thread, and the states on the line of one of them."""
+    """Show the branches of a thread, its last plan and what it has used, and the states on the line of a branch."""
     api = connection_of(context).api(tenant)
     found = api.get(_path(thread))
     states = list(_states(api, thread, branch, agent=agent))
@@ -75,6 +75,10 @@ def show(  # noqa: PLR0913, PLR0917 - its options
         print_json({**found, "states": states})
         return
     print_part("Branches", [_branch_line(one, found["branch"]) for one in found["branches"]])
+    if found["last_plan"]:
+        print_part("Last plan", [_task_line(one) for one in found["last_plan"]["tasks"]])
+    used = found["session_metrics"]
+    print_part("Used", [", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in used.items())])
     print_part(f"States of {branch or found['branch']}", [_state_line(one, full=full) for one in states])
 
 
@@ -187,6 +191,10 @@ def _states(
 ) -> Iterable[Document]:
     query = {"branch": branch, "agent": agent, "after": after}
     return api.pages(f"{_path(thread)}/states", "states", query, most=_PAGE, cursor="after")
+
+
+def _task_line(task: Document) -> str:
+    return f"{task['id']}  {task['status']:<8}  {task['agent']}: {one_line(task['task'], _TEXT_CHARS)}"
 
 
 def _branch_line(branch: Document, current: str) -> str:

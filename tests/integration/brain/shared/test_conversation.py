@@ -74,6 +74,24 @@ async def test_agents_of_the_last_turn_are_shown_in_the_next_one_of_their_thread
     assert '<agent name="poet"' in elsewhere
 
 
+async def test_supervisor_of_the_next_turn_is_shown_the_tasks_of_the_last_one_that_had_any(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.run(
+        decision(task("t1", BENCH, "look at the disk")),
+        *[decision(reply="Noted.")] * 2,
+        t1=calls(("look", {"thing": "disk"})),
+    )
+
+    for text in ("How is the disk?", "Thanks.", "And now?"):
+        await platform.ask(text)
+
+    first, *later = (body["messages"][1]["content"] for body in platform.requests_containing("You supervise agents"))
+    shown = '"last_plan": [{"agent": "mcp_agent_bench", "task": "look at the disk", "status": "approved"}]'
+    assert "last_plan" not in first
+    assert [shown in prompt for prompt in later] == [True, True]
+
+
 async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
     platform: Platform, script: ScriptedModel
 ) -> None:
@@ -164,7 +182,8 @@ async def test_history_has_states_in_rows_of_their_own_and_follows_forks_to_thei
         )
     run, conversations = first.run, ConversationRepository(platform.services.storage.engine)
 
-    main, other = await conversations.said(run, 3), await conversations.said(replace(run, branch_id="other"), 10)
+    main = (await conversations.recent(run, 3)).said
+    other = (await conversations.recent(replace(run, branch_id="other"), 10)).said
     rows = reader_of(platform.services.storage.engine, tenant)
     pages = [await read_line(rows, THREAD, "other", after=n, limit=1) for n in (0, 1, 4, 5)]
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from starling.app.http.dependencies import Caller, ChangeActor, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel, Name, ThreadName
-from starling.app.threads import BranchComparison, GivenState, StatePage
+from starling.app.threads import BranchComparison, GivenState, Session, StatePage
 from starling.core.conversation.openai_messages import ChatMessage
 from starling.infra.postgres.runs.thread_changes import Removed, Rewound
 from starling.infra.postgres.runs.threads import Branch, Thread
@@ -160,9 +160,9 @@ async def prune(thread_id: Name, services: FromServices, caller: Caller, actor: 
 
 @router.get("/{thread_id:path}", summary="Show a thread")
 @router.get("/{thread_id:path}/branches", summary="List the branches of a thread")  # first: the last is applied first
-async def show(thread_id: Name, services: FromServices, caller: Caller) -> Thread:
-    """Show a thread with its branches, oldest first, also hidden ones, which rewinds left."""
-    return await services.threads.reader.show(caller.tenant, thread_id)
+async def show(thread_id: Name, services: FromServices, caller: Caller) -> Session:
+    """Show a thread with its branches, oldest first, also hidden ones, with its last plan and what it has used."""
+    return await services.threads.show(caller.tenant, thread_id)
 
 
 @router.delete("/{thread_id:path}", summary="Delete a thread", responses=refusals(409))

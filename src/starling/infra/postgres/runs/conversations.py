@@ -1,12 +1,14 @@
 """Conversations: the states of a run are stored with its end, and read along the line of a branch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.conversation.states import (
+    AgentCallState,
+    AgentResultState,
     AssistantMessageState,
     BaseState,
     Envelope,
@@ -63,6 +65,7 @@ SELECT coalesce(last_agents, array_remove(ARRAY[last_agent], NULL)) FROM branche
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s"""
 
 _MOST_ROWS: Final = 500
+_TASK_CHARS: Final = 200
 _SAID: Final = (UserMessageState, UserResponseState, AssistantMessageState)
 
 
@@ -144,14 +147,22 @@ def states_at(rows: Sequence[StoredStates], now: float) -> Iterator[tuple[Stored
         yield row, [*states, replace(last, state=timed_out(last.state, end))]
 
 
+@dataclass(frozen=True, slots=True)
+class RecentTurns:
+    """What was said, oldest first, and the tasks of the last turn that had any: `{agent, task, status}`."""
+
+    said: Sequence[BaseState]
+    last_plan: Sequence[Mapping[str, str]]
+
+
 class ConversationRepository:
     """Reads branches."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def said(self, run: Run, count: int) -> list[BaseState]:
-        """Return the last messages, questions and answers before a run, oldest first.
+    async def recent(self, run: Run, count: int) -> RecentTurns:
+        """Return what the branch has before a run, with the last messages, questions and answers.
 
         Those inside teams, and those that only ask for calls, are left out.
         """
@@ -162,7 +173,8 @@ class ConversationRepository:
             states = (one.state for row in rows for one in reversed(row.states()) if one.parent is None)
             found: list[BaseState] = [state for state in states if isinstance(state, _SAID) and _text(state)]
             if len(found) >= count or len(rows) < limit or limit > _MOST_ROWS:
-                return found[:count][::-1]
+                plans = (_tasks_of(row.states()) for row in rows if row.row.t == TURN)
+                return RecentTurns(found[:count][::-1], next(filter(None, plans), ()))
             limit *= 8  # rows of imports may have one state each, and nothing that was said
 
     async def turns(self, run: Run, count: int) -> list[PlacedState]:
@@ -179,6 +191,21 @@ class ConversationRepository:
         values = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
         rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
         return list(rows[0][0]) if rows else []
+
+
+def _tasks_of(states: Sequence[PlacedState]) -> list[Mapping[str, str]]:
+    """Return the tasks of a turn's own plan, in order, those inside teams left out."""
+    own = [one.state for one in states if one.parent is None]
+    ended = {state.correlation_id: state.result for state in own if isinstance(state, AgentResultState)}
+    return [
+        {
+            "agent": state.agent_id,
+            "task": state.message[:_TASK_CHARS],
+            "status": str(ended.get(state.correlation_id or "", {}).get("status", "unfinished")),
+        }
+        for state in own
+        if isinstance(state, AgentCallState)
+    ]
 
 
 def _text(state: UserMessageState | UserResponseState | AssistantMessageState) -> str:

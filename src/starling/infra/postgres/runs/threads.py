@@ -33,6 +33,16 @@ _LATEST: Final = _THREADS.format(
     ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
 )
 
+_SESSION: Final = """
+SELECT count(*), coalesce(sum((result #>> '{usage,model_calls}')::bigint), 0)::bigint,
+    coalesce(sum((result #>> '{usage,tool_calls}')::bigint), 0)::bigint,
+    coalesce(sum((result #>> '{usage,tokens}')::bigint), 0)::bigint,
+    (SELECT count(*) FROM steps JOIN runs AS its ON its.tenant = steps.tenant AND its.id = steps.run_id
+        WHERE its.tenant = %(tenant)s AND its.thread_id = %(thread)s
+            AND type IN ('llm_call', 'tool_call') AND metadata -> 'is_error' = 'true'),
+    (array_agg(id::text ORDER BY arrival DESC) FILTER (WHERE branch_id = %(branch)s))[1]
+FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread)s"""
+
 _FEEDBACK: Final = """
 SELECT run_id::text, avg(score) FROM feedback WHERE tenant = %(tenant)s AND run_id = ANY(%(runs)s::uuid[])
 GROUP BY run_id"""
@@ -98,6 +108,20 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionMetrics:
+    """What the runs of a thread have used so far; those that go on count once they end.
+
+    `errors` is the number of model and tool calls that failed, as far as steps are kept.
+    """
+
+    runs: int
+    model_calls: int
+    tool_calls: int
+    tokens: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateView:
     """A state on a line. `reference` is `thread/branch/run/position`; the branch is the one where it is stored.
 
@@ -150,6 +174,12 @@ class ThreadReader:
     async def show(self, tenant: str, thread: str) -> Thread:
         """Return a thread."""
         return await read_thread(reader_of(self._engine, tenant), thread)
+
+    async def session(self, tenant: str, thread: Thread) -> tuple[SessionMetrics, str | None]:
+        """Return what a thread has used, and the last run of its current branch."""
+        values = {"thread": thread.id, "branch": thread.branch}
+        *counts, last = (await reader_of(self._engine, tenant)(_SESSION, **values))[0]
+        return SessionMetrics(*counts), last
 
     async def states(
         self, tenant: str, thread: Thread, branch: Branch, *, after: int, now: float
