@@ -26,7 +26,11 @@ class ConversationMessage(TypedDict):
 
 
 class GraphTask(TypedDict):
-    """A task of the plan and its status. `after_failure`: it was first planned after another one had failed."""
+    """A task of the plan and its status. `after_failure`: it was first planned after another one had failed.
+
+    `agent` is empty where the results that it depends on decide first who does it. `removed` says why a pending one
+    was taken out of the plan; its status is `failed` then.
+    """
 
     id: str
     agent: str
@@ -34,6 +38,7 @@ class GraphTask(TypedDict):
     depends_on: list[str]
     status: Literal["pending", "running", "approved", "failed"]
     after_failure: NotRequired[bool]
+    removed: NotRequired[str]
 
 
 class ToolUse(TypedDict):
@@ -61,6 +66,19 @@ class ArtifactRecord(TypedDict):
     characters: int
 
 
+class ResultCall(TypedDict):
+    """A call that a result was made of; its own stands there from `start` to `end`, or is changed or inside a team.
+
+    `artifact` has the whole of its own result, if that was too long.
+    """
+
+    call_id: str
+    tool: str
+    artifact: NotRequired[str]
+    start: NotRequired[int]
+    end: NotRequired[int]
+
+
 class UncertainCall(TypedDict):
     """A tool call that may have been done, and what is known of it."""
 
@@ -74,6 +92,14 @@ class SkillRecord(TypedDict):
     id: str
     task: str
     followed: bool
+
+
+class FactRecord(TypedDict):
+    """A value that an approved task found; `call` is the id of the tool call that it is of."""
+
+    key: str
+    value: str | int | float | bool
+    call: str
 
 
 class DegradedPart(TypedDict):
@@ -92,8 +118,9 @@ class TaskOutcome(TypedDict):
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
     the calls that may have been done and have no usable result; `done` those that succeeded, of a failed task.
     `degraded` are the parts that a team did not answer. `artifacts` hold results of which `output` has only
-    the beginning, and their binary parts. `skills` were in the agent's prompt. In a trial, `calls` are those of all
-    attempts, also inside a team; `tools` are only those that a result was made of.
+    the beginning, and their binary parts. `facts` are values for later tasks. `skills` were in the agent's prompt. In a
+    trial, `calls` are those of all attempts, also inside a team; `tools` are only those that a result was made of.
+    `result_calls` are the calls of these tools that succeeded.
     """
 
     task_id: str
@@ -110,17 +137,39 @@ class TaskOutcome(TypedDict):
     done: NotRequired[list[str]]
     degraded: NotRequired[list[DegradedPart]]
     artifacts: NotRequired[list[ArtifactRecord]]
+    facts: NotRequired[list[FactRecord]]
     skills: NotRequired[list[SkillRecord]]
     calls: NotRequired[list[TrialUse]]
+    result_calls: NotRequired[list[ResultCall]]
+
+
+class CitedCall(TypedDict):
+    """A call whose result a source has; `artifact` has the whole of a long one."""
+
+    call_id: str
+    tool: str
+    artifact: NotRequired[str]
+
+
+class ExcerptRecord(TypedDict):
+    """A part of a source, from `start` to `end` of what holds it: an artifact, else a call's result, else an output."""
+
+    text: str
+    start: int
+    end: int
+    call_id: NotRequired[str]
+    artifact: NotRequired[str]
 
 
 class CitationRecord(TypedDict):
-    """The source of a numbered part of the answer."""
+    """The source of a numbered part of the answer, and the excerpts of it that the part rests on."""
 
     id: int
     task_id: str
     agent: str
     tools: list[str]
+    calls: NotRequired[list[CitedCall]]
+    excerpts: NotRequired[list[ExcerptRecord]]
 
 
 class ClarificationRecord(TypedDict):
@@ -139,6 +188,9 @@ class ClarificationRecord(TypedDict):
 class Routing(TypedDict):
     """What the circuit breaker and the limits count; `direct` if the last decision was a direct reply.
 
+    `unplanned`: no model decided, and the generalist has the request; if that fails, none is asked again.
+    `is_simple`: by the last decision, a small model can write the answer.
+    `undecided` are the tasks without an agent whose dependencies were approved when it was made.
     `begins` is in the state that a fork begins with: what comes first, a decision or the tasks that are ready.
     """
 
@@ -151,7 +203,10 @@ class Routing(TypedDict):
     reason: str
     rounds: NotRequired[int]
     direct: NotRequired[bool]
+    is_simple: NotRequired[bool]
+    unplanned: NotRequired[bool]
     begins: NotRequired[Literal["decision", "tasks"]]
+    undecided: NotRequired[list[str]]
 
 
 def merge_tasks(known: Sequence[GraphTask], changed: Sequence[GraphTask]) -> list[GraphTask]:
@@ -192,7 +247,8 @@ class GraphState(TypedDict):
 class TaskDispatch(TypedDict):
     """What one agent receives: its task and the parts of the state that it needs.
 
-    `calls_before` is the number of tool calls that earlier tries of the task made.
+    `has_dependents`: a pending task depends on this one. `calls_before` is the number of tool calls that earlier tries
+    of the task made. `is_simple` as in `Routing`.
     """
 
     input_request: str
@@ -203,6 +259,8 @@ class TaskDispatch(TypedDict):
     needed: list[TaskOutcome]
     global_state: dict[str, Any]
     calls_before: NotRequired[int]
+    has_dependents: NotRequired[bool]
+    is_simple: NotRequired[bool]
 
 
 type Update = dict[str, Any]
@@ -255,6 +313,15 @@ def failures(state: GraphState) -> int:
 
 
 def ready_tasks(state: GraphState) -> list[GraphTask]:
-    """Return the pending tasks whose dependencies are approved."""
+    """Return the pending tasks that have an agent and whose dependencies are approved."""
+    return [task for task in _unblocked(state) if task["agent"]]
+
+
+def undecided(state: GraphState) -> list[str]:
+    """Return the ids of pending tasks whose dependencies are approved, and for which no agent was chosen yet."""
+    return [task["id"] for task in _unblocked(state) if not task["agent"]]
+
+
+def _unblocked(state: GraphState) -> list[GraphTask]:
     done = approved(state).keys()
     return [task for task in state["tasks"] if task["status"] == "pending" and done >= set(task["depends_on"])]

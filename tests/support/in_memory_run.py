@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
-from brain.governance import Allowance, Governance
+from brain.governance import Allowance
 from brain.interrupts.budget import Meter, RunBudget
 from brain.interrupts.requests import Interrupts
 from brain.registry.cards import BUILTINS, AgentCard, Roster
@@ -25,6 +25,7 @@ from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
 from starling.core.conversation.turn import PlacedState
 from starling.core.events.stream import AnyEvent
+from starling.core.governance import GovernanceTable
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
 from starling.core.settings.schema import Limits
@@ -74,8 +75,8 @@ class ScriptedModelClient:
             yield TextDelta(f"{word} ")
         yield reply
 
-    def describe(self, role: ModelRole) -> str:
-        del role
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        del role, supervisor
         return MODEL
 
     @property
@@ -218,7 +219,8 @@ def _rows(after: Execution | None) -> list[LedgerRow]:
 
 
 def allowance(run: Run, limits: Limits) -> Allowance:
-    return Governance(limits).evaluate_request(Channel.CHAT, Mode.MODERATE, run.config.limits)
+    row = GovernanceTable().row(Mode.MODERATE, Channel.CHAT)
+    return Allowance.of(row, Mode.MODERATE, Channel.CHAT, limits, run.config.limits)
 
 
 def stored_interrupt(asked: Mapping[str, Any], kind: Any, key: str, **fields: Any) -> StoredInterrupt:

@@ -271,16 +271,21 @@ async def open_platform(
     folder: Path,
     *,
     models: Sequence[str] = ("scripted:small",),
+    roles: Mapping[str, Sequence[str]] | None = None,
     tracing: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Platform]:
-    """Open everything on a migrated database, with these servers and this model; `tracing` sets where spans go."""
+    """Open everything on a migrated database, with these servers and this model; `tracing` sets where spans go.
+
+    `roles` has models by their settings, such as `model_router`.
+    """
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}))
     settings = Settings(
         data_dir=folder,
         mcp_config=config,
         model=tuple(models),
+        **{name: tuple(names) for name, names in (roles or {}).items()},
         providers={"scripted": ProviderSettings(base_url=model.url)},
         limits=Limits(**limits),
         **(tracing or {}),

@@ -7,9 +7,9 @@ from typing import Final, cast
 from brain.agents.turn.pipeline import result_event
 from brain.durability.inheritance import folded
 from brain.run.context import RunContext
-from brain.run.plan_report import PLANNED
+from brain.run.plan_report import planned_tasks
 from brain.state import GraphState, TaskOutcome
-from starling.core.events.run_events import Plan, PlannedTask
+from starling.core.events.run_events import Plan
 from starling.core.forks import ForkOrigin
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.tool_calls import CallState
@@ -33,8 +33,8 @@ class ChosenModels:
         async for item in self.inner.stream_respond(self._chosen(request)):
             yield item
 
-    def describe(self, role: ModelRole) -> str:
-        return self.by_role.get(role) or self.inner.describe(role)
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        return self.by_role.get(role) or self.inner.describe(role, supervisor=supervisor)
 
     def _chosen(self, request: ModelRequest) -> ModelRequest:
         return replace(request, model=request.model or self.by_role.get(request.role))
@@ -67,7 +67,7 @@ def begin_fork(context: RunContext, state: GraphState) -> GraphState:
         Plan(
             version=begun["routing"]["plan_version"],
             plan=begun["plan"],
-            tasks=[PlannedTask.model_validate({name: task[name] for name in PLANNED}) for task in begun["tasks"]],
+            tasks=planned_tasks(begun),
             thought_process=begun["routing"]["reason"],
             inherited=True,
         )

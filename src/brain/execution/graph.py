@@ -74,7 +74,7 @@ async def route(state: GraphState) -> Sequence[Send] | str:
 def _dispatch(state: GraphState, task: GraphTask) -> TaskDispatch:
     done = approved(state)
     tries = [result for result in state["results"] if result["task_id"] == task["id"]]
-    return TaskDispatch(
+    dispatch = TaskDispatch(
         input_request=state["input_request"],
         path=task["id"] if not tries else f"{task['id']}.{len(tries) + 1}",
         messages=state["messages"],
@@ -84,6 +84,9 @@ def _dispatch(state: GraphState, task: GraphTask) -> TaskDispatch:
         global_state=state["global_state"],
         calls_before=sum(len(result["tools"]) for result in tries),
     )
+    if any(task["id"] in other["depends_on"] and other["status"] == "pending" for other in state["tasks"]):
+        dispatch["has_dependents"] = True
+    return {**dispatch, "is_simple": True} if state["routing"].get("is_simple") else dispatch
 
 
 _STARS_KEPT: Final = 64

@@ -8,15 +8,18 @@ from langgraph.runtime import Runtime
 
 from brain.history import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
-from brain.lifecycle.citations import citations_of, with_only_source, without_unsourced
+from brain.lifecycle.answer_passages import Passage
+from brain.lifecycle.answer_sources import MARK, AnswerSources, marked, named
+from brain.lifecycle.citations import with_only_source, without_unsourced
 from brain.lifecycle.fallback_answer import degraded_line, plain_answer, reply_without_results, with_changes
-from brain.lifecycle.final_text import asked_again, fault_of, unwrapped
+from brain.lifecycle.final_text import asked_again, fault_of, sent_back, unwrapped
 from brain.planning.shortlist import named_agents
 from brain.prompts import element, lines, with_instructions
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer, emit_text
 from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly, wanted
+from starling.core.artifacts import ArtifactStore
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events.run_events import Change
 from starling.core.fit import LACKS_PARTS, QA, READ_IN_PART, shown
@@ -29,12 +32,18 @@ _TASK_CHARS = 200  # of one whose result was read in part
 
 @dataclass(frozen=True, slots=True)
 class Qa:
-    """Streams the final answer. Asks no model where the answer is complete without one."""
+    """Streams the final answer. Asks no model where the answer is complete without one.
+
+    A model's answer is checked: what no source has is sent back once, then marked. Long sources are in `artifacts`.
+    """
+
+    artifacts: ArtifactStore | None = None
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the reply and its citations."""
         context = runtime.context
         outcomes = list(approved(state).values())
+        sources = AnswerSources(state, outcomes, self.artifacts, context.run.tenant, context.run.id)
         if not outcomes:
             reply = reply_without_results(state, partial(_known, context))
             if state["reply"] and is_answered_directly(state):
@@ -54,11 +63,12 @@ class Qa:
             reply = outcomes[0]["output"]
         else:
             with interrupt_on_suspension():
-                reply = await self._write(context, state, outcomes)
-        return {"reply": reply, "citations": citations_of(outcomes)}
+                reply = await self._write(context, sources)
+        return {"reply": reply, "citations": await sources.citations(reply)}
 
-    async def _write(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
-        """Return the model's answer, asked for again where its form is wrong; else the results as they are."""
+    async def _write(self, context: RunContext, sources: AnswerSources) -> str:
+        """Return the model's answer, asked for again where it has a fault; else the results as they are."""
+        state, outcomes = sources.state, sources.outcomes
         prompt = context.prompts["qa"]
         texts = await shown([outcome["output"] for outcome in outcomes], QA, wanted(state), fits=context.fits)
         in_part = [one for one, text in zip(outcomes, texts, strict=True) if context.fits and LACKS_PARTS.search(text)]
@@ -70,21 +80,30 @@ class Qa:
             assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
         messages = with_instructions(messages, context.instructions)
-        role, most = context.allowance.role(ModelRole.REASONING), context.allowance.max_tokens
+        wanted_role = ModelRole.ROUTER if state["routing"].get("is_simple") else ModelRole.REASONING
+        role, most = context.allowance.role(wanted_role), context.allowance.max_tokens
         request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=prompt.used)
+        kept: tuple[str, Sequence[Passage]] = "", ()
         try:
             fault = ""
             for position in range(2):
-                reply, fault = await _stream(context, state, outcomes, in_part, request, position)
-                if not fault:
+                reply, fault, found = await _stream(context, sources, in_part, request, position)
+                if not fault and not found:
                     return reply
-                request = asked_again(request, reply, fault)
-            text = f"The final answer {fault}, also when it was asked for again: these are the results as they are."
-            context.recorder.warn("llm_invalid_response", text)
+                kept = (reply, found) if found else kept
+                request = sent_back(request, reply, named(found)) if found else asked_again(request, reply, fault)
+            if not kept[1]:
+                text = f"The final answer {fault}, also when it was asked for again: these are the results as they are."
+                context.recorder.warn("llm_invalid_response", text)
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
-            then = " The results are shown as they are." if isinstance(error, JournalDivergedError) else ""
+            then = (
+                " The results are shown as they are." if isinstance(error, JournalDivergedError) and not kept[1] else ""
+            )
             context.recorder.warn(error.code, f"{error}{then}")
-        reply = with_changes(plain_answer(outcomes, state["degraded"]), _changes(context))
+        if kept[1]:
+            reply = _completed(context, state, outcomes, in_part, _marked(context, *kept))
+        else:
+            reply = with_changes(plain_answer(outcomes, state["degraded"]), _changes(context))
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
         return reply
@@ -102,6 +121,16 @@ def _completed(
     read = "; ".join(f"{tasks.get(one['task_id'], one['task_id'])} ({one['agent']})" for one in in_part)
     note = [f"{READ_IN_PART} {read}"] if read else []
     return with_changes("\n\n".join([checked, *map(degraded_line, missing), *note]), _changes(context))
+
+
+def _marked(context: RunContext, text: str, found: Sequence[Passage]) -> str:
+    """Return an answer in which what no source has is marked, with one warning, also if this is repeated."""
+    path = context.at(_NAME)
+    if found and not context.journal.knows(path, "result", 1):
+        context.journal.record(path, "result", {}, 1)
+        said = f"No result has these passages of the answer, which are marked {MARK} there: {named(found)}."
+        context.recorder.warn("unsupported_statement", said)
+    return marked(text, found)
 
 
 def _known(context: RunContext, text: str) -> str:
@@ -130,15 +159,13 @@ def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Seq
 
 
 async def _stream(
-    context: RunContext,
-    state: GraphState,
-    outcomes: Sequence[TaskOutcome],
-    in_part: Sequence[TaskOutcome],
-    request: ModelRequest,
-    position: int,
-) -> tuple[str, str]:
-    """Return the completed answer, which continues what was streamed or replaces it; else the model's and its fault."""
-    streamed = ""
+    context: RunContext, sources: AnswerSources, in_part: Sequence[TaskOutcome], request: ModelRequest, position: int
+) -> tuple[str, str, Sequence[Passage]]:
+    """Return the completed answer, which continues what was streamed or replaces it.
+
+    Else the model's, and its fault or what no source has: that is marked in a second answer.
+    """
+    streamed, state, outcomes = "", sources.state, sources.outcomes
     with StreamBuffer(context.recorder, f"{_message_id(context)}{'.again' * position}") as buffer:
         async for item in context.model.ask_streaming(context.at(_NAME), position, request):
             if not isinstance(item, ModelAnswer):
@@ -148,13 +175,26 @@ async def _stream(
             written = item.reply.content.strip()
             text = unwrapped(written, state["input_request"])
             if fault := fault_of(item.reply, text, [outcome["output"] for outcome in outcomes]):
-                return written, fault
-            reply = _completed(context, state, outcomes, in_part, text)
+                return written, fault, ()
+            found = await _unsupported(context, sources, text, position)
+            if found and not position:
+                return text, "", found
+            reply = _completed(context, state, outcomes, in_part, _marked(context, text, found))
             if reply != written:
                 goes_on = bool(streamed) and reply.startswith(streamed)
                 buffer.write(reply.removeprefix(streamed) if goes_on else reply, restart=not goes_on)
-            return reply, ""
+            return reply, "", ()
     raise AssertionError("a stream always ends with its answer")
+
+
+async def _unsupported(context: RunContext, sources: AnswerSources, text: str, position: int) -> Sequence[Passage]:
+    """Return what no source of an answer has; where the answer is repeated, what was found then."""
+    path = context.at(_NAME)
+    if recorded := context.journal.find(path, "context", position):
+        return [Passage(*one) for one in recorded["unsupported"]]
+    if found := await sources.unsupported(text):
+        context.journal.record(path, "context", {"unsupported": [list(one) for one in found]}, position)
+    return found
 
 
 def _message_id(context: RunContext) -> str:

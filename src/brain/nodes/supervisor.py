@@ -22,6 +22,7 @@ from brain.interrupts.clarification import (
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.planning.decision import Assignment, Decision, DecisionInputs, OpenDecision, decision_request
 from brain.planning.decision_update import adopt, count_selection, is_direct_reply, is_final, is_open
+from brain.planning.plan_changes import plan_changes
 from brain.planning.plan_validation import (
     UNREACHED,
     PlanningContext,
@@ -45,6 +46,7 @@ from brain.state import (
     failures,
     merge_tasks,
     ready_tasks,
+    undecided,
 )
 from starling.core.errors import (
     BudgetExhaustedError,
@@ -64,6 +66,8 @@ _NOTHING_PLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
     "that it can't be served."
 )
+_GENERALIST = "generalist"
+_UNPLANNED = "The request could not be planned, so no agent with tools was asked."
 _ANSWERS = " Nothing more is planned: the run answers with the results so far."
 _SEND_BACK = Message("user", "An agent has a tool for this: give it the task. Repeat `reply` only if none is needed.")
 _NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
@@ -101,7 +105,10 @@ class SupervisorNode:
         if decisions:
             if reason := context.budget.exhausted_reason:
                 return _finish(state, reason)
-            if begins == "tasks" or (begins is None and failures(state) == routing["failures_seen"]):
+            asks = context.replans and decisions < context.allowance.supervisor_calls
+            asks |= not set(undecided(state)) <= set(routing.get("undecided", ()))
+            is_sound = routing.get("unplanned") or (failures(state) == routing["failures_seen"] and not asks)
+            if begins == "tasks" or (begins is None and is_sound):
                 return self._continue_plan(context, state)
             if context.assigned_agent:
                 return _finish(state)
@@ -127,6 +134,8 @@ class SupervisorNode:
     async def _decide(self, context: RunContext, state: GraphState) -> Update:
         number = state["routing"]["decisions"] + 1
         path = _path(context, number)
+        if number > 1 or context.path:
+            context = context.as_now()
         if context.assigned_agent:
             request = state["input_request"]
             task = Assignment(task_id="t1", agent=context.assigned_agent, task=request)
@@ -142,6 +151,8 @@ class SupervisorNode:
                 span.fail(str(error))
                 then = _ANSWERS if isinstance(error, JournalDivergedError) and approved(state) else ""
                 context.recorder.warn(error.code, f"{error}{then}")
+                if isinstance(error, ModelError) and (instead := self._without_decision(context, state, path, error)):
+                    return instead
                 unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
                 failure = "" if approved(state) else f"The request couldn't be planned. {error}"  # else QA answers
                 return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}
@@ -154,6 +165,26 @@ class SupervisorNode:
             _record(context, state, update, path)
             return update | await self._decide(context, state_with_answer(state, update))
         return self._apply(context, state, decision, path)
+
+    def _without_decision(self, context: RunContext, state: GraphState, path: str, error: ModelError) -> Update | None:
+        """Return what goes on without the supervisor's model, None if nothing can.
+
+        That are the tasks that are ready; where nothing was planned yet, the generalist gets the request, once.
+        """
+        routing = state["routing"]
+        if (ready := ready_tasks(state)) and self._rounds_left(state) > 0:
+            counted: Routing = {**routing, "decisions": routing["decisions"] + 1, "failures_seen": failures(state)}
+            return self._dispatch(context, ready, counted, reported=context.journal.knows(path, "result"))
+        card = context.roster.get(_GENERALIST)
+        if state["tasks"] or self.star.name or card is None or card.degraded:
+            return None
+        request = state["input_request"]
+        task = Assignment(task_id="t1", agent=_GENERALIST, task=request)
+        decision = Decision(
+            thought_process=str(error), plan=[request], selected_agents=[task], assumptions=[_UNPLANNED]
+        )
+        update = self._apply(context, state, decision, path)
+        return update | {"routing": {**update["routing"], "unplanned": True}}
 
     async def _decision(self, context: RunContext, state: GraphState, path: str) -> Decision:
         """Return the model's decision; where other agents are looked for, the one that it makes once it sees them."""
@@ -212,7 +243,8 @@ class SupervisorNode:
             context.model, path, position, request, OpenDecision, lambda it: wrong(it) or decision_errors(it, planning)
         )
         if misplaced := wrong(decision):
-            raise LLMInvalidResponse(context.model.models.describe(request.role), misplaced[0], _ANSWER_IN_REQUEST)
+            asked = context.model.models.describe(request.role, supervisor=True)
+            raise LLMInvalidResponse(asked, misplaced[0], _ANSWER_IN_REQUEST)
         return decision
 
     async def _inputs(
@@ -222,7 +254,8 @@ class SupervisorNode:
         recorded = context.journal.find(path, "context", position)
         if recorded is not None:
             asking, looking = recorded.get("may_ask", False), recorded.get("may_look", False)
-            return DecisionInputs(Xml(recorded["agents"]), asking, looking)
+            simplify, remove = recorded.get("may_simplify", False), recorded.get("may_remove", False)
+            return DecisionInputs(Xml(recorded["agents"]), asking, looking, simplify, remove)
         decisions = context.allowance.supervisor_calls
         may_ask_any = context.trial is None or context.trial.of_run
         limit = self.limits.max_clarifications if may_ask_any else 0
@@ -232,8 +265,11 @@ class SupervisorNode:
         if shortlist.warning:
             context.recorder.warn_once("embeddings_unavailable", shortlist.warning)
         looking = shortlist.is_partial and position == _FIRST
-        inputs = DecisionInputs(shortlist.elements(), asking, looking)
-        flags = {"may_ask": asking, "may_look": looking}
+        if context.availability is not None:
+            shortlist = replace(shortlist, cards=[context.availability.shown(card) for card in shortlist.cards])
+        removing = any(task["status"] == "pending" for task in state["tasks"])
+        inputs = DecisionInputs(shortlist.elements(), asking, looking, context.has_small_model, removing)
+        flags = {"may_ask": asking, "may_look": looking, "may_simplify": inputs.may_simplify, "may_remove": removing}
         data = {"agents": str(inputs.agents)} | {name: True for name, given in flags.items() if given}
         context.journal.record(path, "context", data, position)
         return inputs
@@ -249,7 +285,8 @@ class SupervisorNode:
         update = adopt(state, decision, tasks, rejected)
         adopted = after(state, update)
         if not reported:
-            report_plan(context, adopted, decision, rejected)
+            changes = plan_changes(state, decision, update["tasks"], context.roster)
+            report_plan(context, adopted, decision, rejected, changes)
             if left_out := planning.too_many(planning.wanted(decision)):
                 most = self.limits.tasks_per_plan
                 text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
@@ -269,7 +306,7 @@ class SupervisorNode:
         if tripped or not ready:
             return update | _finish(adopted)
         dispatched = self._dispatch(context, ready, routing, reported=reported)
-        return update | dispatched | {"tasks": merge_tasks(tasks, dispatched["tasks"])}
+        return update | dispatched | {"tasks": merge_tasks(update["tasks"], dispatched["tasks"])}
 
     def _dispatch(self, context: RunContext, ready: Sequence[GraphTask], routing: Routing, *, reported: bool) -> Update:
         """Give ready tasks to their agents and begin to open the sessions that these will need."""

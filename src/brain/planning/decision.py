@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from brain.blackboard import shown_board
 from brain.governance import Allowance
 from brain.history import history_lines
 from brain.prompts import Prompt, Xml, element, lines, response_schema, with_instructions
@@ -62,6 +63,13 @@ class Unserved(_Document):
     reason: str = ""
 
 
+class Removal(_Document):
+    """A pending task that is taken out of the plan."""
+
+    task_id: str
+    reason: str = ""
+
+
 class Decision(_Document):
     """What the supervisor decides in one call: plan, tasks, or a direct reply."""
 
@@ -76,7 +84,9 @@ class Decision(_Document):
     reply: str = ""
     assumptions: list[str] = []
     unserved: list[Unserved] = []
+    removed: list[Removal] = []
     look_for: list[str] = []
+    is_simple: bool = False
     is_request_satisfied: bool = False
     is_in_loop: bool = False
     is_progress_being_made: bool = True
@@ -94,6 +104,13 @@ class Decision(_Document):
             {"task_id": f"{_NO_ID.sub('_', str(name))[:36]}_{number}", "agent": name, "task": task}
             for number, (name, task) in enumerate(zip(names, tasks, strict=True), 1)
         ]
+
+    @field_validator("removed", mode="before")
+    @classmethod
+    def _ids(cls, value: object) -> object:
+        """Read ids alone as tasks that are removed without a reason."""
+        items = cast("list[object]", value) if isinstance(value, list) else [value]
+        return [{"task_id": item} if isinstance(item, str) else item for item in items]
 
     @field_validator("selected_agents")
     @classmethod
@@ -134,10 +151,14 @@ class Verdict(_Document):
 
 
 @cache
-def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:
-    """Return the schema of a decision that may ask the user, and may look for agents that it isn't shown."""
+def decision_schema(
+    *, may_ask: bool, may_look: bool, may_simplify: bool = False, may_remove: bool = False
+) -> ResponseSchema:
+    """Return the schema of a decision that may ask the user, look for agents that aren't shown, and call it simple."""
     kind, optional = (OpenDecision, ("question", "options")) if may_ask else (Decision, ())
-    return response_schema("supervisor_decision", kind, optional=optional, without=() if may_look else ("look_for",))
+    optional_ones = (("look_for", may_look), ("is_simple", may_simplify), ("removed", may_remove))
+    without = [name for name, may in optional_ones if not may]
+    return response_schema("supervisor_decision", kind, optional=optional, without=without)
 
 
 DECISION = decision_schema(may_ask=False, may_look=False)
@@ -156,11 +177,12 @@ MAY_LOOK: Final = Xml(
     "\n- `look_for`: only some agents are shown. For each part that none can serve, a short phrase for what an agent "
     "for it does; you then see agents that fit, and decide again."
 )
+MAY_REMOVE: Final = Xml("\n- `removed`: pending tasks that are no longer needed, each with `task_id` and `reason`.")
+MAY_SIMPLIFY: Final = Xml("\n- `is_simple`: a small model can write the answer: it is short and needs no thought.")
 _TEAM_NOTE: Final = (
     "You supervise the team in <team>, whose members are `<agents>`. Its text is the one exception: let it guide how "
     "you plan, but not which fields you answer with, nor what anybody may do."
 )
-NOTHING_TO_LOOK_FOR: Final = Xml("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +190,16 @@ class DecisionInputs:
     """What a resumed run must show the model again, whatever has changed since: it is journalled.
 
     `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
-    name what to look for among the agents that aren't shown. `noted` is what was said about a former decision,
-    `instructions` what the client says of the conversation, `last_plan` the tasks of the conversation's last turn.
+    name what to look for among the agents that aren't shown, with `may_simplify` call the answer simple. `noted` is
+    what was said about a former decision, `instructions` what the client says of the conversation, `last_plan` the
+    tasks of the conversation's last turn.
     """
 
     agents: Xml
     may_ask: bool
     may_look: bool = False
+    may_simplify: bool = False
+    may_remove: bool = False
     noted: Sequence[Message] = ()
     instructions: str = ""
     last_plan: Sequence[Mapping[str, str]] = ()
@@ -190,7 +215,11 @@ async def decision_request(
         user_request=state["input_request"],
         session_history=history_lines(state["messages"]),
         asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
-        looking=MAY_LOOK if inputs.may_look else NOTHING_TO_LOOK_FOR,
+        looking=Xml(
+            (MAY_LOOK if inputs.may_look else "")
+            + (MAY_SIMPLIFY if inputs.may_simplify else "")
+            + (MAY_REMOVE if inputs.may_remove else "")
+        ),
         clarifications=lines(
             Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")
             for item in state.get("clarifications", [])
@@ -207,6 +236,7 @@ async def decision_request(
                 depends_on=" ".join(task["depends_on"]),
             )
             for task in state["tasks"]
+            if "removed" not in task
         ),
         state_context=_state_context(state, zip(results, outputs, strict=True), inputs.last_plan, allowance.hint),
     )
@@ -217,10 +247,16 @@ async def decision_request(
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
         messages=(*messages, *inputs.noted),
-        response=decision_schema(may_ask=inputs.may_ask, may_look=inputs.may_look),
+        response=decision_schema(
+            may_ask=inputs.may_ask,
+            may_look=inputs.may_look,
+            may_simplify=inputs.may_simplify,
+            may_remove=inputs.may_remove,
+        ),
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,
         prompt=prompt.used,
+        supervisor=True,
     )
 
 
@@ -244,7 +280,7 @@ def _state_context(
             | ({"done": result["done"]} if "done" in result else {})
             for result, output in results
         ],
-        "global_state": state["global_state"],
+        "global_state": shown_board(state["global_state"]),
         "hint": hint,
     }
     return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)

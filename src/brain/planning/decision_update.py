@@ -1,11 +1,13 @@
 """How a decision of the supervisor changes the state, and the circuit breaker that ends planning without progress."""
 
 from collections.abc import Sequence, Set
-from typing import Final
+from typing import Final, cast
 
+from brain.blackboard import known_values
 from brain.planning.decision import Decision
+from brain.planning.plan_changes import removed_parts, removed_tasks
 from brain.planning.plan_validation import RejectedTask
-from brain.state import DegradedPart, GraphState, GraphTask, Routing, Update, approved, failures
+from brain.state import DegradedPart, GraphState, GraphTask, Routing, Update, approved, failures, undecided
 from starling.core.json import digest
 
 
@@ -22,14 +24,19 @@ def is_final(decision: Decision, state: GraphState) -> bool:
 def adopt(
     state: GraphState, decision: Decision, tasks: Sequence[GraphTask], rejected: Sequence[RejectedTask]
 ) -> Update:
-    """Return the update that adopts a decision with its accepted `tasks`; rejected ones become degraded parts."""
-    routing = state["routing"]
+    """Return the update that adopts a decision with its accepted `tasks`; rejected ones become degraded parts.
+
+    So do pending ones that it takes out of the plan, where nothing is planned in place of them.
+    """
+    removed = removed_tasks(decision, state)
+    routing = cast("Routing", {name: value for name, value in state["routing"].items() if name != "is_simple"})
     decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
     known = [part for part in state["degraded"] if part.get("task_id") not in decided]
     added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
+    added += removed_parts(decision, removed, state)
     added += [DegradedPart(part=it.part, reason=it.reason, task_id=it.task_id, code=it.code) for it in rejected]
     return {
-        "tasks": list(tasks),
+        "tasks": [*tasks, *removed],
         "plan": decision.plan,
         "assumptions": list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
         "degraded": [*known, *(part for part in added if part not in known)],
@@ -41,7 +48,9 @@ def adopt(
             "failures_seen": failures(state),
             "reason": decision.thought_process,
             "direct": is_direct_reply(decision),
-        },
+        }
+        | ({"is_simple": True} if decision.is_simple else {})
+        | ({"undecided": waiting} if (waiting := undecided(state)) else {}),
     }
 
 
@@ -53,8 +62,8 @@ def count_selection(state: GraphState, agents: Set[str]) -> Routing:
 
     `retry_count` grows with each selection of an agent that was selected before, and starts again at 0 after progress.
     """
-    routing, board = state["routing"], state["global_state"]
-    progress = digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})
+    routing, known = state["routing"], known_values(state["global_state"])
+    progress = digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": known})
     if progress != routing["progress"]:
         return {**routing, "progress": progress, "routed": sorted(agents), "retry_count": 0}
     repeated = bool(agents & set(routing["routed"]))

@@ -11,12 +11,14 @@ from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
 from starling.core.teams.stars import StarSpec
+from starling.core.text import one_line
 from starling.core.tool_calls import Effect, MemberApproval, ReviewPolicy
 from starling.core.tools import Halts, ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom", "member"]
 
 _CARD_CHARS: Final = 250  # of a whole card
+_LOST_CHARS: Final = 80
 _NO_TOOLS: Final = "This run may call none of its tools."
 
 
@@ -27,8 +29,9 @@ class AgentCard:
     A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`; a custom
     agent does what its `config` says, and the agent that `reviewer` configures judges it. `runtime` is the one that
     is asked for. A team is made of its `star`, whose `members` are cards by name: of kind `member`, or `team` for a
-    team inside it. Its tools are those of the members that can work. `reflect` says which of its results are reviewed,
-    `approval` whether each of its calls that may change something needs a person's approval.
+    team inside it. Its tools are those of the members that can work. `reflect` is the review policy of its results,
+    None where nobody set one, `approval` whether each of its calls that may change something needs a person's approval.
+    `lost` are those of its tools that can't be called now, each with a word that says why.
     """
 
     name: str
@@ -44,8 +47,9 @@ class AgentCard:
     persona: Persona | None = None
     star: StarSpec | None = None
     members: Mapping[str, "AgentCard"] = field(default_factory=dict[str, "AgentCard"])
-    reflect: ReviewPolicy = "always"
+    reflect: ReviewPolicy | None = None
     approval: MemberApproval = "policy"
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -78,10 +82,14 @@ class AgentCard:
         """
         state = "degraded" if self.degraded else "ready"
         attributes = {"name": self.name, "kind": self.kind, "state": state}
+        if self.lost and not self.degraded:
+            lost = ", ".join(f"{name}: {why}" for name, why in self.lost.items())
+            attributes["unavailable"] = one_line(lost, _LOST_CHARS)
         room = _CARD_CHARS - len(element("agent", "", **attributes))
         if self.degraded:
             return element("agent", degraded_text(self.description, self.degraded, room), **attributes)
-        return element("agent", working_text(self.description, self.tools, room, wanted), **attributes)
+        tools = [tool for tool in self.tools if tool.name not in self.lost]
+        return element("agent", working_text(self.description, tools, room, wanted), **attributes)
 
 
 def with_members(team: AgentCard, members: Mapping[str, AgentCard]) -> AgentCard:
@@ -109,7 +117,7 @@ GENERALIST: Final = AgentCard(
     "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools."
 )
 CODER: Final = AgentCard("coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING)
-ARCHITECT: Final = AgentCard("architect", "builtin", "Builds a new team of agents.", reflect="never")
+ARCHITECT: Final = AgentCard("architect", "builtin", "Builds a new team of agents.")
 BUILTINS: Final = (GENERALIST, CODER, ARCHITECT)
 
 

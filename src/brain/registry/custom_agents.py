@@ -58,6 +58,7 @@ def custom_card(
         reviewer=others.get(config.reflection_agent_id or ""),
         runtime=config.runtime,
         persona=config.persona,
+        reflect=config.reflect,
     )
 
 

@@ -26,6 +26,10 @@ from starling.infra.postgres.tool_definitions import LOCK_REGISTRY, pinned_defin
 CHANNEL: Final = "starling_registry"
 
 _ONE_AT_A_TIME = text(LOCK_REGISTRY)
+_VERDICTS = text("""
+SELECT data ->> 'status' AS status, count(*) AS verdicts FROM events
+WHERE type = 'reflection' AND NOT data ->> 'path' LIKE '%/%' AND tenant = :tenant AND data ->> 'agent' = :agent
+GROUP BY data ->> 'status'""")
 _NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', '')")
 
 
@@ -255,6 +259,12 @@ class AgentRepository:
                 AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
                 for row in found
             ]
+
+    async def verdicts(self, tenant: str, name: str) -> Mapping[str, int]:
+        """Return how often results of an agent got each verdict, in the tasks of own plans of runs that are kept."""
+        async with reading(self._engine) as connection:
+            found = await connection.execute(_VERDICTS, {"tenant": tenant, "agent": name})
+            return {row.status: row.verdicts for row in found}
 
     async def pinned(self, pins: Iterable[AgentPin]) -> Mapping[AgentPin, LLMAgentConfig]:
         """Return the configurations of agents of any tenants."""

@@ -18,14 +18,14 @@ class TracedModels:
     tracer: Tracer
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        model = request.model or self.inner.describe(request.role)
+        model = request.model or self.inner.describe(request.role, supervisor=request.supervisor)
         with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
             reply = await self.inner.respond(request)
             span.set(partial(_reply, reply))
             return reply
 
     async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        model = request.model or self.inner.describe(request.role)
+        model = request.model or self.inner.describe(request.role, supervisor=request.supervisor)
         reply = None
         with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
             async for item in self.inner.stream_respond(request):
@@ -37,8 +37,8 @@ class TracedModels:
         if reply is not None:
             yield reply
 
-    def describe(self, role: ModelRole) -> str:
-        return self.inner.describe(role)
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        return self.inner.describe(role, supervisor=supervisor)
 
 
 @dataclass(frozen=True, slots=True)

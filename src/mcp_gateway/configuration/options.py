@@ -15,6 +15,7 @@ from pydantic import (
 
 from mcp_gateway.schemas.validation import schema_fault
 from starling.core.closed_document import ClosedDocument
+from starling.core.governance import stricter_approval
 from starling.core.tool_calls import ApprovalPolicy, Effect, ReviewPolicy
 
 _DAY: Final = 86_400.0
@@ -176,6 +177,7 @@ class ServerOptions(ClosedDocument):
     approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds
     pins: PinPolicy = "strict"
     roots: tuple[Annotated[str, Field(pattern="^file:///")], ...] = ()  # told to a server that asks; else it is refused
+    reflect: ReviewPolicy | None = None  # of its tools' results; overridden by `tools`
 
     @field_validator("tools")
     @classmethod
@@ -212,9 +214,14 @@ class ServerOptions(ClosedDocument):
         """Return the seconds that one call of a tool may take, None where the platform's limit holds."""
         return self.tool(tool).timeout or self.timeout
 
-    def approval_of(self, tool: str, default: ApprovalPolicy) -> Literal["unsafe", "always"] | None:
-        """Return why a call of a tool needs an approval, or None; `default` holds for a server without a policy."""
-        policy = self.tool(tool).approval or self.approval or default
+    def approval_of(
+        self, tool: str, default: ApprovalPolicy, least: ApprovalPolicy = "never"
+    ) -> Literal["unsafe", "always"] | None:
+        """Return why a call of a tool needs an approval, or None.
+
+        `default` holds for a server without a policy; `least` where it is stricter than the policy.
+        """
+        policy = stricter_approval(self.tool(tool).approval or self.approval or default, least)
         if policy == "unsafe":
             return "unsafe" if self.effect_of(tool) is Effect.UNSAFE else None
         return "always" if policy == "always" else None

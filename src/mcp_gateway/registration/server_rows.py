@@ -22,7 +22,7 @@ type ValueSource = Literal["tool_settings", "configuration", "listing", "default
 server listed, or nowhere."""
 
 _LISTED: Final = {"description": "description", "input_schema": "inputSchema", "output_schema": "outputSchema"}
-_OF_SERVER: Final = frozenset({"effect", "timeout", "approval"})  # that a server's configuration sets for all its tools
+_OF_SERVER: Final = frozenset({"effect", "timeout", "approval", "reflect"})  # that it may set for all its tools
 _SYNONYMS: Final = frozenset({"effect", "side_effect_free"})
 _DROPPED: Final = frozenset({"cache_ttl", "dedup_ttl"})  # where they contradict the configuration
 _UNSAFE: Final = {"effect": Effect.UNSAFE.value}
@@ -82,6 +82,7 @@ def tool_values(row: ServerRow, tool: str, definition: JsonObject) -> dict[str, 
         "effect": options.effect_of(tool).value,
         "timeout": options.timeout_of(tool),
         "approval": options.tool(tool).approval or options.approval,
+        "reflect": options.tool(tool).reflect or options.reflect,
     }
     found: dict[str, EffectiveValue] = {}
     for name, value in values.items():

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from starling.core.closed_document import ClosedDocument
 from starling.core.json import digest, storable_text
+from starling.core.tool_calls import ReviewPolicy
 from starling.core.validation_errors import AGENT_NAME
 
 SPECIALIST_PREFIX: Final = "mcp_agent_"
@@ -84,12 +85,18 @@ class LLMAgentConfig(BaseModel):
         description="How much of the conversation the agent gets: `last_messages` (default), `none`, `summary`, "
         "`full`, `last_n`, `tools_collapsed` or one of an installed package.",
     )
-    # Part of the API contract; nothing reads it yet: it is for a review policy per agent.
     enable_self_reflection: bool = Field(
-        default=False, description="True: each result is reviewed, whatever the policy is. False: no override."
+        default=False, description="True: each result is reviewed, whatever any policy is. False: no override."
     )
     reflection_agent_id: AgentName | None = Field(
-        default=None, description="Custom agent whose instruction and model are used to review the results of this one."
+        default=None,
+        description="Custom agent whose instruction and model are used to review each result of this one.",
+    )
+    reflect: ReviewPolicy | None = Field(
+        default=None,
+        exclude_if=lambda reflect: reflect is None,
+        description="Which results are reviewed, where a tool has no policy of its own: `always`, `risky` (of tasks "
+        "with calls that may change something) or `never`. None given: what the request says, else `always`.",
     )
     runtime: RuntimeName = Field(
         default="native",
@@ -99,6 +106,11 @@ class LLMAgentConfig(BaseModel):
     persona: Persona | None = Field(
         default=None, exclude_if=lambda persona: persona is None, description="Role, goal and backstory of the agent."
     )
+
+    @property
+    def demands_review(self) -> bool:
+        """Whether each result is reviewed, whatever any policy is."""
+        return self.enable_self_reflection or self.reflection_agent_id is not None
 
     @property
     def hash(self) -> str:

@@ -113,7 +113,8 @@ class ModelRequest:
     `prompt` names the prompt of the messages, for traces and steps only. If `model` is set, it is tried before the
     models of the role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is
     not part of the request's value. `tool_names` has the tool of each other name that a model may write, in the plain
-    form of `model_output.names`.
+    form of `model_output.names`. A request of a `supervisor` goes to the models that are set for it, in place of those
+    of the role `reasoning`.
     """
 
     role: ModelRole
@@ -127,6 +128,7 @@ class ModelRequest:
     model: str | None = None
     on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    supervisor: bool = False
 
     def prompt_named(self) -> JsonObject:
         """Return the member of a step's metadata that names the prompt; none where there is no prompt."""
@@ -197,6 +199,6 @@ class ModelClient(Protocol):
         """Yield text as it arrives; the last item is the complete `ModelReply`."""
         ...
 
-    def describe(self, role: ModelRole) -> str:
-        """Return `provider:model` of the first model of a role."""
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        """Return `provider:model` of the model that a role, or a supervisor in it, asks first."""
         ...

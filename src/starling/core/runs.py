@@ -13,6 +13,7 @@ from starling.core.forks import START, ForkChanges, ForkOrigin
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
 from starling.core.teams.building import BuildRequest
+from starling.core.tool_calls import ReviewPolicy
 
 
 class Mode(StrEnum):
@@ -53,6 +54,19 @@ class RunConfig(ClosedDocument):
     mode: Mode = Mode.MODERATE
     channel: Channel = Channel.CHAT
     limits: RunLimits = RunLimits()
+    reflect: ReviewPolicy | None = Field(
+        default=None,
+        exclude_if=lambda reflect: reflect is None,
+        description="Which results are reviewed: `always`, `risky` (of tasks with calls that may change something) or "
+        "`never`. It replaces the default, `always`, where neither the tool nor the agent has a policy of its own. "
+        "Where one has, and where governance sets one, it can only make the review stricter.",
+    )
+    replan: Literal["auto", "always"] = Field(
+        default="auto",
+        exclude_if=lambda replan: replan == "auto",
+        description="When a supervisor is asked again: `auto` where there is something to decide, `always` after each "
+        "round of results, as long as `supervisor_calls` allows.",
+    )
     agent: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = Field(
         default=None,
         exclude_if=lambda agent: agent is None,

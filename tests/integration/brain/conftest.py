@@ -1,6 +1,6 @@
 """Whole runs on a real database, real servers and a scripted model."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,13 @@ def opened(database_url: str, model: ModelServer, workbench: Workbench, tmp_path
     usual = {"bench": workbench.as_server("read"), "shop": workbench.as_server("unsafe")}
 
     def open_with(
-        *, servers: Mapping[str, Any] = usual, tracing: Mapping[str, Any] | None = None, **limits: Any
+        *,
+        servers: Mapping[str, Any] = usual,
+        roles: Mapping[str, Sequence[str]] | None = None,
+        tracing: Mapping[str, Any] | None = None,
+        **limits: Any,
     ) -> AbstractAsyncContextManager[Platform]:
-        return open_platform(database_url, model, servers, tmp_path, tracing=tracing, **limits)
+        return open_platform(database_url, model, servers, tmp_path, roles=roles, tracing=tracing, **limits)
 
     return open_with
 

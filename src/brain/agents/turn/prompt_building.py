@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from brain.agents.turn.agent_runtime import TaskExecution, done_lines
+from brain.blackboard import facts_by_task
 from brain.prompts import Prompt, Xml, element, lines
+from brain.registry.cards import GENERALIST
 from brain.skills.generalization import shown_template
 from brain.skills.memory import SkillMemory
 from brain.skills.skill import recalled_from_json
@@ -32,6 +34,7 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         execution.messages = [Message(**message) for message in recorded["messages"]]
         execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
         execution.done = [DoneCall(**call) for call in recorded.get("done", ())]
+        execution.may_note = recorded.get("may_note", False)
         return
     if memory is not None and execution.card.is_prompted:
         found = await memory.recall(execution.context.run.tenant, execution.card, execution.task)
@@ -49,7 +52,9 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     if execution.attempt.is_later:
         execution.done = execution.context.ledger.done(execution.path, execution.attempt)
     done = {"done": [asdict(call) for call in execution.done]} if execution.done else {}
-    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime, **done})
+    execution.may_note = bool(execution.card.tools) and execution.dispatch.get("has_dependents", False)
+    notes = {"may_note": True} if execution.may_note else {}
+    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime, **done, **notes})
 
 
 def prompt_of(execution: TaskExecution) -> Prompt:
@@ -69,10 +74,15 @@ def model_request(
     role: ModelRole | None = None,
     tool_names: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelRequest:
-    """Return the next request of an agent, asked of its own role unless `role` names another one."""
+    """Return the next request of an agent, asked of its own role unless `role` names another one.
+
+    What the supervisor called simple the generalist asks of the role `router`.
+    """
     card, allowance = execution.card, execution.context.allowance
+    is_simple = execution.dispatch.get("is_simple") and card.name == GENERALIST.name
+    own = ModelRole.ROUTER if is_simple else card.role
     return ModelRequest(
-        role=allowance.role(role or card.role),
+        role=allowance.role(role or own),
         messages=tuple(execution.messages),
         tools=tuple(tools),
         max_tokens=allowance.max_tokens,
@@ -148,11 +158,13 @@ def _agent_sections(execution: TaskExecution) -> dict[str, str]:
 
 
 def _state_context(execution: TaskExecution, said: Sequence[Mapping[str, Any]], results: Sequence[str]) -> str | None:
-    """Return artifact keys, the conversation and the results that the task depends on as JSON, without empty parts.
+    """Return artifact keys, the conversation, and results and facts that the task depends on, without empty parts.
 
-    `results` are those as they are shown. None where all are empty.
+    They are JSON. `results` are those as they are shown; of the facts of other tasks the names are keys. None where all
+    are empty.
     """
-    dispatch = execution.dispatch
+    dispatch, facts = execution.dispatch, facts_by_task(execution.dispatch["needed"])
+    others = sorted(name for name, fact in dispatch["global_state"].items() if fact["task_id"] not in facts)
     readable = [
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
         for result in (dispatch["needed"] if execution.card.tools else ())
@@ -160,9 +172,10 @@ def _state_context(execution: TaskExecution, said: Sequence[Mapping[str, Any]], 
         if record["characters"]
     ]
     content: Mapping[str, Any] = {
-        "artifacts": [*sorted(dispatch["global_state"]), *readable],
+        "artifacts": [*others, *readable],
         "messages": said,
         "results": {result["task_id"]: text for result, text in zip(dispatch["needed"], results, strict=True) if text},
+        "facts": facts,
     }
     given = {key: value for key, value in content.items() if value}
     return json.dumps(given, ensure_ascii=False) if given else None

@@ -1,6 +1,7 @@
 """The review of an attempt: by rules where they decide, else by a model's verdict."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +13,7 @@ from brain.agents.turn.agent_runtime import (
     joined_results,
 )
 from brain.agents.turn.prompt_building import instruction
+from brain.agents.turn.review_policy import ReviewPolicies
 from brain.interrupts.requests import REPEAT_REFUSED
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Xml, element, lines
@@ -20,7 +22,7 @@ from starling.core.events.run_events import Reflection
 from starling.core.fit import REVIEWER, shown
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.core.tool_calls import Observation
+from starling.core.tool_calls import Observation, ReviewPolicy
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import VERDICT_SCORE, VERDICT_VALUES, SpanKind, Tracer
 
@@ -71,7 +73,14 @@ class Reviewer:
             self.tracer.score(VERDICT_SCORE, VERDICT_VALUES[status], " ".join(result.reasons))
             task_id, told = execution.task_id, list(result.reasons)
             context.recorder.emit(
-                Reflection(task_id=task_id, attempt=attempt, status=status, reasons=told, path=execution.path)
+                Reflection(
+                    task_id=task_id,
+                    attempt=attempt,
+                    status=status,
+                    reasons=told,
+                    path=execution.path,
+                    agent=execution.card.name,
+                )
             )
             return result
 
@@ -120,16 +129,18 @@ class Reviewer:
 
 
 def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
-    """Whether a policy has an attempt reviewed: that of each of its calls' tools, else that of the agent.
+    """Whether a policy has an attempt reviewed: that for each of its calls' tools, without calls that for the agent.
 
     `risky` are tasks with calls that may change something. The ledger knows those calls, also once the run is resumed
     without the servers that they were made of.
     """
     if execution.context.run.call:  # its caller judges the result
         return False
-    own = {tool.full_name: tool.reflect for tool in execution.card.tools}
-    agents = execution.card.reflect
-    policies = {own.get(use.name) or agents for use in produced.uses} or {agents}
+    if execution.card.is_architect:  # the proof of its team is the review
+        return False
+    own: Mapping[str, ReviewPolicy | None] = {tool.full_name: tool.reflect for tool in execution.card.tools}
+    of_task = ReviewPolicies.of_task(execution)
+    policies = {of_task.policy(own.get(use.name)) for use in produced.uses} or {of_task.policy()}
     if "risky" not in policies or "always" in policies:
         return "always" in policies
     if produced.earlier or execution.done:

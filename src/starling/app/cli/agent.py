@@ -106,14 +106,15 @@ def find(
 
 @app.command()
 def show(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
-    """Show one agent and the versions of a custom agent."""
+    """Show one agent, the verdicts on its results, and the versions of a custom agent."""
     found = connection_of(context).api(tenant).get(_path(name))
     if as_json:
         print_json(found)
         return
     agent = found["agent"]
     fields = {field: agent[field] for field in ("name", "kind", "state", "reason", "description")}
-    print_fields(fields | {"tools": ", ".join(agent["tools"])}, 12)
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found["verdicts"].items())
+    print_fields(fields | {"tools": ", ".join(agent["tools"]), "verdicts": verdicts}, 12)
     for version in found["versions"]:
         active = ", active" if version["active"] else ""
         print_line(f"\nversion {version['version'][:_HASH_CHARS]} of {moment(version['created_at'])}{active}")

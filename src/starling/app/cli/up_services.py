@@ -23,7 +23,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import published_address, serving
 from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
-from starling.infra.llm.model_selection import names_by_role
+from starling.infra.llm.model_selection import names_by_role, supervisor_names
 from starling.infra.postgres.embedded.server import restarting
 
 _STOP_SECONDS = 12.0  # longer than a worker takes to hand back its runs
@@ -65,6 +65,7 @@ async def _run(
             stack.enter_context(published_address(settings, address))
         times.end("API")
         models = {role.value: str(names[0]) for role, names in (await names_by_role(settings)).items()}
+        models |= {"supervisor": str(name) for name in supervisor_names(settings)[:1]}
         epoch, listings = servers.epoch_follower.epoch, servers.listings
         report(Started(version("starling-swarm"), address, models, epoch, listings, times.seconds), as_json=as_json)
         await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from starling.app.doctor.finding import Diagnostic, ok, warning
@@ -16,16 +17,19 @@ _QUESTION = (Message("user", "Answer with the one word: ok"),)
 
 
 async def check(settings: Settings) -> Sequence[Diagnostic]:
-    """Ask the model of each role for one word. Raises ConfigurationError."""
+    """Ask the model of each role, and that of supervisors where one is set, for one word. Raises ConfigurationError."""
+    wanted = {role.value: ModelRequest(role, _QUESTION, max_tokens=16, timeout=_SECONDS) for role in ModelRole}
+    if settings.model_supervisor:
+        wanted["supervisor"] = replace(wanted[ModelRole.REASONING.value], supervisor=True)
     async with open_models(settings) as models:
-        return await asyncio.gather(*(_asked(models, role) for role in ModelRole))
+        return await asyncio.gather(*(_asked(models, purpose, request) for purpose, request in wanted.items()))
 
 
-async def _asked(models: ModelClient, role: ModelRole) -> Diagnostic:
-    subject, name = f"model {role.value}", models.describe(role)
+async def _asked(models: ModelClient, purpose: str, request: ModelRequest) -> Diagnostic:
+    subject, name = f"model {purpose}", models.describe(request.role, supervisor=request.supervisor)
     begun = perf_counter()
     try:
-        reply = await models.respond(ModelRequest(role, _QUESTION, max_tokens=16, timeout=_SECONDS))
+        reply = await models.respond(request)
     except ModelError as error:
         remedy = error.remedy or f"Check the endpoint and the key of {name}."
         return Diagnostic(subject, "problem", error.message, remedy)

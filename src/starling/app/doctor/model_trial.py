@@ -18,7 +18,7 @@ from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 from starling.infra.llm.chat_model import ModelName
 from starling.infra.llm.factory import ModelFactory, open_model_factory
-from starling.infra.llm.model_selection import OFFLINE, check_model, parse_model_name
+from starling.infra.llm.model_selection import OFFLINE, check_model, parse_model_name, supervisor_names
 
 SECONDS = 115.0  # the command ends within two minutes
 _PARALLEL = 4  # requests to one endpoint
@@ -64,18 +64,19 @@ class ModelReport:
 
 
 async def try_models(settings: Settings, model: str | None = None, seconds: float = SECONDS) -> Sequence[ModelReport]:
-    """Try one model, or the first model of each role, all within `seconds`. Raises ConfigurationError."""
+    """Try one model, or the first one of each role and of supervisors, in `seconds`. Raises ConfigurationError."""
     if model is not None:
         check_model(model, settings)
     deadline = asyncio.get_running_loop().time() + seconds
     async with open_model_factory(settings) as models:
-        first = [names[0] for names in models.named.values()]
+        first = [names[0] for names in (*models.named.values(), *filter(None, [supervisor_names(settings)]))]
         names = [parse_model_name(model)] if model is not None else dict.fromkeys(first)
         return await asyncio.gather(*(_tried(models, name, deadline) for name in names))
 
 
 async def _tried(models: ModelFactory, name: ModelName, deadline: float) -> ModelReport:
-    used_for = [role for role in ModelRole if models.named[role][0] == name]
+    plans = name in supervisor_names(models.settings)[:1]  # it needs what the role `reasoning` needs
+    used_for = [it for it in ModelRole if models.named[it][0] == name or (plans and it is ModelRole.REASONING)]
     if str(name) == OFFLINE:
         return ModelReport(OFFLINE, used_for, (), {}, 0.0, 0)
     begun = asyncio.get_running_loop().time()

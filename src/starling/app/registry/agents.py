@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Literal
+from typing import Final, Literal
 
 from brain.registry.cards import AgentCard, AgentKind, Roster
 from brain.registry.custom_agents import checked, described, granted, pinned_agents, with_agent, without_agent
@@ -27,6 +27,8 @@ from starling.infra.postgres.engine import EngineConnection
 from starling.infra.postgres.runs.builds import check_not_being_built
 from starling.infra.postgres.server_breakers import failing_text
 
+type Verdict = Literal["APPROVED", "FIXED", "REJECTED"]
+_VERDICTS: Final[tuple[Verdict, ...]] = ("APPROVED", "FIXED", "REJECTED")
 _REMEDY = "`starling agent list` shows the existing agents."
 
 
@@ -55,10 +57,14 @@ class ConfiguredVersion:
 
 @dataclass(frozen=True, slots=True)
 class AgentHistory:
-    """An agent with all its versions, oldest first; only custom agents have versions."""
+    """An agent with all its versions, oldest first; only custom agents have versions.
+
+    `verdicts` counts those on its results, in all runs whose events are kept, without tasks inside teams.
+    """
 
     agent: Agent
     versions: tuple[ConfiguredVersion, ...]
+    verdicts: Mapping[Verdict, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,18 +227,20 @@ class AgentService:
         return AgentList(number, found, len(candidates.cards), ranking.warning)
 
     async def show(self, caller: Principal, name: str) -> AgentHistory:
-        """Return an agent with its versions, an archived one too. Raises NotFoundError."""
+        """Return an agent with its versions and verdicts, an archived one too. Raises NotFoundError."""
         found = next((agent for agent in (await self.list(caller)).agents if agent.name == name), None)
         versions = await self.agents.versions(caller.tenant, name)
         if found is None and not versions:
             raise NotFoundError("agent", name, _REMEDY)
         agent = found or await self._out_of_reach(caller.tenant, versions[-1])
+        counted = await self.agents.verdicts(caller.tenant, name)
         return AgentHistory(
             agent=agent,
             versions=tuple(
                 ConfiguredVersion(one.hash, one.created_at, active=one.hash == agent.version, config=one.config)
                 for one in versions
             ),
+            verdicts={verdict: counted.get(verdict, 0) for verdict in _VERDICTS},
         )
 
     async def _activate(

@@ -1,10 +1,10 @@
 """Publishes a new epoch in the transaction that changes the servers."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from brain.registry.manifest import ServerEntry, ToolPin
+from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.prompt_versions import PromptChoice
 from brain.registry.repository import Activation, EpochRepository, save_texts, stored_state
 from brain.registry.service import with_servers
@@ -20,12 +20,17 @@ from starling.infra.postgres.engine import EngineConnection
 _OWN: Final = ("description", "input_schema", "output_schema", "reflect")  # options of a tool that its pin has, too
 
 
+def as_it_is(manifest: Manifest) -> Manifest:
+    """Return the manifest, with the table of governance that the epoch before has."""
+    return manifest
+
+
 @dataclass(slots=True)
 class EpochPublisher:
     """Called with the changed servers: activates their epoch and writes the audit entry.
 
     `change` is recorded besides, where the epoch is a new one. `prompts` are the texts that it pins; without them it
-    keeps those of the epoch before.
+    keeps those of the epoch before. `governed` returns a manifest with what runs are allowed in it.
     """
 
     epochs: EpochRepository
@@ -33,6 +38,7 @@ class EpochPublisher:
     action: str
     change: AuditedChange | None = None
     prompts: PromptChoice | None = None
+    governed: Callable[[Manifest], Manifest] = as_it_is
     _activation: Activation | None = field(default=None, init=False)
 
     @property
@@ -49,7 +55,9 @@ class EpochPublisher:
         entries = entries_of(rows)
         choice = self.prompts or PromptChoice({})
         found = await self.epochs.activate(
-            connection, self.actor, lambda manifest: choice.applied(with_servers(manifest, entries))
+            connection,
+            self.actor,
+            lambda manifest: self.governed(choice.applied(with_servers(manifest, entries))),
         )
         if choice.stored is not None and choice.stored != await stored_state(connection):  # the registry is locked now
             raise PromptsChangedError
@@ -82,6 +90,7 @@ def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
 
 def _pin(definition_hash: str, tool: str, options: ServerOptions) -> ToolPin:
     own = {name: getattr(options.tool(tool), name) for name in _OWN}
+    own["reflect"] = own["reflect"] or options.reflect
     effect = options.effect_of(tool)
     declared = (effect is Effect.UNSAFE and options.is_declared(tool)) or None
     return ToolPin(hash=definition_hash, effect=effect, declared=declared, **own)

@@ -29,33 +29,34 @@ class MeasuredModels:
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the whole answer."""
-        with self._measured(request.role):
+        with self._measured(request):
             reply = await self.inner.respond(request)
             self._answered(request.role, reply)
             return reply
 
     async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         """Yield text as it comes, then the whole reply."""
-        with self._measured(request.role):
+        with self._measured(request):
             async for item in self.inner.stream_respond(request):
                 if isinstance(item, ModelReply):
                     self._answered(request.role, item)
                 yield item
 
-    def describe(self, role: ModelRole) -> str:
-        """Return `provider:model` of the model that a role asks first."""
-        return self.inner.describe(role)
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        """Return `provider:model` of the model that a role, or a supervisor in it, asks first."""
+        return self.inner.describe(role, supervisor=supervisor)
 
     @contextmanager
-    def _measured(self, role: ModelRole) -> Generator[None]:
-        begun = perf_counter()
+    def _measured(self, request: ModelRequest) -> Generator[None]:
+        begun, role = perf_counter(), request.role
         try:
             yield
         except ModelError as error:
             self.metrics.measure("model_calls", role.value, self._label(error.model), error.code)
             raise
         except asyncio.CancelledError:
-            self.metrics.measure("model_calls", role.value, self.describe(role), "cancelled")
+            asked = self.describe(role, supervisor=request.supervisor)
+            self.metrics.measure("model_calls", role.value, asked, "cancelled")
             raise
         finally:
             self.metrics.measure("model_seconds", role.value, value=perf_counter() - begun)

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from starling.app.telemetry.build_info import build_info
+from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import RunStatus
@@ -19,6 +20,14 @@ _UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal
 _RUN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _CALL_BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _FLUSH_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
+
+
+_BUILTINS: Final = frozenset({"generalist", "coder"})
+
+
+def _agent_label(agent: str) -> str:
+    """Return the name of an agent that no caller chose, else `other`."""
+    return agent if agent in _BUILTINS or agent.startswith(SPECIALIST_PREFIX) else "other"
 
 
 type Measurement = tuple[str, Sequence[str], float]
@@ -57,6 +66,9 @@ class Metrics:
         failures = "outcome is succeeded, or the code of the failure."
         self.tool_calls = counter("tool_calls", f"Calls of tools; {failures}", "server", "outcome")
         self.tool_seconds = histogram("tool_call_seconds", "Calls of tools, the whole path.", _CALL_BUCKETS, "server")
+        self.verdicts = counter(
+            "verdicts", "Verdicts of reviews; agent is a builtin, a server's specialist or `other`.", "agent", "status"
+        )
         self.flush_seconds = histogram("flush_seconds", "Making events durable.", _FLUSH_BUCKETS)
         self.requests = counter("http_requests", "Requests by route.", "method", "route", "status")
         self.streams = gauge("streams_open", "Event streams that are being read here.")
@@ -96,8 +108,11 @@ class Metrics:
             self.measure(instrument, *labels, value=value)
 
     def written(self, _: str, events: Sequence[StoredEvent], seconds: float) -> None:
-        """Count a flush, and the run that ended with it."""
+        """Count a flush, its verdicts, and the run that ended with it."""
         self.measure("flush_seconds", value=seconds)
+        for event in events:
+            if event.type == "reflection":
+                self.measure("verdicts", _agent_label(event.data["agent"]), event.data["status"])
         if events and events[-1].type == "done":
             self.measure("runs_ended", str(events[-1].data["status"]))
 

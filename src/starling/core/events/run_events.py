@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from starling.core.closed_document import ClosedDocument
-from starling.core.run_document.document import RecalledSkill
+from starling.core.run_document.document import Fact, PlanChange, RecalledSkill
 from starling.core.tool_calls import CallState, Effect
 
 
@@ -27,7 +27,7 @@ class RunStarted(Event):
 
 
 class PlannedTask(ClosedDocument):
-    """One task of the plan, as it stands."""
+    """One task of the plan, as it stands; `agent` is empty where results decide first who does it."""
 
     id: str
     agent: str
@@ -39,7 +39,8 @@ class PlannedTask(ClosedDocument):
 class Plan(Event):
     """A supervisor made or changed its plan. `path` is that of its team, empty for the main star.
 
-    `inherited`: the run is a fork, and this is the plan that it begins with.
+    `changes` says what is different from the plan before, and why. `inherited`: the run is a fork, and this is the plan
+    that it begins with.
     """
 
     type: Literal["plan"] = "plan"
@@ -49,6 +50,7 @@ class Plan(Event):
     thought_process: str
     path: str = ""
     inherited: bool = Field(default=False, exclude_if=not_)
+    changes: list[PlanChange] = Field(default=[], exclude_if=not_)
 
 
 class SelectedAgent(ClosedDocument):
@@ -80,6 +82,7 @@ class TaskStart(Event):
 class TaskResult(Event):
     """A task ended. `skills` are those that were in its prompt; `code` says why it failed.
 
+    `facts` are the values that tasks after it are given.
     `inherited`: it ended in the run that this is a fork of.
     """
 
@@ -94,6 +97,7 @@ class TaskResult(Event):
     skills: list[RecalledSkill] = Field(default=[])
     code: str | None = Field(default=None, exclude_if=lambda code: code is None)
     inherited: bool = Field(default=False, exclude_if=not_)
+    facts: list[Fact] = Field(default=[], exclude_if=not_)
 
 
 class Thinking(Event):
@@ -166,7 +170,7 @@ class ToolLog(Event):
 
 
 class Reflection(Event):
-    """The verdict on one attempt. `path` is that of its task."""
+    """The verdict on one attempt of `agent`. `path` is that of its task."""
 
     type: Literal["reflection"] = "reflection"
     task_id: str
@@ -174,6 +178,7 @@ class Reflection(Event):
     status: Literal["APPROVED", "FIXED", "REJECTED"]
     reasons: list[str]
     path: str = ""
+    agent: str = ""
 
 
 class Interrupt(Event):
@@ -263,6 +268,27 @@ class Usage(ClosedDocument):
     estimated: bool = Field(default=False, exclude_if=not_)
 
 
+class CitedCall(ClosedDocument):
+    """A call whose result a source has; `artifact` has the whole of a long one."""
+
+    call_id: str
+    tool: str
+    artifact: str | None = Field(default=None, exclude_if=not_)
+
+
+class Excerpt(ClosedDocument):
+    """A part of a source that the answer rests on: the characters from `start` to before `end`.
+
+    They are those of the `artifact`, without one of the result of call `call_id`, without both of the task's output.
+    """
+
+    text: str
+    start: int
+    end: int
+    call_id: str | None = Field(default=None, exclude_if=not_)
+    artifact: str | None = Field(default=None, exclude_if=not_)
+
+
 class Citation(ClosedDocument):
     """Source of a part of the answer."""
 
@@ -270,6 +296,8 @@ class Citation(ClosedDocument):
     task_id: str
     agent: str
     tools: list[str]
+    calls: list[CitedCall] = Field(default=[], exclude_if=not_)
+    excerpts: list[Excerpt] = Field(default=[], exclude_if=not_)
 
 
 class Degradation(ClosedDocument):

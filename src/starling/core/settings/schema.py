@@ -7,14 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-)
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -24,13 +17,14 @@ from pydantic_settings import (
 )
 
 from starling.core.fit import TOOL_RESULT
+from starling.core.governance import GovernanceTable
 from starling.core.prompts import PROMPT_NAMES
 from starling.core.settings.client import default_data_dir
 from starling.core.settings.sources import EnvironmentSource
 from starling.core.tool_calls import ApprovalPolicy
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
-_MODELS: Final = ("model", "model_router", "model_reasoning", "model_coding")
+_MODELS: Final = ("model", "model_router", "model_reasoning", "model_coding", "model_supervisor")
 _LISTS: Final = (*_MODELS, "stdio_over_http", "trusted_proxies", "allowed_addresses")
 
 
@@ -195,6 +189,12 @@ class Settings(BaseSettings):
     execution_service_token: SecretStr | None = _setting(
         "EXECUTION_SERVICE_TOKEN", None, "Bearer token that the execution service is sent."
     )
+    brainstem_url: str | None = _setting(
+        "BRAINSTEM_URL",
+        None,
+        "Service that narrows what a request is allowed (`<url>/evaluate`); while it is away, CONSERVATIVE holds.",
+    )
+    brainstem_token: SecretStr | None = _setting("BRAINSTEM_TOKEN", None, "Bearer token that the brainstem is sent.")
     require_keys: bool = _setting(
         "STARLING_REQUIRE_KEYS", False, "Require a key for requests from this machine, too; set it behind a proxy."
     )
@@ -260,6 +260,9 @@ class Settings(BaseSettings):
     model_coding: Annotated[tuple[str, ...], NoDecode] = _setting(
         "STARLING_MODEL_CODING", (), "The same for the role `coding`."
     )
+    model_supervisor: Annotated[tuple[str, ...], NoDecode] = _setting(
+        "STARLING_MODEL_SUPERVISOR", (), "The same for supervisors. Default: the models of the role `reasoning`."
+    )
     embeddings: str = _setting(
         "STARLING_EMBEDDINGS",
         "static",
@@ -309,6 +312,11 @@ class Settings(BaseSettings):
         "STARLING_APPROVAL",
         "never",
         "Which calls of servers without an `approval` of their own need a person: `never`, `unsafe` or `always`.",
+    )
+    governance: GovernanceTable | None = _setting(
+        "STARLING_GOVERNANCE",
+        None,
+        "What requests are allowed by mode and channel; without it the table in force stays, `{}` is the default.",
     )
     limits: Limits = _setting("STARLING_LIMITS", ..., "Limits of runs and workers: see below.", default_factory=Limits)
 

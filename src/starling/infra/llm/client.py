@@ -138,7 +138,8 @@ class FallbackModelClient:
     """Tries the models of a role until one answers within the time limit; a model named by the request comes first.
 
     After connection and server errors: at most two retries, then the next model of the role, finally the models of
-    the router. After a timeout: the next model at once. Invalid responses are raised to the caller.
+    the router. After a timeout: the next model at once. Invalid responses are raised to the caller. `supervisor` are
+    the models that supervisors ask instead of those of `reasoning`; without any, those.
     """
 
     def __init__(
@@ -147,10 +148,13 @@ class FallbackModelClient:
         clock: Clock,
         resolve_model: ResolveModel,
         backoff: Backoff = jittered_backoff,
+        supervisor: Sequence[ChatModel] = (),
     ) -> None:
         self._resolve_model = resolve_model
-        self._candidates = {role: _candidates(role, chains) for role in ModelRole}
-        self.names = frozenset(model.name for chain in chains.values() for model in chain)  # chosen by the settings
+        self._candidates = {role: _candidates(chains[role], chains) for role in ModelRole}
+        self._supervisor = _candidates(supervisor or chains[ModelRole.REASONING], chains)
+        chosen = (*chains.values(), supervisor)
+        self.names = frozenset(model.name for chain in chosen for model in chain)  # chosen by the settings
         self._clock = clock
         self._backoff = backoff
         self._degraded: DegradedModels = {}
@@ -183,20 +187,24 @@ class FallbackModelClient:
                 yield TextDelta("", restart=True)
                 text_was_sent = False
 
-    def describe(self, role: ModelRole) -> str:
-        """Return `provider:model` of the first model of a role."""
-        return self._candidates[role][0].model.name
+    def describe(self, role: ModelRole, *, supervisor: bool = False) -> str:
+        """Return `provider:model` of the model that a role, or a supervisor in it, asks first."""
+        return self._models_of(role, supervisor=supervisor)[0].model.name
+
+    def _models_of(self, role: ModelRole, *, supervisor: bool) -> Sequence[FallbackCandidate]:
+        return self._supervisor if supervisor and role is ModelRole.REASONING else self._candidates[role]
 
     def _fallback_chain(self, request: ModelRequest) -> FallbackChain:
-        candidates = self._candidates[request.role]
+        candidates = self._models_of(request.role, supervisor=request.supervisor)
         if request.model is not None:
             named = self._resolve_model(request.model)
             candidates = (FallbackCandidate(named), *(one for one in candidates if one.model.name != named.name))
         return FallbackChain(candidates, request, self._degraded, self._clock, self._backoff)
 
 
-def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[FallbackCandidate, ...]:
-    own = chains[role]
+def _candidates(
+    own: Sequence[ChatModel], chains: Mapping[ModelRole, Sequence[ChatModel]]
+) -> tuple[FallbackCandidate, ...]:
     names = {model.name for model in own}
     router_models = [model for model in chains[ModelRole.ROUTER] if model.name not in names]
     return (

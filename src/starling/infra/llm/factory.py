@@ -25,6 +25,7 @@ from starling.infra.llm.model_selection import (
     parse_model_name,
     possible_names,
     responses_model,
+    supervisor_names,
 )
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
@@ -39,7 +40,8 @@ async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGe
     async with open_model_factory(settings) as factory:
         chains = {role: [factory.model(name) for name in names] for role, names in factory.named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
-        yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
+        supervisor = [factory.model(name) for name in supervisor_names(settings)]
+        yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve, supervisor=supervisor)
 
 
 @asynccontextmanager
@@ -64,7 +66,7 @@ class ModelFactory:
 
     async def import_adapters(self) -> None:
         """Import what models of LangChain need in a thread: it takes seconds."""
-        for name in {name for names in self.named.values() for name in names}:
+        for name in {*supervisor_names(self.settings), *(name for names in self.named.values() for name in names)}:
             endpoint = self.endpoints.get(name.provider)
             if endpoint is not None and endpoint.api == "responses":
                 await asyncio.to_thread(responses_model)

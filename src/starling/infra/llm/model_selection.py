@@ -79,9 +79,15 @@ async def names_by_role(settings: Settings) -> dict[ModelRole, tuple[ModelName, 
     return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
 
 
+def supervisor_names(settings: Settings) -> tuple[ModelName, ...]:
+    """Return the model and fallbacks that are set for supervisors; none where they are those of `reasoning`."""
+    return tuple(parse_model_name(name) for name in settings.model_supervisor)
+
+
 def named_models(settings: Settings) -> frozenset[ModelName]:
     """Return all models in the settings. Raises ConfigurationError for an invalid name."""
-    return frozenset(parse_model_name(name) for names in _chosen(settings).values() for name in names)
+    named = (parse_model_name(name) for names in _chosen(settings).values() for name in names)
+    return frozenset((*named, *supervisor_names(settings)))
 
 
 def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:

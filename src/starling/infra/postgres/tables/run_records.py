@@ -103,6 +103,13 @@ events = Table(
     Column("type", Text, nullable=False),
     Column("data", JSONB, nullable=False),
     moment_column("created_at"),
+    Index(  # verdicts on tasks of a run's own plan
+        "events_verdicts",
+        "tenant",
+        text("(data ->> 'agent')"),
+        text("(data ->> 'status')"),
+        postgresql_where=text("type = 'reflection' AND NOT data ->> 'path' LIKE '%/%'"),
+    ),
 )
 
 steps = Table(

@@ -1,0 +1,107 @@
+"""Which model is asked for what: the supervisor's own, the small one for simple requests; and how many calls it takes."""
+
+import pytest
+
+from tests.integration.brain.conftest import Open
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
+
+LOOK = calls(("look", {"thing": "disk"}))
+TWO_MODELS = {"model_router": ["scripted:tiny"], "model_reasoning": ["scripted:large"]}
+
+
+def asked(platform: Platform) -> list[str]:
+    return [body["model"] for body in platform.model.bodies]
+
+
+async def test_plain_question_takes_one_call(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Seven days."))
+
+    stream = await platform.ask("How many days has a week?")
+
+    assert (stream.status, stream.reply, len(platform.model.bodies)) == ("succeeded", "Seven days.", 1)
+    assert "plain general knowledge" in platform.model.bodies[0]["messages"][0]["content"]
+
+
+async def test_supervisor_asks_the_models_that_are_set_for_it(opened: Open, script: ScriptedModel) -> None:
+    script.run(decision(task("t1", BENCH)), t1=LOOK, qa=Answer("Fine [1]."))
+
+    async with opened(roles=TWO_MODELS | {"model_supervisor": ["scripted:planner"]}) as platform:
+        stream = await platform.ask("How is it?")
+
+        assert asked(platform) == ["planner", "tiny", "large", "large"]
+        assert platform.model.bodies[0]["temperature"] == pytest.approx(0.3)
+    assert stream.status == "succeeded"
+
+
+async def test_supervisor_asks_its_next_model_where_the_first_fails(opened: Open, script: ScriptedModel) -> None:
+    script.supervisor(Answer(status=500), decision(reply="Hello."))
+
+    async with opened(roles={"model_supervisor": ["scripted:planner", "scripted:other"]}) as platform:
+        stream = await platform.ask("Hi.")
+
+    assert stream.reply == "Hello."
+
+
+@pytest.mark.parametrize(("is_simple", "small_or_large"), [(True, "tiny"), (False, "large")])
+async def test_generalist_and_answer_use_the_small_model_where_the_decision_says_simple(
+    opened: Open, script: ScriptedModel, *, is_simple: bool, small_or_large: str
+) -> None:
+    plan = decision(task("t1", "generalist"), task("t2", BENCH), is_simple=is_simple)
+    script.run(plan, t1=Answer("Hello."), t2=LOOK, qa=Answer("Hello, all is fine [1][2]."))
+
+    async with opened(roles=TWO_MODELS) as platform:
+        await platform.ask("Say hello, and look.")
+
+        (written,) = platform.requests_containing('<task id="t1">')[:1]
+        (answered,) = platform.requests_containing("You write the final answer")
+        schema = str(platform.model.bodies[0]["response_format"])
+    assert "is_simple" in schema
+    assert (written["model"], answered["model"]) == (small_or_large, small_or_large)
+
+
+async def test_nothing_is_called_simple_where_one_model_does_all(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
+
+    await platform.ask("Hi.")
+
+    assert "is_simple" not in str(platform.model.bodies)
+
+
+async def test_supervisor_is_asked_after_each_round_of_results_where_the_caller_wants_it(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan = decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]))
+    script.run(plan, decision(), decision(is_request_satisfied=True), t1=LOOK, t2=LOOK, qa=Answer("Fine [1][2]."))
+
+    stream = await platform.ask("How is it?", replan="always")
+
+    decided = platform.requests_containing("You supervise agents")
+    assert (stream.status, len(decided), len(stream.of("plan"))) == ("succeeded", 3, 3)
+    assert '"task_id": "t1"' in decided[1]["messages"][1]["content"]
+    assert len(platform.model.bodies) == 3 + 2 * 2 + 1
+
+
+async def test_plan_goes_on_without_the_supervisor_once_its_calls_are_used_up(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan = decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]))
+    script.run(plan, t1=LOOK, t2=LOOK, qa=Answer("Fine [1][2]."))
+
+    stream = await platform.ask("How is it?", replan="always", limits={"supervisor_calls": 1})
+
+    assert (stream.status, len(platform.requests_containing("You supervise agents"))) == ("succeeded", 1)
+    assert [result["status"] for result in stream.of("task_result")] == ["approved", "approved"]
+
+
+async def test_supervisor_that_repeats_a_failing_agent_is_stopped_where_it_is_asked_after_each_result(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", BENCH, "look")))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("REJECTED", "No."))
+
+    stream = await platform.ask("How is it?", replan="always")
+
+    assert stream.status == "failed"
+    assert "circuit_breaker" in stream.codes
