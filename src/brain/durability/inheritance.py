@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
+from brain.blackboard import board_of
 from brain.state import GraphState, GraphTask, Routing, TaskOutcome, Update, failures, merge_tasks
 from starling.core.errors import InvalidRequestError
 from starling.core.forks import NotForkableError, decision_number
@@ -132,7 +133,8 @@ class _Kept:
 
     def _tasks(self, numbers: Iterable[int]) -> Mapping[str, GraphTask]:
         updates = (self.decisions[number].data["update"] for number in numbers)
-        return {task["id"]: task for update in updates for task in update.get("tasks", ())}
+        tasks = {task["id"]: task for update in updates for task in update.get("tasks", ())}
+        return {name: task for name, task in tasks.items() if "removed" not in task}
 
     def _selected(self, decisions: int, names: Iterable[str]) -> list[JournalEntry]:
         """Return so many decisions, each with its update, and outcomes. Raises NotForkableError."""
@@ -184,6 +186,7 @@ def _with_outcomes(state: GraphState, entries: Iterable[JournalEntry]) -> GraphS
         **state,
         "tasks": merge_tasks(state["tasks"], cast("list[GraphTask]", tasks)),
         "results": [*state["results"], *results],
+        "global_state": state["global_state"] | board_of(results),
     }
 
 

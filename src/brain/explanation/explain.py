@@ -84,12 +84,15 @@ def planned(facts: RunFacts) -> Planned:
         tasks: list[TaskNote] = []
         for task in plan.tasks:
             place = without_numbers(f"{plan.star}/{task['id']}" if plan.star else task["id"])
-            status = facts.status(facts.tries[place][-1])
+            tries = facts.tries.get(place)  # none where it was taken out of the plan
+            status = facts.status(tries[-1]) if tries else "removed"
             text = one_line(task["task"], _TEXT_CHARS)
             tasks.append(TaskNote(place, task["agent"], text, task["depends_on"], status))
         why = one_line(plan.thought_process, _TEXT_CHARS)
         of_team = f" of the team at {plan.star}" if plan.star else ""
-        text = f"Version {plan.version}{of_team}: {'; '.join(map(_planned, tasks)) or why}"
+        changes = [f"{change.task_id} was {change.kind} ({change.reason})" for change in plan.changes]
+        changed = f". Changes: {'; '.join(changes)}" if changes else ""
+        text = f"Version {plan.version}{of_team}: {'; '.join(map(_planned, tasks)) or why}{changed}"
         versions.append(PlanNote(plan.star, plan.version, why, text, tasks, [event(plan.seq)]))
     main = [version for version in versions if not version.star]
     if not main:

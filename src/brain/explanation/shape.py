@@ -18,7 +18,7 @@ type _OfLimits = Literal["deadline_exceeded", "limit_reached", "lost_budget"]
 type _OfFaults = Literal["build_failed", "internal_error", "journal_diverged", "parked_run", "runtime_failed"]
 type _Unknown = Literal["failed_run", "failed_task"]
 type CauseCode = _OfCalls | _OfAgents | _OfPeople | _OfModels | _OfPlans | _OfRules | _OfLimits | _OfFaults | _Unknown
-type ShownStatus = Literal[TaskStatus, "waiting"]
+type ShownStatus = Literal[TaskStatus, "waiting", "removed"]
 
 
 @dataclass(frozen=True, slots=True)

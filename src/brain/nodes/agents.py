@@ -5,6 +5,7 @@ from typing import Protocol
 
 from langgraph.runtime import Runtime
 
+from brain.blackboard import board_of
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.run.context import RunContext
 from brain.state import TaskDispatch, TaskOutcome, Update
@@ -32,4 +33,5 @@ class AgentsNode:
         path = context.at(team_task_path(path) if card and card.star else path)
         with interrupt_on_suspension():
             outcome = await self.pipeline.run(context, {**state, "path": path})
-        return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}
+        update: Update = {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}
+        return {**update, "global_state": board} if (board := board_of([outcome])) else update

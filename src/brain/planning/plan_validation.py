@@ -1,16 +1,17 @@
 """Validation of plans, without a model."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
-from brain.registry.cards import Roster
+from brain.registry.cards import GENERALIST, Roster
 from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, merge_tasks
 from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
+UNDECIDED = "It waited for a decision on who does it, which was not made."
 DEPENDENT = "It depends on a task that can't be done."
 TOO_LATE = "Its turn would come too late"
 TOO_MANY = "A plan may have at most"
@@ -29,6 +30,7 @@ class PlanningContext:
     `request` is what a task without a text is; `rounds` is how many more rounds of tasks can run, each with at most
     `at_once` tasks in parallel; the whole plan may have `most_tasks`. With `may_look` a decision may only name what to
     look for. `all_agents` has also those that this run may not use; a kill switch stops those in `switched_off`.
+    `removed` are the tasks that the decision takes out of the plan.
     """
 
     roster: Roster
@@ -41,6 +43,7 @@ class PlanningContext:
     may_look: bool = False
     all_agents: Roster = field(default_factory=lambda: Roster({}))
     switched_off: Set[str] = frozenset()
+    removed: Set[str] = frozenset()
 
     @property
     def settled(self) -> set[str]:
@@ -57,7 +60,7 @@ class PlanningContext:
         return {
             item.task_id: item.model_copy(
                 update={
-                    "agent": self.roster.resolve(item.agent),
+                    "agent": self.roster.resolve(item.agent) if item.agent.strip() else "",
                     "task": item.task if item.task.strip() else self.request,
                 }
             )
@@ -72,8 +75,8 @@ class PlanningContext:
         return [task_id for task_id in wanted if task_id not in known][room:]
 
     def missing(self, item: Assignment, wanted: Mapping[str, Assignment]) -> list[str]:
-        """Return the dependencies of a task that are not in the plan."""
-        planned = wanted.keys() | self.waiting.keys() | self.settled
+        """Return the dependencies of a task that are not in the plan, or that are taken out of it."""
+        planned = wanted.keys() | (self.waiting.keys() - self.removed) | self.settled
         return [task_id for task_id in item.depends_on if task_id not in planned]
 
 
@@ -106,6 +109,7 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     agent that exists and works now, dependencies that exist and form no cycle, and a round to run in. A task that may
     have been done already is not done again.
     """
+    planning = _without_removed(decision, planning)
     wanted = planning.wanted(decision)
     too_many = _Obstacle("limit_reached", _too_many_text(planning))
     found = _obstacles(wanted, planning, dict.fromkeys(planning.too_many(wanted), too_many))
@@ -136,10 +140,11 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     """
     if not planning.tasks and is_empty(decision) and not (planning.may_look and decision.look_for):
         return [_EMPTY]
+    planning = _without_removed(decision, planning)
     wanted = planning.wanted(decision)
-    wrong: list[str] = []
+    wrong = _removal_errors(decision, planning)
     for item in wanted.values():
-        if planning.roster.get(item.agent) is None:
+        if planning.roster.get(item.agent) is None and not _is_undecided(item):
             names = sorted(planning.roster.cards)
             are_named = len(names) <= _AGENTS_NAMED and not near_matches(item.agent, names)
             known = f" The agents are: {', '.join(names)}." if are_named else ""
@@ -179,7 +184,9 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
     parts = {part["part"]: part for part in known}
     named = {part.get("task_id") for part in known}
     for task in state["tasks"]:
-        reason = failed.get(task["id"], unreached)
+        reason = failed.get(task["id"], "" if "removed" in task else unreached)
+        if unreached and not task["agent"] and "removed" not in task:
+            reason = UNDECIDED
         if task["status"] != "approved" and task["id"] not in named and reason:
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason, "task_id": task["id"]})
     for part in (part for result in state["results"] for part in result.get("degraded", ())):
@@ -236,8 +243,32 @@ def _obstacles(
     return obstacles
 
 
+def _without_removed(decision: Decision, planning: PlanningContext) -> PlanningContext:
+    planned = {item.task_id for item in decision.selected_agents}
+    return replace(planning, removed={item.task_id for item in decision.removed} - planned)
+
+
+def _removal_errors(decision: Decision, planning: PlanningContext) -> list[str]:
+    """Return what is wrong with the tasks that are taken out of the plan: only pending ones that none needs can be."""
+    planned = {item.task_id for item in decision.selected_agents}
+    wrong = [
+        f"removed names {name}, which isn't a pending task." for name in planning.removed - planning.waiting.keys()
+    ]
+    for task_id, needed in planning.waiting.items():
+        if task_id not in planning.removed | planned and (gone := sorted(planning.removed & set(needed))):
+            wrong.append(f"{task_id} depends on {', '.join(gone)}, which is removed: change it, or remove it too.")
+    return sorted(wrong)
+
+
+def _is_undecided(item: Assignment) -> bool:
+    """Whether the results that a task depends on decide first who does it."""
+    return not item.agent and bool(item.depends_on)
+
+
 def _obstacle(item: Assignment, wanted: Mapping[str, Assignment], planning: PlanningContext) -> _Obstacle | None:
     card = planning.roster.get(item.agent)
+    if _is_undecided(item):
+        card = GENERALIST  # whoever it will be
     if card is None:
         exists = planning.all_agents.get(planning.all_agents.resolve(item.agent))
         return _Obstacle("not_granted" if exists else "unknown_agent", planning.roster.unknown(item.agent))

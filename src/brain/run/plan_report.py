@@ -9,14 +9,27 @@ from brain.planning.plan_validation import RejectedTask
 from brain.run.context import RunContext
 from brain.state import GraphState
 from starling.core.events.run_events import Plan, PlannedTask
+from starling.core.run_document.document import PlanChange
 from starling.core.runs import Step
 from starling.core.tracing import Attributes
 
-PLANNED: Final = tuple(PlannedTask.model_fields)
+_PLANNED: Final = tuple(PlannedTask.model_fields)
 _TASK_CHARS = 4_000  # of a task that is left out of the plan, in its step
 
 
-def report_plan(context: RunContext, state: GraphState, decision: Decision, rejected: Sequence[RejectedTask]) -> None:
+def planned_tasks(state: GraphState) -> list[PlannedTask]:
+    """Return the tasks of a plan as its event has them, without those that were taken out of it."""
+    left = (task for task in state["tasks"] if "removed" not in task)
+    return [PlannedTask.model_validate({name: task[name] for name in _PLANNED}) for task in left]
+
+
+def report_plan(
+    context: RunContext,
+    state: GraphState,
+    decision: Decision,
+    rejected: Sequence[RejectedTask],
+    changes: Sequence[PlanChange],
+) -> None:
     """Emit the plan, and record it as a step with the codes of the tasks that are left out of it."""
     left_out = [
         {"path": context.at(item.task_id), "agent": item.agent, "task": item.part[:_TASK_CHARS], "code": item.code}
@@ -27,8 +40,9 @@ def report_plan(context: RunContext, state: GraphState, decision: Decision, reje
         Plan(
             version=version,
             plan=decision.plan,
-            tasks=[PlannedTask.model_validate({name: task[name] for name in PLANNED}) for task in state["tasks"]],
+            tasks=planned_tasks(state),
             thought_process=decision.thought_process,
+            changes=[*changes],
         )
     )
     context.recorder.step(

@@ -8,10 +8,11 @@ from starling.core.artifacts import Binary
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-from starling.core.tool_calls import Effect, MemberApproval, Observation, ReviewPolicy
+from starling.core.tool_calls import ApprovalPolicy, Effect, MemberApproval, Observation, ReviewPolicy
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
 CONTINUE: Final = "continue"  # the built-in tool that gives an agent another turn
+NOTE: Final = "note"  # the built-in tool that keeps a value for the tasks that depend on one
 READ_RESOURCE: Final = "read_resource"  # the built-in tool that follows links of results
 OVER_LIMIT: Final = "over_limit"
 
@@ -180,10 +181,11 @@ class ToolCall:
     `position` and `index` say which call of which answer of the task it is. `key` identifies the call among all calls
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
-    `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
-    then. `meta` is sent beside the arguments. With a `resource`, that resource, to which a result of `tool` linked, is
-    read instead: the tool isn't called. `attempt` is the one that makes it. `wanted` is the text of request and task,
-    by which a result that is too long is fitted; without it, the beginning is shown.
+    `approval` `effects`, a person has to approve the call if it may change something; `least_approval` holds where the
+    policy of its server asks for fewer. A call of a `trial` isn't made then. `meta` is sent beside the arguments. With
+    a `resource`, that resource, to which a result of `tool` linked, is read instead: the tool isn't called. `attempt`
+    is the one that makes it. `wanted` is the text of request and task, by which a result that is too long is fitted;
+    without it, the beginning is shown.
     """
 
     id: str
@@ -201,6 +203,7 @@ class ToolCall:
     idempotency_key: str = ""
     teams: tuple[str, ...] = ()
     approval: MemberApproval = "policy"
+    least_approval: ApprovalPolicy = "never"
     trial: Trial | None = None
     thread_id: str = ""
     meta: Mapping[str, str] = field(default_factory=dict[str, str])

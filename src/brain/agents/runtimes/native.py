@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.agents.tools.reading_tools import reading_tools
+from brain.agents.tools.note_tool import extra_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
@@ -25,8 +25,9 @@ class NativeRuntime:
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
         """Make one attempt, of as many turns as the limit of iterations.
 
-        Another turn follows where the model calls `continue` or `find_tools`, or where calls were left out because of
-        a limit. What `find_tools` returns is not a result. An agent that answers in words without any result is unable.
+        Another turn follows where the model calls `continue` or `find_tools`, or nothing but `note`, or where calls
+        were left out because of a limit. What `find_tools` and `note` return is not a result. An agent that answers in
+        words without any result is unable.
         """
         if self.access.tool_finder is not None:
             await self.access.tool_finder.choose(execution)
@@ -34,7 +35,7 @@ class NativeRuntime:
         role = execution.card.role if execution.card.kind == "member" else ModelRole.ROUTER
         uses: list[FinishedCall] = []
         for _ in range(execution.context.allowance.tool_iterations):
-            tools = (*offered(toolbox, execution), *reading_tools(execution, toolbox))
+            tools = (*offered(toolbox, execution), *extra_tools(execution, toolbox))
             request = model_request(execution, tools, role=role, tool_names=toolbox.other_names)
             answer = await ask_agent(execution, request)
             calls = answer.reply.tool_calls
@@ -57,7 +58,7 @@ class NativeRuntime:
             uses += made
             execution.keep(made)
             execution.messages += _tool_messages(calls, answered)
-            if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
+            if uses and len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
                 break
         return AttemptOutput(joined_results(uses), tuple(uses))
 

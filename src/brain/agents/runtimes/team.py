@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from langgraph.errors import GraphDrained
 
 from brain.agents.turn.agent_runtime import AttemptOutput, MemberResult, TaskExecution, done_lines
+from brain.blackboard import board_of
 from brain.interrupts.budget import Meter, RunBudget
 from brain.lifecycle.citations import without_citations
 from brain.registry.cards import AgentCard, Roster
@@ -129,7 +130,8 @@ class TeamRuntime:
         recorded = journal.find(f"{path}.star", "result")
         if recorded is None:
             card, dispatch = execution.card, execution.dispatch
-            given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", execution.inner)]
+            rejected = [cast("TaskOutcome", {**outcome, "facts": []}) for outcome in execution.inner]
+            given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", rejected)]
             request = execution.task
             if execution.rejected_for:
                 request += (
@@ -138,6 +140,7 @@ class TeamRuntime:
                 )
                 request += "".join(f"\nDone: {line}" for line in done_lines(execution.done))
             initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
+            initial["global_state"] = board_of(given)
             if not journal.knows(f"{path}/supervisor/1", "context"):  # no earlier life has begun it
                 _warn_of_limits(execution.context, card.star or MAIN_STAR)
             context = team_context(execution.context, card, path, self.clock)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from brain.agents.tools.note_tool import offers_note
 from brain.agents.tools.reading_tools import offers_resources
 from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
@@ -15,7 +16,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.model_output.tool_arguments import what_is_wrong
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
-from starling.core.tools import FIND_TOOLS, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolOutcome
+from starling.core.tools import FIND_TOOLS, NOTE, OVER_LIMIT, READ_RESOURCE, ToolCall, ToolOutcome
 
 CALLS_PER_ANSWER: Final = 16  # that one answer of a model may ask for
 _ANSWER_TEXT = (
@@ -136,6 +137,7 @@ def _requested(
         READ_ARTIFACT: bool(execution.artifacts),
         FIND_TOOLS: execution.shown is not None,
         READ_RESOURCE: offers_resources(execution, toolbox),
+        NOTE: offers_note(execution, toolbox),
     }
     if built_in.get(asked.name):
         return item(asked.name, call=None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+from brain.agents.tools.note_tool import note_outcome, offers_note
 from brain.agents.tools.reading_tools import ArtifactTool, resource_call
 from brain.agents.tools.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
 from brain.agents.tools.tool_finder import ToolFinder
@@ -18,7 +19,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, needs_a_person, state_after_answer
-from starling.core.tools import FIND_TOOLS, READ_RESOURCE, ToolGateway, ToolNotice, ToolOutcome
+from starling.core.tools import FIND_TOOLS, NOTE, READ_RESOURCE, ToolGateway, ToolNotice, ToolOutcome
 
 _STEP_CHARS = 300
 _REPEATED_CHARS = 500
@@ -99,12 +100,16 @@ class ToolCallBatch:
         if unknown := [call.tool.full_name for call in calls if needs_a_person(ledger.state(call), call.tool.effect)]:
             raise OutcomeUnknownError(" and ".join(unknown))
         times, refused = repetitions(self.requested), [item.index for item in self.requested if item.refused]
-        return [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
+        answered = [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
+        kept = (use for use in answered if use.name == NOTE and use.outcome.status == "succeeded")
+        self.execution.notes += kept
+        return answered
 
     def results(self, answered: Iterable[FinishedCall]) -> list[FinishedCall]:
-        """Return those of the calls that are results of the attempt: no repetitions, and no look for tools."""
-        looks = self.execution.shown is not None
-        return [use for use in answered if not use.repeated and not (looks and use.name == FIND_TOOLS)]
+        """Return those of the calls that are results of the attempt: no repetitions, look for tools or note."""
+        looks, notes = self.execution.shown is not None, offers_note(self.execution, self.toolbox)
+        own = {name for name, is_offered in ((FIND_TOOLS, looks), (NOTE, notes)) if is_offered}
+        return [use for use in answered if not use.repeated and use.name not in own]
 
     async def use(self, index: int) -> FinishedCall:
         """Make one call, or return the outcome that an earlier process recorded.
@@ -114,7 +119,7 @@ class ToolCallBatch:
         """
         item, context = self.requested[index], self.execution.context
         if item.refused and item.fault is not None:
-            return FinishedCall(item.name, item.asked.arguments or {}, item.fault)
+            return FinishedCall(item.name, item.asked.arguments or {}, item.fault, id=item.id)
         outcome = self._recorded(item)
         if outcome is None:
             outcome = await self._made(item)
@@ -124,7 +129,7 @@ class ToolCallBatch:
         refusal = outcome.text.partition("\n")[0]  # without what was done before
         if outcome.code in (NOT_APPROVED, REPEAT_REFUSED) and refusal not in self.execution.refused:
             self.execution.refused.append(refusal)
-        return FinishedCall(item.name, item.asked.arguments or {}, outcome)
+        return FinishedCall(item.name, item.asked.arguments or {}, outcome, id=item.id)
 
     def _recorded(self, item: RequestedCall) -> ToolOutcome | None:
         context = self.execution.context
@@ -147,6 +152,8 @@ class ToolCallBatch:
         if item.name == FIND_TOOLS and self.access.tool_finder is not None:
             place = self.position, item.index
             return await self.access.tool_finder.call(self.execution, self.toolbox, place, item.asked.arguments)
+        if item.name == NOTE:
+            return note_outcome(self.execution, item.asked.arguments)
         if item.name == READ_RESOURCE and item.call is None:
             read = resource_call(self.execution, (self.position, item.index), item.asked.arguments)
             if isinstance(read, ToolOutcome):

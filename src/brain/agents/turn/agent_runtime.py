@@ -7,7 +7,7 @@ from typing import Protocol
 from brain.registry.cards import AgentCard
 from brain.run.context import RunContext
 from brain.skills.skill import PromptSkill
-from brain.state import ArtifactRecord, DegradedPart, TaskDispatch, TaskOutcome, TrialUse
+from brain.state import ArtifactRecord, DegradedPart, ResultCall, TaskDispatch, TaskOutcome, TrialUse
 from starling.core.agents import RuntimeName
 from starling.core.fit import DEPENDENT_TASK, JUDGE, fit, share
 from starling.core.json import JsonObject, canonical
@@ -19,7 +19,7 @@ from starling.core.tools import Attempt, DoneCall, ToolCall, ToolDefinition, Too
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A finished tool call and its outcome. `name` is the full name, or the one that the model made up.
+    """The finished tool call `id` and its outcome. `name` is the full name, or the one that the model made up.
 
     `repeated`: equal to an earlier one of the same answer, so the result of the attempt omits it.
     """
@@ -28,6 +28,7 @@ class FinishedCall:
     arguments: JsonObject
     outcome: ToolOutcome
     repeated: bool = False
+    id: str = ""
 
     @property
     def artifacts(self) -> list[ArtifactRecord]:
@@ -69,6 +70,24 @@ class AttemptOutput:
     degraded: tuple[DegradedPart, ...] = ()
 
 
+def result_calls(produced: AttemptOutput, output: str) -> list[ResultCall]:
+    """Return the calls that a result was made of, and where it has their own results, if as they are."""
+    found, at = list[ResultCall](), 0
+    for use in produced.uses or produced.earlier:
+        if use.outcome.status == "failed" or use.repeated:
+            continue
+        call = ResultCall(call_id=use.id, tool=use.name)
+        if use.outcome.artifact:
+            call["artifact"] = use.outcome.artifact
+        if (text := use.outcome.text) and (start := output.find(text, at)) >= 0:
+            at = start + len(text)
+            call["start"], call["end"] = start, at
+        found.append(call)
+    for call in (call for result in produced.inner for call in result.outcome.get("result_calls", ())):
+        found.append({**call, "start": 0, "end": 0})  # its result is not in this output
+    return found
+
+
 @dataclass(slots=True)
 class TaskExecution:
     """An agent's work on one task; it grows with each answer, over all attempts.
@@ -81,7 +100,8 @@ class TaskExecution:
     calls were finished when each attempt began; `shown` the names of the tools
     that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `done` what
     was done by then, in attempts and tries that were rejected or failed; `inner` the outcomes of a team's own tasks,
-    over all attempts; `runtime` what executes it; `reminded` the last attempt whose model was told to call a tool.
+    over all attempts; `may_note` whether it may keep values for later tasks, `notes` the calls by which the attempt
+    did; `runtime` what executes it; `reminded` the last attempt whose model was told to call a tool.
     """
 
     context: RunContext
@@ -103,6 +123,8 @@ class TaskExecution:
     rejected_for: Sequence[str] = ()
     done: Sequence[DoneCall] = ()
     inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
+    may_note: bool = False
+    notes: list[FinishedCall] = field(default_factory=list[FinishedCall])
     runtime: RuntimeName = "native"
     reminded: int = 0
 
@@ -180,6 +202,7 @@ class TaskExecution:
             index=index,
             teams=self.context.teams,
             approval=self.card.approval,
+            least_approval=self.context.allowance.approval,
             trial=self.context.trial,
             thread_id=run.thread_id,
             attempt=self.attempt,

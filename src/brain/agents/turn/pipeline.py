@@ -10,10 +10,12 @@ from brain.agents.turn.agent_runtime import (
     FinishedCall,
     TaskExecution,
     done_lines,
+    result_calls,
     trial_calls,
 )
 from brain.agents.turn.prompt_building import begin, feedback
 from brain.agents.turn.reflection import Reviewer, ReviewResult
+from brain.agents.turn.task_facts import lost_tools, task_facts
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.interrupts.requests import NOT_APPROVED, REPEAT_REFUSED
 from brain.planning.plan_validation import with_refusals
@@ -34,7 +36,7 @@ from starling.core.errors import (
 )
 from starling.core.events.run_events import TaskResult, TaskStart
 from starling.core.llm import Message
-from starling.core.run_document.document import RecalledSkill
+from starling.core.run_document.document import Fact, RecalledSkill
 from starling.core.tools import DoneCall
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
@@ -168,6 +170,7 @@ class Pipeline:
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         execution.attempts_begun_at.append(len(execution.uses))
+        execution.notes.clear()  # those of a rejected attempt don't count
         _begin_attempt(execution, attempt)
         if attempt == 1:
             self._choose_runtime(execution)
@@ -260,8 +263,12 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         attempts=attempts,
         tools=tools + _tools_inside([result.outcome for result in produced.inner]),
     )
-    if produced.degraded:
-        outcome["degraded"] = list(produced.degraded)
+    if degraded := [*produced.degraded, *lost_tools(execution)]:
+        outcome["degraded"] = degraded
+    if calls := result_calls(produced, review.output):
+        outcome["result_calls"] = calls
+    if facts := task_facts(execution, produced):
+        outcome["facts"] = facts
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 
 
@@ -337,6 +344,7 @@ def result_event(outcome: TaskOutcome, path: str, *, inherited: bool = False) ->
         skills=[RecalledSkill(skill["id"], skill["task"], skill["followed"]) for skill in outcome.get("skills", ())],
         code=outcome.get("code"),
         inherited=inherited,
+        facts=[Fact(**fact) for fact in outcome.get("facts", ())],
     )
 
 

@@ -10,9 +10,11 @@ from typing import Any, Final, cast
 from starling.core.json import canonical
 from starling.core.run_document.document import (
     Call,
+    Fact,
     Feedback,
     InterruptKind,
     Notice,
+    PlanChange,
     PlanVersion,
     Pruned,
     RecalledSkill,
@@ -153,7 +155,12 @@ class RunDocumentBuilder:
         tasks = tuple({**task, "task": task["task"][: self._chars]} for task in data["tasks"])
         why = data["thought_process"][: self._chars]
         steps = tuple(step[: self._chars] for step in data["plan"])
-        self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks, bool(data.get("inherited"))))
+        changes = tuple(PlanChange(**change) for change in data.get("changes") or ())
+        inherited = bool(data.get("inherited"))
+        self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks, inherited, changes))
+        for change in changes:
+            if change.kind == "removed":
+                self._planned.pop(without_numbers(f"{star}/{change.task_id}" if star else change.task_id), None)
         for task in tasks:
             path = f"{star}/{task['id']}" if star else task["id"]
             place = without_numbers(path)
@@ -231,6 +238,7 @@ class RunDocumentBuilder:
             summary=data["summary"][: self._chars],
             skills=tuple(RecalledSkill(one["id"], one["task"], one["followed"]) for one in data.get("skills") or ()),
             artifacts=tuple(data.get("artifacts") or ()),
+            facts=tuple(Fact(**fact) for fact in data.get("facts") or ()),
             seq=seq,
             ended_at=at,
             inherited=bool(data.get("inherited")),

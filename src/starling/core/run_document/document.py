@@ -10,6 +10,7 @@ from starling.core.run_status import RunStatus
 from starling.core.task_paths import without_numbers
 
 type TaskStatus = Literal["pending", "running", "approved", "failed"]
+type ChangeKind = Literal["added", "removed", "assigned", "reassigned", "reworded", "reordered", "repeated"]
 type InterruptKind = Literal["approval", "clarification", "budget", "in_doubt"]
 type InterruptState = Literal["open", "resolved", "cancelled", "expired"]
 
@@ -110,6 +111,24 @@ class RecalledSkill:
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """A value that an approved task found, for the tasks after it; `call` is the id of the tool call that it is of."""
+
+    key: str
+    value: str | int | float | bool
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """What a version of a plan changed about a task, and why."""
+
+    kind: ChangeKind
+    task_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRecord:
     """One try of a task: `path` is `t1`, `t1.2` after a new plan, `t3/t1` inside a team.
 
@@ -127,6 +146,7 @@ class TaskRecord:
     summary: str = ""
     skills: Sequence[RecalledSkill] = ()
     artifacts: Sequence[str] = ()
+    facts: Sequence[Fact] = ()
     attempts: Sequence[TaskAttempt] = ()
     seq: int = 0
     ended_at: datetime | None = None
@@ -150,7 +170,10 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlanVersion:
-    """A version of a star's plan. `tasks` have `id, agent, task, depends_on, status`; in the last one that of now."""
+    """A version of a star's plan. `tasks` have `id, agent, task, depends_on, status`; in the last one that of now.
+
+    `agent` is empty where results decide first who does the task. `changes` are those from the version before.
+    """
 
     seq: int
     at: datetime
@@ -160,6 +183,7 @@ class PlanVersion:
     thought_process: str
     tasks: Sequence[Mapping[str, Any]]
     inherited: bool = False
+    changes: Sequence[PlanChange] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +291,7 @@ class RunHeader:
 
     `events` is the number of the latest event. `result` is the RunResult as JSON, None until the run has ended.
     `claims` is how often a worker took the run. `forked_from` has `run`, `at`, `changes` and `live` of a fork.
+    `governance` is the GovernanceDecision as JSON, None until the run has begun, and once its journal was pruned.
     """
 
     run_id: str
@@ -286,6 +311,7 @@ class RunHeader:
     behind: RunAhead | None = None
     claims: int = 0
     forked_from: JsonObject | None = None
+    governance: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

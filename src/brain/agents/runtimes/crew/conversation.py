@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 from xml.sax.saxutils import escape
 
-from brain.agents.tools.reading_tools import reading_tools
+from brain.agents.tools.note_tool import extra_tools
 from brain.agents.tools.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tools.tool_finder import offered
 from brain.agents.tools.toolbox import Toolbox
@@ -150,4 +150,4 @@ class CrewConversation:
     def _offered(self) -> tuple[ToolSpec, ...]:
         """Return the tools of a request. `continue` is not needed: CrewAI always shows results to the model."""
         tools = tuple(spec for spec in offered(self.toolbox, self.execution) if spec.name != CONTINUE)
-        return (*tools, *reading_tools(self.execution, self.toolbox)) if tools else tools
+        return (*tools, *extra_tools(self.execution, self.toolbox)) if tools else tools

@@ -51,8 +51,10 @@ def _plan(data: Data) -> str:
     for task in data["tasks"]:
         after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
         state = f" [{task['status']}]" if task["status"] != "pending" else ""
-        tasks.append(f"{task['id']} {task['agent']}: {one_line(task['task'], _TEXT_CHARS)}{after}{state}")
-    return f"Plan{team}{version}: {'; '.join(tasks)}" if tasks else ""
+        tasks.append(f"{task['id']} {task['agent'] or '(open)'}: {one_line(task['task'], _TEXT_CHARS)}{after}{state}")
+    changes = [f"{one['kind']} {one['task_id']} ({one['reason']})" for one in data.get("changes") or ()]
+    changed = f". Changes: {'; '.join(changes)}" if changes else ""
+    return f"Plan{team}{version}: {'; '.join(tasks)}{changed}" if tasks or changes else ""
 
 
 def _tool_result(data: Data) -> str:

@@ -21,9 +21,19 @@ from starling.app.cli.terminal.formats import (
     result_text,
     seconds_text,
 )
+from starling.app.cli.terminal.governance_text import bounds_text
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines
 from starling.app.cli.terminal.output import printable
-from starling.core.run_document.document import Call, ModelCall, Notice, RunDocument, TaskAttempt, TaskRecord
+from starling.core.run_document.document import (
+    Call,
+    ModelCall,
+    Notice,
+    PlanChange,
+    PlanVersion,
+    RunDocument,
+    TaskAttempt,
+    TaskRecord,
+)
 from starling.core.run_document.rows import REVIEWS
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import is_within, without_numbers
@@ -87,9 +97,13 @@ def stored_lines(document: RunDocument, form: TreeForm, run: str) -> Iterator[Li
         yield f"forked at  {origin['at']} of run {origin['run']}{', live' if origin['live'] else ''}", None
     if behind := document.behind:
         yield behind_line(behind.run_id, behind.status), "yellow"
+    if (allowed := document.governance) and (form.details or allowed["source"] != "table"):
+        yield f"allowed    {bounds_text(allowed['row'])} (by the {allowed['source']})", None
     if tree := [*RunTree(document, form).lines()]:
         yield "Tasks", "bold"
         yield from tree
+    changes = ((one, plan) for plan in document.plans for one in plan.changes)
+    yield from _part("Changes of the plan", (_change_text(one, plan) for one, plan in changes))
     waits: list[str] = []
     for item in document.interrupts:
         if item.state == "open":
@@ -108,6 +122,11 @@ def run_times(document: RunDocument) -> str:
     plan = document.plans[0].at if document.plans else None
     times = ((name, at - document.created_at) for name, at in (("plan", plan), ("done", document.ended_at)) if at)
     return ", ".join(f"{name} {seconds_text(time.total_seconds())}" for name, time in times)
+
+
+def _change_text(change: PlanChange, plan: PlanVersion) -> str:
+    of_team = f" of {plan.star}" if plan.star else ""
+    return f"version {plan.version}{of_team}: {change.kind} {change.task_id}: {change.reason}"
 
 
 def _part(title: str, texts: Iterable[str]) -> Iterator[Line]:
@@ -193,6 +212,8 @@ class RunTree:
             yield from self._attempt(attempt, below)
         if task.status == "failed":
             yield self._line(below, "failed", task.summary, task.code if self.form.details else "")
+        for fact in () if self.form.live else task.facts:
+            yield f"{below}fact {fact.key}: {one_line(str(fact.value), _TEXT_CHARS)}", "dim"
         for skill in () if self.form.live else task.skills:
             followed = "followed" if skill.followed else "not followed"
             yield f"{below}skill {skill.id} {followed}: {one_line(skill.task, _TEXT_CHARS)}", "dim"
