@@ -61,3 +61,12 @@ def asked_again(request: ModelRequest, written: str, fault: str) -> ModelRequest
     again = f"This answer {fault}. Write the whole answer again, in plain text and more briefly."
     said = Message("assistant", written[:500] or "(nothing)"), Message("user", again)
     return replace(request, messages=(*request.messages, *said))
+
+
+def sent_back(request: ModelRequest, written: str, passages: str) -> ModelRequest:
+    """Return the request for another answer in place of one that has `passages` which no result has."""
+    again = (
+        f"No result has these passages of the answer: {passages}. Write the whole answer again, with what the results "
+        "have in their place, or without them. What the results don't have is not known."
+    )
+    return replace(request, messages=(*request.messages, Message("assistant", written), Message("user", again)))

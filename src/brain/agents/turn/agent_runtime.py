@@ -96,7 +96,8 @@ class TaskExecution:
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
     was refused because of a limit; `kept` the artifacts of results that were too long, by id; `links` the tool whose
     result linked to a resource first, by the resource's address; `skills` those that its
-    first messages have; `result_uses` the calls that the approved result was made of; `attempts_begun_at` how many
+    first messages have; `result_uses` the calls that the approved result was made of, `has_verdict` whether a
+    review approved it, not a policy; `attempts_begun_at` how many
     calls were finished when each attempt began; `shown` the names of the tools
     that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `done` what
     was done by then, in attempts and tries that were rejected or failed; `inner` the outcomes of a team's own tasks,
@@ -118,6 +119,7 @@ class TaskExecution:
     links: dict[str, str] = field(default_factory=dict[str, str])
     skills: Sequence[PromptSkill] = ()
     result_uses: Sequence[FinishedCall] = ()
+    has_verdict: bool = True
     attempts_begun_at: list[int] = field(default_factory=list[int])
     shown: list[str] | None = None
     rejected_for: Sequence[str] = ()

@@ -127,7 +127,7 @@ class Pipeline:
             for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, review = await self._attempt(execution, attempt)
                 if review.approved:
-                    execution.result_uses = produced.uses
+                    execution.result_uses, execution.has_verdict = produced.uses, review.has_verdict
                     return execution, _with_uncertain(context, _approved(execution, produced, review, attempt), path)
                 why = _rejection(execution, produced, review)
                 if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
@@ -369,6 +369,7 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
         results=[result["output"] for result in dispatch["needed"]],
         seen=[use.outcome.text for use in execution.uses],
         uncertain=bool(outcome.get("uncertain")),
+        has_verdict=execution.has_verdict,
     )
 
 

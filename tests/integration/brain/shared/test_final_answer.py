@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,10 @@ async def test_done_event_names_the_sources_of_the_answer(platform: Platform, sc
 
     result = (await platform.result(stream.key)).model_dump()
     assert stream.reply == typed(stream) == "Fine [1].\n\nNot answered: book a flight (no agent books flights)"
-    assert stream.done["citations"] == [{"id": 1, "task_id": "t1", "agent": BENCH, "tools": ["bench.look"]}]
+    [call] = stream.of("tool_result")
+    excerpt = {"text": "the disk is fine", "start": 0, "end": 16, "call_id": call["call_id"]}
+    made: Any = {"calls": [{"call_id": call["call_id"], "tool": "bench.look"}], "excerpts": [excerpt]}
+    assert stream.done["citations"] == [{"id": 1, "task_id": "t1", "agent": BENCH, "tools": ["bench.look"], **made}]
     assert (stream.done["assumptions"], stream.done["degraded"]) == (["the first disk"], [flight])
     assert (stream.status, stream.done["code"], stream.codes) == ("succeeded", None, ["citation_without_source"])
     assert stream.done == {"type": "done"} | {name: value for name, value in result.items() if name != "plan"}

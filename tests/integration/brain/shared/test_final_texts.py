@@ -28,6 +28,7 @@ from tests.support.platform import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FINE, USUAL = "The disk is fine [1].", "How is the disk?"
+OF_MANY = f"How are the disks {', '.join(f'sd{n} ({n} %) and sd{n:02}' for n in range(60))}?"  # answers may name these
 BAD = {
     "cut off": Answer("The disk is fine [1], and the", finish_reason="length"),
     "empty": Answer(" \n "),
@@ -52,7 +53,7 @@ GOOD = {
     "one word": "Yes [1].",
 }
 DOCUMENTS = {  # by the request for it
-    "Answer as JSON with the keys disk and used.": '{"disk": "fine", "used": 12}',
+    "Answer as JSON with the keys disk and used.": '{"disk": "fine", "used": 2}',
     "Answer as JSON with the key state.": '{"state": "fine"}',
     "As JSON in a fence, please.": '```json\n{"state": "fine"}\n```',
     "Bitte als JSON.": '{"zustand": "in Ordnung"}',
@@ -93,7 +94,7 @@ async def test_bad_final_text_is_asked_for_once_more_and_then_replaced_by_the_re
 
 
 @pytest.mark.parametrize(
-    ("wanted", "good"), [*((USUAL, text) for text in GOOD.values()), *DOCUMENTS.items()], ids=[*GOOD, *DOCUMENTS]
+    ("wanted", "good"), [*((OF_MANY, text) for text in GOOD.values()), *DOCUMENTS.items()], ids=[*GOOD, *DOCUMENTS]
 )
 async def test_good_text_stays_as_it_is(platform: Platform, script: ScriptedModel, wanted: str, good: str) -> None:
     stream = await ask(platform, script, Answer(good), of=wanted)
@@ -105,7 +106,7 @@ async def test_good_text_stays_as_it_is(platform: Platform, script: ScriptedMode
 async def test_wrapper_is_removed_without_asking_again(platform: Platform, script: ScriptedModel, wrapper: str) -> None:
     text = f'{FINE}\n\n- It is called "sda".'
 
-    stream = await ask(platform, script, Answer(wrapper.replace("TEXT", json.dumps(text))))
+    stream = await ask(platform, script, Answer(wrapper.replace("TEXT", json.dumps(text))), of="How is the disk sda?")
 
     assert (stream.reply, typed(stream), times_asked(platform)) == (text, text, 1)
 

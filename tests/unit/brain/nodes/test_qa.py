@@ -44,6 +44,9 @@ SERVER = "a server with a tool for it (`starling server add`); `starling server 
 FLIGHT = DegradedPart(part="book a flight", reason="no agent books flights")
 
 
+BENCH = {"agent": "bench", "tools": ["bench.look"]}
+
+
 def replied(text: str) -> GraphState:
     """The state after a direct reply of the supervisor."""
     begun = initial_state("Hi.")
@@ -203,9 +206,10 @@ async def test_results_are_consolidated_and_streamed() -> None:
     update = await step(answered("the disk is fine", "the door is fine"), execution)
 
     assert update["reply"] == execution.text.strip() == "The disk is fine [1], so is the door [2]."
+    whole: Any = {"start": 0, "end": 16}
     assert update["citations"] == [
-        {"id": 1, "task_id": "t1", "agent": "bench", "tools": ["bench.look"]},
-        {"id": 2, "task_id": "t2", "agent": "bench", "tools": ["bench.look"]},
+        {"id": 1, "task_id": "t1", **BENCH, "excerpts": [whole | {"text": "the disk is fine"}]},
+        {"id": 2, "task_id": "t2", **BENCH, "excerpts": [whole | {"text": "the door is fine"}]},
     ]
 
 
