@@ -26,7 +26,7 @@ from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.execution.forks import ChosenModels, begin_fork, trial_of
 from brain.execution.graph import StarRunner
-from brain.governance import Governance
+from brain.governance import RequestGovernance, with_usable_agent
 from brain.history import history_messages
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
@@ -37,6 +37,7 @@ from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.planning.shortlist import Shortlister
+from brain.registry.availability import Availability
 from brain.registry.cards import ARCHITECT, Roster
 from brain.registry.service import Registry
 from brain.retrieval.agent_finder import AgentFinder
@@ -88,7 +89,7 @@ class Collaborators:
     conversations: ConversationRepository
     interrupts: InterruptRepository
     registry: Registry
-    governance: Governance
+    governance: RequestGovernance
     models: ModelClient
     gateway: ToolGateway
     agent_ranker: AgentFinder
@@ -115,7 +116,7 @@ class Brain:
         self._parts = parts if parts.tracer is NOOP_TRACER else traced
         shortlister = Shortlister(parts.agent_ranker, parts.limits.shortlist, parts.tracer)
         supervisor = SupervisorNode(parts.limits, shortlister, self._parts.gateway, parts.tracer)
-        self._stars = StarRunner(supervisor, Qa(), partial(_pipeline, self._parts))
+        self._stars = StarRunner(supervisor, Qa(self._parts.artifacts), partial(_pipeline, self._parts))
         self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
 
     def drain(self) -> None:
@@ -151,14 +152,12 @@ class Brain:
         return result
 
     async def _execute(self, run: Run, writer: RunWriter, active: ActiveRun) -> RunResult | None:
-        reserved = min(_ANSWER_SHARE * run.remaining_seconds, _ANSWER_SECONDS)
-        deadline = Deadline(self._parts.clock, run.remaining_seconds - reserved)
         meter = Meter()
         state, ledger = initial_state(run.input), None
         failure: Failure | None = None
         try:
             async with active.time_limit(run.remaining_seconds):
-                context = await self._context(run, writer, deadline, meter)
+                context = await self._context(run, writer, active, meter)
                 ledger = context.ledger
                 state = await self._run_star(context, writer)
         except (LeaseLostError, DatabaseUnavailableError):
@@ -198,14 +197,13 @@ class Brain:
         for name, value, comment in outcome_scores(result.status, result.code, result.reply):
             self._parts.tracer.score(name, value, comment, of_trace=True)
 
-    async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
+    async def _context(self, run: Run, writer: RunWriter, active: ActiveRun, meter: Meter) -> RunContext:
         origin, registry = run.forked_from, self._parts.registry
         roster, prompts = await registry.roster(run.epoch, run.tenant), await registry.prompts(run.epoch)
         if origin:
             roster = await registry.with_stars(roster, run.tenant, origin.stars.values())
             prompts = await registry.with_prompts(prompts, origin.changes.prompts)
-        allowance = self._parts.governance.evaluate_request(run.config.channel, run.config.mode, run.config.limits)
-        key, parts = RunKey(run.tenant, run.id), self._parts
+        key, parts, governance = RunKey(run.tenant, run.id), self._parts, self._parts.governance
         asked = await parts.interrupts.of_run(key) if run.fence > 1 else ()
         calls = await LedgerReader(parts.engine).calls(key) if run.fence > 1 else ()
         recorded = await parts.reader.journal(key) if run.fence > 1 or origin else ()
@@ -215,24 +213,34 @@ class Brain:
         attempts, repeated = AttemptOutcomes(entries), sent if origin and origin.live else ()
         ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated)
         count_usage(meter, entries, ledger.settled)
-        usable, switched_off = self._usable(run, roster, allowance.effects)
-        shows_some = len(usable.cards) > parts.limits.shortlist
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
+        stored = (journal.find("", "context") or {}) if entries else None
+        original = await parts.reader.own_context(RunKey(run.tenant, origin.run)) if origin and not entries else None
+        decision = await governance.decision(run, await registry.governance(run.epoch), stored, original)
+        run = governance.bounded(run, decision)
+        active.shorten(run.remaining_seconds)
+        usable, switched_off = self._usable(run, roster, governance.allowance(run, decision).effects)
+        if stored is None:
+            decision = with_usable_agent(decision, run, usable)
+            if decision.warning:
+                recorder.warn("governance", decision.warning)
+        shows_some = len(usable.cards) > parts.limits.shortlist
         before = (
             await parts.conversations.recent(run, parts.limits.max_history) if run.has_history else RecentTurns((), ())
         )
         own: Mapping[str, Any] = {"fit": 1} | ({"last_plan": [*before.last_plan]} if before.last_plan else {})
-        if not entries:
-            journal.record("", "context", own)  # the run's own context: no task and no node has this path
+        if stored is None:  # the run's own context: no task and no node has this path
+            journal.record("", "context", {**own, "governance": decision.model_dump(mode="json")})
         else:
-            own = journal.find("", "context") or {}
+            own = stored
         fits = own.get("fit") == 1
         models = ChosenModels(parts.models, origin.changes.model) if origin else parts.models
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
-        budget = RunBudget(deadline, meter, interrupts, tokens)
+        reserved = min(_ANSWER_SHARE * run.remaining_seconds, _ANSWER_SECONDS)
+        budget = RunBudget(Deadline(parts.clock, run.remaining_seconds - reserved), meter, interrupts, tokens)
         return RunContext(
             run=run,
-            allowance=allowance,
+            allowance=governance.allowance(run, decision),
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
             recent_agents=await parts.conversations.last_agents(run) if shows_some else (),
@@ -252,6 +260,7 @@ class Brain:
             inherited=[entry for entry in recorded if entry.kind == INHERITED],
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
             switched_off=switched_off,
+            availability=self._availability(run),
             fits=fits,
         )
 
@@ -260,22 +269,17 @@ class Brain:
 
         Those that can't work or are switched off are degraded, with the reason.
         """
-        halts, cards = self._parts.halts, roster.cards
-        stopped = roster.halted_servers(halts, run.tenant, run.caller)
-        named = halts.named("agent", run.tenant)
-        off = (name for name, card in cards.items() if name in named or stopped.keys() & set(card.servers))
-        switched_off = frozenset(off if stopped or named else ())
+        available = self._availability(run)
+        down, switched_off = available.degraded_servers(roster), available.switched_off(roster)
         is_trial = run.forked_from is not None and not run.forked_from.live
         may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ} and not is_trial  # a team is more than a read
         if not may_build or self._parts.builder is None:
             roster = roster.without(ARCHITECT.name)
-        listings = {card.server: self._parts.gateway.listing(card.server) for card in cards.values() if card.server}
-        degraded = {
-            server: listing.error if listing else "The server was removed."
-            for server, listing in listings.items()
-            if listing is None or listing.state == "degraded"
-        }
-        return roster.limited(effects, degraded | stopped, run.grant).halted(named), switched_off
+        usable = roster.limited(effects, down, run.grant)
+        return usable.halted(self._parts.halts.named("agent", run.tenant)), switched_off
+
+    def _availability(self, run: Run) -> Availability:
+        return Availability(self._parts.gateway.listing, self._parts.halts, run.tenant, run.caller)
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Run the main star. Raises SuspendedError while it waits for answers."""

@@ -21,6 +21,11 @@ class ActiveRun:
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time())
 
+    def shorten(self, seconds: float) -> None:
+        """End the block of `time_limit` in so many seconds, unless it ends earlier."""
+        if self._limit is not None and (end := self._limit.when()) is not None:
+            self._limit.reschedule(min(end, asyncio.get_running_loop().time() + seconds))
+
     @asynccontextmanager
     async def time_limit(self, seconds: float) -> AsyncGenerator[None]:
         """Limit the block to so many seconds. Raises TimeoutError, or RunCancelledError once the run is cancelled."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from starling.core.governance import GovernanceTable
 from starling.core.json import digest
 from starling.core.llm import PromptVersion
 from starling.core.tool_calls import Effect, ReviewPolicy
@@ -86,7 +87,8 @@ class Manifest(_Part):
     """Everything that a run pinned to the epoch works with, apart from what was taken away since.
 
     `prompts` are the hashes of texts; `prompt_origins` says of each that comes from Langfuse where it is there.
-    `agents` are keyed by `tenant/name`, as are `teams`, whose values are the hashes of their star specs.
+    `agents` are keyed by `tenant/name`, as are `teams`, whose values are the hashes of their star specs. `governance`
+    is what runs are allowed; where it is left out, that is the default.
     """
 
     servers: dict[str, ServerEntry] = {}
@@ -95,6 +97,7 @@ class Manifest(_Part):
     prompt_origins: dict[str, PromptOrigin] = Field(default={}, exclude_if=operator.not_)
     agents: dict[str, AgentPin] = {}
     teams: dict[str, str] = {}
+    governance: GovernanceTable = Field(default=GovernanceTable(), exclude_if=lambda table: table == GovernanceTable())
 
     @property
     def hash(self) -> str:
@@ -147,7 +150,8 @@ class Changes(BaseModel):
     """All differences; `tools` has one entry for each server whose tools, pins or effects differ.
 
     `details` says of each changed server what differs besides its tools: `config`, `settings` of single tools,
-    `source`, `state`, `description`, `tenants`. `broken_teams` are those that couldn't work any more.
+    `source`, `state`, `description`, `tenants`. `broken_teams` are those that couldn't work any more. `governance`
+    names the members of rows, by their places.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -159,9 +163,10 @@ class Changes(BaseModel):
     teams: Names = Names()
     prompts: Names = Names()
     broken_teams: tuple[str, ...] = ()
+    governance: Names = Names()
 
     def __bool__(self) -> bool:
-        return any((self.servers, self.agents, self.teams, self.prompts))
+        return any((self.servers, self.agents, self.teams, self.prompts, self.governance))
 
 
 def difference(before: Manifest, after: Manifest) -> Changes:
@@ -179,6 +184,7 @@ def difference(before: Manifest, after: Manifest) -> Changes:
         agents=_names(before.agent_contents(), after.agent_contents()),
         teams=_names(before.teams, after.teams),
         prompts=_names(_wordings(before), _wordings(after)),
+        governance=_names(before.governance.written(), after.governance.written()),
     )
 
 

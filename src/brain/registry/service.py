@@ -11,6 +11,7 @@ from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_n
 from brain.registry.prompt_versions import kept_prompts, pinned_prompts, stored_prompts
 from brain.registry.repository import AgentRepository, EpochRepository, PromptRepository, StarRepository
 from brain.registry.team_cards import pinned_teams, team_card, tools_of
+from starling.core.governance import GovernanceTable
 from starling.core.json import digest
 from starling.core.json_schemas.subschemas import all_of, replaced
 from starling.core.llm import PromptVersion
@@ -57,6 +58,10 @@ class Registry:
     async def prompts(self, epoch: int) -> PromptSet:
         """Return the prompts that runs of an epoch work with. Raises NotFoundError."""
         return (self._epochs.get(epoch) or await self._built(epoch)).prompts
+
+    async def governance(self, epoch: int) -> GovernanceTable:
+        """Return what the requests of an epoch's runs are allowed. Raises NotFoundError."""
+        return (self._epochs.get(epoch) or await self._built(epoch)).manifest.governance
 
     async def with_stars(self, roster: Roster, tenant: str, hashes: Collection[str]) -> Roster:
         """Return a roster with teams of these stars in place of those of the same names."""

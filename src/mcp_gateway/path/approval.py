@@ -33,7 +33,7 @@ class CallApproval:
         if call.approval == "effects" and call.tool.effect is not Effect.READ:
             return f"{call.agent} may call {call.tool.full_name}, which may change something, only with approval."
         server = self.directory.server(call.tool.server)
-        match server and server.config.options.approval_of(call.tool.name, self.default):
+        match server and server.config.options.approval_of(call.tool.name, self.default, call.least_approval):
             case "always":
                 return f"Every call of {call.tool.full_name} needs approval."
             case "unsafe" if not call.resource:  # which is read, whatever its tool does

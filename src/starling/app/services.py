@@ -8,6 +8,7 @@ from starling.app.access.kill_switches import SwitchTargets
 from starling.app.openai.chat_runs import ChatRuns
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
+from starling.app.registry.governance import GovernanceDocuments
 from starling.app.registry.prompts import PromptCatalog
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
@@ -73,6 +74,7 @@ class Services:
     builds: BuildService
     chats: ChatRuns
     forks: RunForks
+    governance: GovernanceDocuments
     prompt_catalog: PromptCatalog
     registry: RegistryService
     retrieval: Retrieval

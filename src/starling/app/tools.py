@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal
 
@@ -14,8 +14,8 @@ from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import canonical, unsendable
-from starling.core.principal import Principal
-from starling.core.runs import DirectCall
+from starling.core.principal import Grant, Principal
+from starling.core.runs import DirectCall, RunConfig
 from starling.core.tool_calls import UNCERTAIN, Effect
 from starling.core.tools import ToolCall, ToolGateway, ToolOutcome
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -68,7 +68,10 @@ class ToolExecutor:
         begun, time = perf_counter(), Deadline(SystemClock(), seconds or _SECONDS)
         if fault := unsendable(call.arguments):
             raise InvalidRequestError(f"The arguments of {call.tool} can't be sent: {fault}.")
-        if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+        if await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+            if not _is_granted(caller.grant, call.tool):
+                raise _not_found(call)
+        else:
             made = await self._prepared(caller, call)
             if made.tool.effect is Effect.READ and self.gateway is not None:
                 outcome = await self.gateway.call(made, time)
@@ -83,13 +86,18 @@ class ToolExecutor:
     async def _prepared(self, caller: Principal, call: DirectCall) -> ToolCall:
         """Return the call as one without a run. Raises NotFoundError."""
         number = await self.epochs.active_number()
-        cards = (await self.rosters.roster(number, caller.tenant)).cards.values() if number else ()
+        if not number:
+            raise _not_found(call)
+        row = (await self.rosters.governance(number)).row(RunConfig().mode, RunConfig().channel, caller.tenant)
+        grant = row.granted(caller.grant)
+        cards = (await self.rosters.roster(number, caller.tenant)).cards.values()
         for card in cards:
             tool = next((tool for tool in card.tools if tool.full_name == call.tool), None) if card.server else None
-            if tool and (caller.grant is None or caller.grant.permits(tool.server, call.tool)):
+            if tool and _is_granted(grant, call.tool) and (row.effects is None or tool.effect in row.effects):
                 place = (new_id(), "", "")  # of no run
-                return ToolCall(*place, tool, call.arguments, caller.grant, caller.tenant, card.name, caller.key_id)
-        raise NotFoundError("tool", call.tool, "`GET /tools` lists those that this key may call.")
+                made = ToolCall(*place, tool, call.arguments, grant, caller.tenant, card.name, caller.key_id)
+                return replace(made, least_approval=row.approval or "never")
+        raise _not_found(call)
 
     async def _ended(self, accepted: AcceptedRun, seconds: float) -> bool:
         async with aclosing(accepted.events) as events:
@@ -113,6 +121,14 @@ class ToolExecutor:
             return ToolExecution("success", output, _milliseconds(begun), key.id, artifact)
         reply = output or ((await self.documents.row(key)).result or {}).get("reply")  # where it was never made
         return ToolExecution("error", reply, _milliseconds(begun), key.id, artifact)
+
+
+def _is_granted(grant: Grant | None, tool: str) -> bool:
+    return grant is None or grant.permits(tool.partition(".")[0], tool)
+
+
+def _not_found(call: DirectCall) -> NotFoundError:
+    return NotFoundError("tool", call.tool, "`GET /tools` lists those that this key may call.")
 
 
 def _output(outcome: ToolOutcome) -> Any:

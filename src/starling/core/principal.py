@@ -45,6 +45,14 @@ class Grant:
             return False
         return other.servers <= self.servers and all(self.permits(tool.partition(".")[0], tool) for tool in other.tools)
 
+    def intersection(self, other: "Grant | None") -> "Grant":
+        """Return what both grants allow; None allows everything."""
+        if other is None:
+            return self
+        single = {tool for tool in self.tools if other.permits(tool.partition(".")[0], tool)}
+        single |= {tool for tool in other.tools if self.permits(tool.partition(".")[0], tool)}
+        return Grant(self.servers & other.servers, frozenset(single))
+
     def as_json(self) -> dict[str, list[str]]:
         """Return the JSON form that `from_json` reads."""
         return {"servers": sorted(self.servers), "tools": sorted(self.tools)}

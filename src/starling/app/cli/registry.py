@@ -95,7 +95,12 @@ def rollback(
 
 
 def _listed(connection: Connection, what: str, given: Path | None, *, relist: bool) -> Document:
-    """Return the report of a plan or a reload with the servers of the file; without a file they stay as they are."""
+    """Return the report of a plan or a reload with the servers of the file; without a file they stay as they are.
+
+    The governance table is that of the settings, where they have one.
+    """
+    table = late_imports.governance(connection.context)
+    governance = {} if table is None else {"governance": table}
     found_here = MCP_FILE if is_here(MCP_FILE) else None
     file = given or connection.settings.mcp_config or found_here
     if file is None and relist:
@@ -105,8 +110,8 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
     if file is None:
         write(diagnostics(), "There is no mcpServers file here (--mcp-config): servers stay as they are.\n")
         with progress("Asking the sources of prompts …"):
-            return connection.api().post(f"{_PATH}/{what}", seconds=_LISTING_SECONDS)
-    servers = late_imports.read_servers(file)
+            return connection.api().post(f"{_PATH}/{what}", governance or None, seconds=_LISTING_SECONDS)
+    servers = {**late_imports.read_servers(file), **governance}
     with progress("Listing new and changed servers …"):
         return connection.api().post(f"{_PATH}/{what}", servers, seconds=_LISTING_SECONDS, relist=str(relist).lower())
 
@@ -129,6 +134,8 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     for part, said in _WARNINGS.items():
         for name, why in report[part].items():
             print_line(f"  ! {said.format(name)}: {why}", "yellow")
+    for text in report["governance_warnings"]:
+        print_line(f"  ! governance: {text}", "yellow")
     for tool, names in report["tool_settings"].items():
         print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
 
@@ -144,6 +151,7 @@ def _lines(report: Document) -> Iterator[str]:
     for mark, name in _marked(changes["prompts"]):
         change = wordings.get(name)
         yield f"{mark} prompt {name}" + (f": {place(change['before'])} → {place(change['after'])}" if change else "")
+    yield from (f"{mark} governance {name}" for mark, name in _marked(changes["governance"]))
 
 
 def _marked(names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -157,3 +165,4 @@ def _briefly(changes: Document) -> Iterator[str]:
     yield from (f"{mark}agent {name}" for mark, name in _marked(changes["agents"]) if "/" in name)
     yield from (f"{mark}team {name}" for mark, name in _marked(changes["teams"]))
     yield from (f"~prompt {name}" for name in changes["prompts"]["changed"])
+    yield from (f"{mark}governance {name}" for mark, name in _marked(changes.get("governance", {})))

@@ -46,6 +46,7 @@ _COMMANDS = {
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
     "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),
     "registry": Lazy("starling.app.cli.registry", "Manage epochs of servers: list, plan, reload, rollback."),
+    "governance": Lazy("starling.app.cli.governance", "Show and check what requests are allowed: show, check."),
     "prompt": Lazy("starling.app.cli.prompt", "Show prompts and what their sources have: list, show, diff, pull."),
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; workers execute the runs."),
     "worker": Lazy("starling.app.cli.worker", "Execute runs only."),

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from architect.building import Builder
 from brain.execution.run_executor import Brain, Collaborators
-from brain.governance import Governance
+from brain.governance import RequestGovernance
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.skills.embedding_upkeep import SkillUpkeep
@@ -23,6 +24,7 @@ from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Settings
+from starling.infra.brainstem import ServiceGovernance, open_brainstem
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.runs.conversations import ConversationRepository
 from starling.infra.postgres.runs.feedback import UnsentScoreRepository
@@ -50,6 +52,7 @@ async def open_brain(
         open_models(settings) as models,
         cancelled.listening(storage.hub),
         open_tracer(settings) as tracer,
+        open_brainstem(settings) as brainstem,
     ):
         yield Brain(
             Collaborators(
@@ -60,7 +63,9 @@ async def open_brain(
                 conversations=ConversationRepository(storage.engine),
                 interrupts=runs.interrupts,
                 registry=storage.rosters,
-                governance=Governance(limits),
+                governance=RequestGovernance(
+                    limits, None if brainstem is None else partial(ServiceGovernance, service=brainstem)
+                ),
                 models=MeasuredModels(models, metrics),
                 gateway=MeasuredTools(servers.gateway, metrics),
                 agent_ranker=services.retrieval.agents,

@@ -17,8 +17,9 @@ from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
 from starling.app.container.configuration import private_files, server_variables, servers_of_settings
 from starling.app.registry.epoch_follower import EpochFollower
-from starling.app.registry.epoch_publisher import EpochPublisher
+from starling.app.registry.epoch_publisher import EpochPublisher, as_it_is
 from starling.app.registry.file_watcher import FileWatcher
+from starling.app.registry.governance import unknown_names, with_governance
 from starling.app.registry.service import RegistryService
 from starling.app.storage import Storage
 from starling.core.clock import SystemClock
@@ -48,6 +49,8 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
         publisher.prompts = await storage.prompts.at_start()
         for fault in publisher.prompts.faults.values():
             _log.warning("a prompt keeps its text: %s", fault)
+        if settings.governance is not None:
+            publisher.governed = partial(with_governance, table=settings.governance)
         servers = ServerRepository(storage.engine, publisher)
         gateway, halts = await stack.enter_async_context(open_tools(settings, storage, servers, connect))
         watching: AbstractAsyncContextManager[None] = nullcontext()
@@ -57,7 +60,10 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
             listings = await gateway.catalog.republish(gateway.refresh)
         else:  # servers that answer late make an epoch of their own when they do
             listings = await gateway.catalog.sync(read_config(settings.mcp_config), gateway.refresh)
-        publisher.prompts = None  # epochs that it makes later are of servers alone
+        publisher.prompts, publisher.governed = None, as_it_is  # epochs that it makes later are of servers alone
+        manifest = publisher.activation.epoch.manifest
+        for text in (*unknown_names(manifest.governance, manifest), *manifest.governance.ineffective()):
+            _log.warning("governance: %s", text)
         epoch = publisher.activation.epoch.number
         follower = EpochFollower(gateway, storage.rosters, storage.epochs, epoch, SystemClock())
         await stack.enter_async_context(follower.listening(storage.hub))

@@ -25,6 +25,7 @@ from starling.app.openai.chat_runs import ChatRuns
 from starling.app.openai.history import ChatHistory
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
+from starling.app.registry.governance import GovernanceDocuments
 from starling.app.registry.prompts import PromptCatalog
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
@@ -141,6 +142,7 @@ async def services_over(
                 prompts.show,
                 teams.stored_star,
             ),
+            governance=GovernanceDocuments(storage.epochs),
             prompt_catalog=prompts,
             registry=build_registry(storage, settings, connect),
             retrieval=retrieval,

@@ -1,4 +1,4 @@
-"""Configured services: the trace collector and the context service."""
+"""Configured services: the trace collector, the context service and the brainstem."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,18 @@ from starling.infra.tracing.destination import destination_of
 
 _SECONDS = 5.0
 _REFUSED = (401, 403)
+_CAUTIOUSLY = "Until it answers, runs are allowed no more than in mode CONSERVATIVE."
 
 
 async def check(settings: Settings) -> Sequence[Diagnostic]:
     """Return whether each service answers, by requests that change nothing."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS)) as session:
         context, sent = settings.context_service_url, bearer(settings.context_service_token)
+        brainstem, token = settings.brainstem_url, bearer(settings.brainstem_token)
         found = await asyncio.gather(
             _traces(session, settings),
             *([_asked(session, "context service", "OPTIONS", context, sent)] if context else ()),
+            *([_asked(session, "brainstem", "OPTIONS", brainstem, token, _CAUTIOUSLY)] if brainstem else ()),
         )
     if bool(settings.langfuse_public_key) == bool(settings.langfuse_secret_key):
         return [*filter(None, found)]
@@ -47,7 +50,7 @@ async def _traces(session: aiohttp.ClientSession, settings: Settings) -> Diagnos
 
 
 async def _asked(
-    session: aiohttp.ClientSession, subject: str, method: str, url: str, headers: Mapping[str, str]
+    session: aiohttp.ClientSession, subject: str, method: str, url: str, headers: Mapping[str, str], then: str = ""
 ) -> Diagnostic:
     """Send the probe: any answer shows that the service is up; 401 and 403 are a warning."""
     try:
@@ -55,7 +58,7 @@ async def _asked(
     except ConfigurationError as error:
         return problem(subject, error)
     begun = perf_counter()
-    remedy = "Runs go on without it. Check its address and that it runs."
+    remedy = f"{then or 'Runs go on without it.'} Check its address and that it runs."
     try:
         async with session.request(method, url, headers=headers) as response:
             status = response.status

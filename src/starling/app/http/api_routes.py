@@ -13,6 +13,7 @@ from starling.app.http.routes import (
     cancellation,
     chat_completions,
     feedback,
+    governance,
     health,
     keys,
     kill_switches,
@@ -41,7 +42,7 @@ ROUTERS = tuple(
     for module in (
         *(agent_run, runs, run_calls, run_explanation, run_records, artifacts, threads),
         *(cancellation, feedback, approvals),
-        *(agents, tools, teams, team_builds, skills, servers, registry, prompts),
+        *(agents, tools, teams, team_builds, skills, servers, registry, governance, prompts),
         *(models, chat_completions, responses),
         *(keys, kill_switches, start_page, metrics),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from brain.registry.custom_agents import broken_agents
@@ -20,8 +21,10 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import known_row, row_faults
-from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
+from starling.app.registry.epoch_publisher import EpochPublisher, as_it_is, entries_of
+from starling.app.registry.governance import unknown_names, with_checked_governance
 from starling.core.errors import ForbiddenError, InvalidRequestError, PromptsChangedError
+from starling.core.governance import GovernanceTable
 from starling.core.json import JsonObject
 from starling.core.llm import PromptVersion
 from starling.core.tools import ServerListing, ServerSource
@@ -49,7 +52,8 @@ class RegistryReport:
     `tool_settings` names the settings that were set for single tools, by full name: they win over the document.
     `quarantined` are tools of servers that agents get only once they are approved, with the reasons.
     `prompts` has the wording before and after of each prompt that changed; `prompt_warnings` says, by prompt or for
-    the source `langfuse`, why a text isn't used.
+    the source `langfuse`, why a text isn't used. `governance_warnings` name what the governance table means and there
+    isn't, and its bounds that have no effect.
     """
 
     epoch: int
@@ -62,6 +66,7 @@ class RegistryReport:
     quarantined: Mapping[str, Mapping[str, str]]
     prompts: Mapping[str, PromptChange] = field(default_factory=dict[str, PromptChange])
     prompt_warnings: Mapping[str, str] = field(default_factory=dict[str, str])
+    governance_warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,12 @@ class RegistryService:
     stdio_rules: StdioRules  # for documents that come over HTTP
 
     async def plan(
-        self, config: McpConfig | None, *, relist: bool = False, source: ServerSource = "file"
+        self,
+        config: McpConfig | None,
+        *,
+        relist: bool = False,
+        source: ServerSource = "file",
+        governance: GovernanceTable | None = None,
     ) -> RegistryReport:
         """Return what `reload` with prompts would change now; writes nothing.
 
@@ -96,7 +106,7 @@ class RegistryService:
             rows = change.rows()
         choice = await self.prompts.newest()
         active = await self.epochs.active()
-        after = choice.applied(with_servers(active.manifest, entries_of(rows)))
+        after = _governed(governance)(choice.applied(with_servers(active.manifest, entries_of(rows))))
         report = await self._report(active.number, difference(active.manifest, after), after, rows)
         return _with_prompts(report, active.manifest, after, choice)
 
@@ -108,13 +118,15 @@ class RegistryService:
         relist: bool = False,
         source: ServerSource = "file",
         with_prompts: bool = False,
+        governance: GovernanceTable | None = None,
     ) -> RegistryReport:
         """Replace the servers that came from files by these, or with `source` "api" those of all documents.
 
-        Without a `config` servers stay as they are. With `with_prompts` it takes the texts that the sources of prompts
-        have now. Lists new, changed and degraded servers; with `relist` all of them. Raises ConfigurationError where a
-        name belongs to a server that was added another way, ForbiddenError where a document over HTTP has a new or
-        changed stdio server that is not allowed.
+        Without a `config` servers stay as they are, and without a table of `governance` so does what runs are allowed.
+        With `with_prompts` it takes the texts that the sources of prompts have now. Lists new, changed and degraded
+        servers; with `relist` all of them. Raises ConfigurationError where a name belongs to a server that was added
+        another way, ForbiddenError where a document over HTTP has a new or changed stdio server that is not allowed,
+        InvalidRequestError where the table names what there isn't.
         """
         if config is not None and source == "api":
             await self._checked(config)
@@ -122,6 +134,7 @@ class RegistryService:
         while True:
             choice = await self.prompts.newest() if with_prompts else None
             publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
+            publisher.governed = _governed(governance)
             servers = self.servers(publisher)
             try:
                 if config is None:
@@ -256,7 +269,12 @@ class RegistryService:
                 for tool, settings in row.tool_settings.items()
             },
             quarantined={row.name: row.quarantined for row in rows if row.quarantined},
+            governance_warnings=[*unknown_names(after.governance, after), *after.governance.ineffective()],
         )
+
+
+def _governed(table: GovernanceTable | None) -> Callable[[Manifest], Manifest]:
+    return as_it_is if table is None else partial(with_checked_governance, table=table)
 
 
 def _with_prompts(report: RegistryReport, before: Manifest, after: Manifest, choice: PromptChoice) -> RegistryReport:

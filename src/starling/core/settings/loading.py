@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from starling.core.errors import ConfigurationError
+from starling.core.governance import GovernanceRow
 from starling.core.settings.schema import Limits, Settings
 from starling.core.settings.sources import EnvironmentSource, origin
 from starling.core.validation_errors import fault_text
@@ -38,6 +39,7 @@ def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> 
 
 def _meant(fault: str, location: tuple[int | str, ...]) -> str:
     """Return which setting was probably meant by an unknown name."""
-    known = Settings.model_fields if len(location) == 1 else Limits.model_fields
+    fields = GovernanceRow.model_fields if "governance" in str(location[0]).lower() else Limits.model_fields
+    known = Settings.model_fields if len(location) == 1 else fields
     near = get_close_matches(str(location[-1]), known, n=1) if fault == "extra_forbidden" else []
     return f" (did you mean {near[0]}?)" if near else ""

@@ -36,6 +36,15 @@ def run_document(found: Mapping[str, Any]):
     return TypeAdapter(RunDocument).validate_python(found)
 
 
+def governance(context: typer.Context, file: Path | None = None) -> Mapping[str, Any] | None:
+    """Return the governance table of the settings, or of those in a file. Imports pydantic-settings."""
+    from starling.app.cli.platform.settings_file import read_settings_file
+    from starling.core.settings.loading import load_settings
+
+    settings = load_settings(read_settings_file(file), str(file)) if file else checked_settings(context)
+    return settings.governance.model_dump(mode="json") if settings.governance is not None else None
+
+
 def read_servers(file: Path) -> Mapping[str, Any]:
     """Return the content of an `mcpServers` file, checked. Imports pydantic."""
     from mcp_gateway.configuration.servers import read_config

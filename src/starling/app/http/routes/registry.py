@@ -16,16 +16,23 @@ from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
 from starling.app.http.server_documents import fault_of_the_document, source_of
 from starling.app.registry.service import RegistryReport
+from starling.core.governance import GovernanceTable
 
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses=refusals(422))
 
 
 class ServersDocument(BaseModel):
-    """The content of an `mcpServers` file: at most 2,000 servers; other top-level keys are ignored."""
+    """The content of an `mcpServers` file, at most 2,000 servers, and a governance table; other keys are ignored.
+
+    Of both, what is left out stays as it is.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    servers: dict[str, Annotated[Any, WithJsonSchema({"type": "object"})]] = Field(alias="mcpServers", max_length=2_000)
+    servers: dict[str, Annotated[Any, WithJsonSchema({"type": "object"})]] | None = Field(
+        None, alias="mcpServers", max_length=2_000
+    )
+    governance: GovernanceTable | None = None
 
 
 class HowToRead(ClosedModel):
@@ -65,7 +72,7 @@ async def plan(
     caller: Admin,
     services: FromServices,
     how: Annotated[HowToRead, Query()],
-    _document: ServersDocument | None = None,
+    document: ServersDocument | None = None,
 ) -> RegistryReport:
     """Compare a document, and the texts that prompts have at their sources, with the active epoch.
 
@@ -75,7 +82,12 @@ async def plan(
     token.
     """
     with fault_of_the_document():
-        return await services.registry.plan(await _config(request), relist=how.relist, source=source_of(caller, "file"))
+        return await services.registry.plan(
+            await _config(request, document),
+            relist=how.relist,
+            source=source_of(caller, "file"),
+            governance=document.governance if document else None,
+        )
 
 
 @router.post("/reload", summary="Reload the registry")
@@ -85,7 +97,7 @@ async def reload(
     actor: ChangeActor,
     services: FromServices,
     how: Annotated[HowToRead, Query()],
-    _document: ServersDocument | None = None,
+    document: ServersDocument | None = None,
 ) -> RegistryReport:
     """Apply the changes that a plan of the same document lists. Servers that were added separately stay unchanged.
 
@@ -96,9 +108,14 @@ async def reload(
     command, else the answer is 403.
     """
     with fault_of_the_document():
-        config = await _config(request)
+        config = await _config(request, document)
         return await services.registry.reload(
-            config, actor, relist=how.relist, source=source_of(caller, "file"), with_prompts=True
+            config,
+            actor,
+            relist=how.relist,
+            source=source_of(caller, "file"),
+            with_prompts=True,
+            governance=document.governance if document else None,
         )
 
 
@@ -108,10 +125,13 @@ async def rollback(wanted: Rollback, caller: Admin, actor: ChangeActor, services
     return await services.registry.rollback(wanted.number, actor, source=source_of(caller, "file"))
 
 
-async def _config(request: Request) -> McpConfig | None:
-    """Read the body as a file is read, which refuses repeated names; None if it is empty. Raises ConfigurationError."""
+async def _config(request: Request, document: ServersDocument | None) -> McpConfig | None:
+    """Read the body as a file is read, which refuses repeated names; None if it has no servers.
+
+    Raises ConfigurationError.
+    """
     body = await request.body()
-    if not body.strip():
+    if not body.strip() or (document and document.servers is None and document.governance):
         return None
     return await asyncio.to_thread(
         parse_config, body.decode(json.detect_encoding(body), "surrogatepass"), "The document"

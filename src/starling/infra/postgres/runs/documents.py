@@ -84,6 +84,11 @@ SELECT ahead.id::text, ahead.status FROM runs JOIN runs AS ahead
 WHERE runs.tenant = :tenant AND runs.id = CAST(:run_id AS uuid)
 ORDER BY ahead.status = 'queued', ahead.arrival LIMIT 1""")
 
+_SELECT_GOVERNANCE: Final = text("""
+SELECT data -> 'governance' FROM journal
+WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid)
+    AND path = '' AND kind = 'context' AND position = 0 AND index = 0""")
+
 _COLUMNS: Final = (
     *("thread_id", "trace_id", "correlation_id", "epoch", "input", "config"),
     *("created_at", "started_at", "ended_at", "trimmed", "result", "forked_from"),
@@ -219,11 +224,12 @@ async def _row(connection: AsyncConnection, key: RunKey) -> RunRow:
 
 
 async def _completed(connection: AsyncConnection, key: RunKey, row: RunRow) -> RunRow:
-    """Return the row with what ended the run before its time, or with the run that a queued one waits for."""
+    """Return the row with what it is allowed and what ended it early, or with the run that a queued one waits for."""
     values = {"tenant": key.tenant, "run_id": key.id}
     if row.status is RunStatus.QUEUED:
         ahead = (await connection.execute(_SELECT_AHEAD, values)).one_or_none()
         return replace(row, behind=RunAhead(ahead[0], RunStatus(ahead[1]))) if ahead else row
+    row = replace(row, governance=await connection.scalar(_SELECT_GOVERNANCE, values))
     if row.ended_at is not None and row.status is not RunStatus.SUCCEEDED:
         error = (await connection.execute(_SELECT_FAILURE, values)).one_or_none()
         return replace(row, why=RunFailure(*error)) if error else row

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -190,6 +190,13 @@ class RunReader:
         query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
         async with reading(self._engine) as connection:
             return [JournalEntry(*row, at=at) for *row, at in await connection.execute(query)]
+
+    async def own_context(self, key: RunKey) -> Mapping[str, Any] | None:
+        """Return what the journal has of a run itself, None where it has nothing."""
+        place = (journal.c.path == "", journal.c.kind == "context", journal.c.position == 0, journal.c.index == 0)
+        query = select(journal.c.data).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id, *place)
+        async with reading(self._engine) as connection:
+            return await connection.scalar(query)
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
         """Return whether the run has ended and `after` is at or beyond its last event."""
