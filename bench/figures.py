@@ -128,6 +128,8 @@ MARKS: Mapping[str, Mark] = {
     "architect.metatool.f1": _at_least(0.5),
     "architect.metatool.gap_false": _at_most(0.1),
     "team.loop_stall_ms_50_crews": _at_most(250),
+    "answers.false_marks": _at_most(0.05),
+    "answers.inventions_marked": _at_least(0.8),
     "gateway.loop_stall_ms": _at_most(100),
     "gateway.call_ms": _at_most_above(1),
     "gateway.read_call_ms": _at_most_above(0.5),

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    answer_check,
     body_stall,
     call_overhead,
     command_startup,
@@ -91,6 +92,7 @@ PARTS = (
     Part(team_members.NAMES, team_members.measure),
     Part(team_proofs.NAMES, team_proofs.measure),
     Part(team_routing.NAMES, team_routing.measure),
+    Part(answer_check.NAMES, answer_check.measure),
     Part(team_selection.NAMES, team_selection.measure),
 )
 

@@ -1,0 +1,77 @@
+"""What the check of answers marks: nothing of honest answers, and what was invented in others. No model."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.figures import Figure, Interval
+from bench.harness import BenchSetup
+from bench.line_process import HERE
+from brain.lifecycle.answer_check import unsupported
+
+_ANSWERS: Final = HERE / "data/answer_check.jsonl"
+_CITATION: Final = re.compile(r"\[\d+\]")
+_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_AGAINST: Final = "marks of every number that isn't literally in the results"
+NAMES: Final = ("answers.false_marks", "answers.inventions_marked")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An answer to `said`, the request and what came before it, from `sources`; `inventions` are passages of it."""
+
+    said: Sequence[str]
+    sources: Sequence[str]
+    answer: str
+    inventions: Sequence[Interval]
+
+
+type _Marks = Callable[[_Row], Sequence[Interval]]
+
+
+async def measure(setup: BenchSetup) -> list[Figure]:
+    """Measure the share of the honest answers with a mark, and of the inventions in the others that are marked."""
+    rows = _rows()
+    honest = [row for row in rows if not row.inventions]
+    setup.say(f"Marks in {len(honest)} honest answers and {len(rows) - len(honest)} with an invention")
+    return [
+        Figure(NAMES[0], _marked_answers(honest, _checked), "", _marked_answers(honest, _literal), _AGAINST),
+        Figure(NAMES[1], _marked_inventions(rows, _checked), "", _marked_inventions(rows, _literal), _AGAINST),
+    ]
+
+
+def _marked_answers(rows: Sequence[_Row], marks: _Marks) -> float:
+    return sum(bool(marks(row)) for row in rows) / len(rows)
+
+
+def _marked_inventions(rows: Sequence[_Row], marks: _Marks) -> float:
+    marked = list[bool]()
+    for row in rows:
+        found = marks(row)
+        marked += [any(start < ended and begun < end for start, end in found) for begun, ended in row.inventions]
+    return sum(marked) / len(marked)
+
+
+def _checked(row: _Row) -> list[Interval]:
+    return [(passage.start, passage.end) for passage in unsupported(row.answer, row.sources, row.said)]
+
+
+def _literal(row: _Row) -> list[Interval]:
+    known = {number for text in row.sources for number in _NUMBER.findall(text)}
+    uncited = _CITATION.sub(lambda citation: " " * len(citation[0]), row.answer)
+    return [found.span() for found in _NUMBER.finditer(uncited) if found[0] not in known]
+
+
+def _rows() -> list[_Row]:
+    with _ANSWERS.open(encoding="utf-8") as lines:
+        return [_row(line) for line in lines]
+
+
+def _row(line: str) -> _Row:
+    row = json.loads(line)
+    answer = row["answer"]
+    starts = [(answer.index(passage), passage) for passage in row["inventions"]]
+    inventions = [(start, start + len(passage)) for start, passage in starts]
+    return _Row([row["request"], *row["conversation"]], row["results"], answer, inventions)
