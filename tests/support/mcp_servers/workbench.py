@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 from mcp.server.fastmcp import FastMCP
 
@@ -34,6 +35,13 @@ async def change(thing: str) -> str:
     """Change a thing."""
     _note(f"change {thing}")
     return f"the {thing} is changed"
+
+
+@server.tool()
+async def measure(thing: str, size: int) -> dict[str, Any]:
+    """Measure a thing."""
+    _note(f"measure {thing}")
+    return {"thing": thing, "size": size, "of": {"unit": "cm"}}
 
 
 @server.tool()
