@@ -205,8 +205,8 @@ class _Inputs:
         known: Mapping[str, _Document] = given.get("variables") or {}
 
         def replaced(found: re.Match[str]) -> str:
-            name = found[1]
-            return self._value(known[name], self._own(name)) if name in known else found[0]
+            name = found[1]  # a variable has no variables of its own, in which texts could grow without a limit
+            return self._value({**known[name], "variables": None}, self._own(name)) if name in known else found[0]
 
         return _TEMPLATE.sub(replaced, text)
 

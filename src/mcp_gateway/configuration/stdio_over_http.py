@@ -31,7 +31,7 @@ _LAUNCHERS: Final = re.compile(r"(?:python|pypy)[0-9.]*|node|nodejs|bun|deno|npx
 # Variables by which a process loads code, finds other programs, or is led elsewhere.
 VARIABLES: Final = re.compile(
     r"(?:LD|DYLD|NODE|NPM|JAVA|JDK|GIT|UV|PIPX?|DENO|BUN|BUNDLE|GLIBC)_.*|(?:PYTHON|BASH|PERL|RUBY).*|_JAVA_OPTIONS"
-    r"|ENV|PATH|IFS|HOME|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|HTTPS?_PROXY|ALL_PROXY|SSL_.*|.*_PRELOAD",
+    r"|ENV|PATH|IFS|HOME|XDG_.*|PREFIX|SHELLOPTS|PS4|PROMPT_COMMAND|TMPDIR|(?:HTTPS?_|ALL_)?PROXY|SSL_.*|.*_PRELOAD",
     re.IGNORECASE,
 )
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -48,6 +49,8 @@ _CHECKED_REMEDY: Final = (
     f"{_REACH_REMEDY} If its address is not public, list it in STARLING_ALLOWED_ADDRESSES on the platform's machine."
 )
 _HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _EXIT_SECONDS = 4.0  # the shim needs less to end all processes
 
 type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
@@ -327,6 +330,7 @@ def _check_command(server: str, config: StdioServer, mask: Callable[[str], str])
 def _check_address(server: str, config: RemoteServer, mask: Callable[[str], str]) -> None:
     if not config.url.startswith(("http://", "https://")):
         raise ServerUnavailableError(server, f"{mask(config.url)!r} is not an HTTP address.", "Correct `url`.")
-    if name := next((name for name, value in config.headers.items() if not (name + value).isascii()), None):
-        reason = f"the header {name!r} has a character that isn't ASCII."
-        raise ServerUnavailableError(server, reason, "Correct `headers`.")
+    for name, value in config.headers.items():  # what HTTP's client says of a wrong one quotes its value
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            reason = f"the header {name!r} has what no header can have: a line break, a space at an end, a character"
+            raise ServerUnavailableError(server, f"{reason} that isn't ASCII.", "Correct `headers`.")
