@@ -1,11 +1,14 @@
 """The supervisor node: what it dispatches without a model, what it sends back to one, and when it stops asking."""
 
+from dataclasses import replace
+
 import pytest
 
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
 from brain.planning.plan_validation import UNREACHED
 from brain.state import after, initial_state
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
+from starling.core.teams.stars import StarSpec
 from tests.support.in_memory_run import make_execution, make_run
 from tests.support.model_documents import decision_json, task
 from tests.support.supervisor_steps import (
@@ -221,12 +224,37 @@ async def test_decision_is_sent_back_with_its_fault(first: str | Exception, told
 async def test_request_that_could_not_be_planned_is_a_failure_with_its_reason(
     answers: list[str | Exception], failure: str, code: str, warnings: list[str] | None
 ) -> None:
-    update, execution = await decide(*answers)
+    update, execution = await decide(*answers, node=replace(supervisor(), star=StarSpec(name="disks")))
 
     assert failure in update["failure"]
     assert update["failure_code"] == code
     assert execution.warnings == warnings or warnings is None
     assert not update.get("next_step")
+
+
+@pytest.mark.parametrize("answers", [[AWAY], [GARBAGE] * 2], ids=["away", "garbage"])
+async def test_without_the_supervisors_model_the_generalist_gets_the_request_once(
+    answers: list[str | Exception],
+) -> None:
+    first, execution = await decide(*answers)
+    failed = after(initial_state(REQUEST), first | {"results": [outcome("t1", "failed")]})
+    failed = after(failed, {"tasks": [{**failed["tasks"][0], "status": "failed"}]})
+
+    second = await step(supervisor(), failed, execution)
+
+    assert [(task["agent"], task["task"]) for task in first["tasks"]] == [("generalist", REQUEST)]
+    assert (first["next_step"], second["next_step"]) == (["t1"], [])
+    assert first["assumptions"] == ["The request could not be planned, so no agent with tools was asked."]
+    assert (second["degraded"][0]["task_id"], len(execution.model.requests)) == ("t1", len(answers))
+
+
+async def test_without_the_supervisors_model_ready_tasks_go_on_and_nobody_is_asked_who_failed() -> None:
+    left = planned(record("t1", "failed"), record("t2"), results=[outcome("t1", "failed")])
+
+    update, execution = await decide(AWAY, state=left)
+
+    assert (update["next_step"], update["routing"]["failures_seen"]) == (["t2"], 1)
+    assert execution.warnings == ["llm_connection_error"]
 
 
 async def test_failed_decision_with_approved_results_is_no_failure() -> None:
