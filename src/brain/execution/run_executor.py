@@ -231,6 +231,8 @@ class Brain:
         own: Mapping[str, Any] = {"fit": 1} | ({"last_plan": [*before.last_plan]} if before.last_plan else {})
         if stored is None:  # the run's own context: no task and no node has this path
             journal.record("", "context", {**own, "governance": decision.model_dump(mode="json")})
+            if decision.source != "table":  # the service may decide otherwise the next time
+                await recorder.flush()
         else:
             own = stored
         fits = own.get("fit") == 1

@@ -64,8 +64,8 @@ AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arriv
 
 
 # An ended run no longer needs its checkpoints (their `thread_id` is the run id) or the journal entries used only to
-# resume it. Kept until retention deletes them: answers of models and tools, which are stored nowhere else, and what
-# forks begin with, the main star's decisions and outcomes.
+# resume it. Kept until retention deletes them: answers of models and tools, which are stored nowhere else, what forks
+# begin with, the main star's decisions and outcomes, and what the run was allowed.
 DELETE_PROGRESS: Final = Clause(
     """
 forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
@@ -73,7 +73,7 @@ forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint
 forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text),
 forgotten_journal AS (
     DELETE FROM journal USING fenced WHERE journal.tenant = fenced.tenant AND journal.run_id = fenced.id
-    AND (journal.kind = 'context' OR (journal.kind = 'result' AND (journal.data = '{}'
+    AND ((journal.kind = 'context' AND journal.path <> '') OR (journal.kind = 'result' AND (journal.data = '{}'
         OR NOT starts_with(journal.path, 'supervisor/')
             AND (strpos(journal.path, '/') > 0 OR NOT jsonb_exists(journal.data, 'task_id'))))))""",
     {},
