@@ -77,6 +77,8 @@ MARKS: Mapping[str, Mark] = {
     "run.throughput_share": _times_at_least(0.8),
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
+    "run.model_calls_risky": _at_most(4),
+    "run.model_depth_risky": _at_most(3),
     "run.write_transactions": _at_most(7),
     "run.fork_ms": _times_at_most(0.7),
     "run.prompt_chars": _at_most(9_500),

@@ -96,7 +96,7 @@ class Platform:
     def close(self) -> None:
         self._connection.close()
 
-    async def run(self, thread: str = "") -> Timing:
+    async def run(self, thread: str = "", **config: str) -> Timing:
         """Send the request, on a new thread if none is named, and read its stream to the end.
 
         Raises RuntimeError unless it succeeds.
@@ -104,7 +104,7 @@ class Platform:
         begun = perf_counter()
         at: dict[str, float] = {}
         last = b""
-        asked = {"input": REQUEST, "thread_id": thread or f"bench-{next(_THREADS)}"}
+        asked = {"input": REQUEST, "thread_id": thread or f"bench-{next(_THREADS)}", "config": config}
         async with self._session.post(f"{self.url}/v1/agent/run", json=asked) as response:
             async for line in response.content:
                 if line.startswith(b"event: "):

@@ -24,6 +24,7 @@ from bench.platform_process import Cpu, Place, Platform, Timing, up
 NAMES = (
     *("run.cpu_ms", "run.cpu_ms_loop", "run.done_ms", "run.first_event_ms", "run.plan_event_ms"),
     *("run.write_transactions", "run.throughput_share", "run.model_calls", "run.model_depth"),
+    *("run.model_calls_risky", "run.model_depth_risky"),
     "up.idle_ms_per_s",
 )
 ROUNDS = 11
@@ -145,13 +146,12 @@ async def _transactions_at_rest(platform: Platform, milliseconds: float) -> int:
     return platform.write_transactions() - written
 
 
-def _asked(calls: Sequence[Body]) -> list[Figure]:
+def _asked(calls: Sequence[Body], end: str = "") -> list[Figure]:
     """The figures that one run's model calls give; calls side by side overlap, for each takes its time."""
-    bodies = [call["body"] for call in calls]
     depth = figures.depth((call["begun"], call["ended"]) for call in calls)
     return [
-        Figure("run.model_calls", len(bodies), "", _CALLS, "the bare loop's"),
-        Figure("run.model_depth", depth, "", _DEPTH, "the bare loop's"),
+        Figure(f"run.model_calls{end}", len(calls), "", _CALLS, "the bare loop's"),
+        Figure(f"run.model_depth{end}", depth, "", _DEPTH, "the bare loop's"),
     ]
 
 
@@ -188,6 +188,7 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     async with up(place) as (platform, _):
         setup.say("One run, to see what it asks the model")
         recorded = await _recorded(platform, model)
+        risky = await _recorded(platform, model, reflect="risky")
         (place.folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
         async with (
             running(python("-m", "bench.bare_loop", str(place.folder)), place.environment(0)) as bare,
@@ -204,15 +205,15 @@ async def measure(setup: BenchSetup) -> list[Figure]:
             await model.delay(DELAY_MS)
             share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))
     await model.delay(0)
-    return [*one, share, *_asked(recorded)]
+    return [*one, share, *_asked(recorded), *_asked(risky, "_risky")]
 
 
-async def _recorded(platform: Platform, model: ModelControl) -> list[dict[str, Any]]:
+async def _recorded(platform: Platform, model: ModelControl, **config: str) -> list[dict[str, Any]]:
     """Return what the model is asked for one run; each call takes its time, so that those side by side overlap."""
-    await platform.run()
+    await platform.run(**config)
     await model.delay(DELAY_MS)
     await model.calls()
-    await platform.run()
+    await platform.run(**config)
     return await model.calls()
 
 

@@ -35,7 +35,9 @@ def test_agent_show_prints_its_definition(workspace: CliWorkspace) -> None:
     made = workspace.starling("agent", "create", "--name", "poet", "--behavior", "You write haiku.", "--tenant", "shop")
 
     assert made.stdout.startswith("poet is in epoch 1, as version ")
-    assert "You write haiku." in workspace.starling("agent", "show", "poet", "--tenant", "shop").stdout
+    shown = workspace.starling("agent", "show", "poet", "--tenant", "shop").stdout
+    assert "You write haiku." in shown
+    assert "0 APPROVED, 0 FIXED, 0 REJECTED" in shown
     assert "poet\tcustom\tready" in workspace.starling("agent", "list", "--tenant", "shop").stdout
     assert "poet" not in workspace.starling("agent", "list").stdout
     assert (

@@ -41,7 +41,7 @@ class FinishedTask:
     """A task that ended: what it had recalled, and the succeeded calls that its result was made of, in order.
 
     `output` is empty and `code` says why where it failed; `results` are those of the tasks that it depended on,
-    `seen` the texts of all calls, also of failed ones and of rejected attempts.
+    `seen` the texts of all calls, also of failed ones and of rejected attempts. Without a verdict it teaches nothing.
     """
 
     tenant: str
@@ -56,6 +56,7 @@ class FinishedTask:
     results: Sequence[str] = ()
     seen: Sequence[str] = ()
     uncertain: bool = False
+    has_verdict: bool = True
 
     def followed(self, skill: PromptSkill) -> bool:
         """Whether the calls of a skill were made in order."""
@@ -222,7 +223,10 @@ class SkillMemory:
         worked, had = bool(done.output), done.recalled
         if not worked and done.code not in _BLAMED:  # an outage, a limit or a person's refusal says nothing of skills
             return Lesson()
-        uses = [SkillUse(one.id, success=worked and done.followed(one), failure=not worked) for one in had]
+        uses = [
+            SkillUse(one.id, success=worked and done.has_verdict and done.followed(one), failure=not worked)
+            for one in had
+        ]
         try:
             return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:
@@ -254,8 +258,8 @@ class SkillMemory:
         return NewSkill(new_id(), skill, await self.query(done.tenant, skill.task), followed.id)
 
     def _taught(self, done: FinishedTask) -> LearnedSkill | None:
-        """Return what a task teaches; None where it failed, only talked, or may be done in part."""
-        if not done.output or not done.calls or done.uncertain or len(done.calls) > MOST_CALLS:
+        """Return what a task teaches; None where it failed, only talked, wasn't reviewed, or may be done in part."""
+        if not done.has_verdict or not done.output or not done.calls or done.uncertain or len(done.calls) > MOST_CALLS:
             return None
         if len(done.task) > TASK_CHARS or is_too_long(done.calls):
             return None

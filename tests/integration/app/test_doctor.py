@@ -91,6 +91,15 @@ async def test_doctor_reports_what_it_checked_when_all_is_well(database_url: str
     assert "static made a vector of 256 numbers" in findings["embeddings"].message
 
 
+async def test_doctor_asks_the_model_of_supervisors_where_one_is_set(database_url: str, tmp_path: Path) -> None:
+    async with ModelServer(says_ok) as model:
+        given = settings(database_url, tmp_path, model, {}, model_supervisor=("scripted:planner",))
+        findings = await found(given)
+
+    assert "scripted:planner answered in" in findings["model supervisor"].message
+    assert "scripted:small answered in" in findings["model reasoning"].message
+
+
 async def test_doctor_names_each_fault_with_a_remedy(database_url: str, tmp_path: Path) -> None:
     nobody = f"http://user:canary@127.0.0.1:{free_port()}"
     async with ModelServer(refuses) as model, collector(401) as url:

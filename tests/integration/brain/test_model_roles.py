@@ -1,4 +1,4 @@
-"""Which model is asked for what: the supervisor's own, the small one for simple requests; and how many calls it takes."""
+"""Which model is asked for what: that of supervisors, the small one for simple answers; and how many calls it takes."""
 
 import pytest
 

@@ -8,9 +8,21 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import NotFoundError
 from starling.core.principal import Principal, Scope
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import fetch_autocommit
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, CALLER, SHOP, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+from tests.support.platform import (
+    BENCH,
+    CALLER,
+    SHOP,
+    Platform,
+    ScriptedModel,
+    Workbench,
+    calls,
+    decision,
+    task,
+    verdict,
+)
 
 LOOK = calls(("look", {"thing": "disk"}))
 CHANGE = calls(("change", {"thing": "disk"}))
@@ -63,7 +75,7 @@ async def test_risky_result_is_reviewed_and_a_harmless_one_beside_it_is_not(
         ("always", "never", 1),
     ],
 )
-async def test_policy_of_a_server_can_only_be_made_stricter_by_a_request(  # noqa: PLR0917 - fixtures
+async def test_policy_of_a_server_can_only_be_made_stricter_by_a_request(
     opened: Open,
     script: ScriptedModel,
     workbench: Workbench,
@@ -117,6 +129,18 @@ async def test_agent_that_demands_reviews_is_reviewed_though_its_tool_asks_for_n
 
         asked = {body["model"] for body in platform.model.bodies if "verdict" in str(body.get("response_format"))}
     assert asked == {"large"}
+
+
+@pytest.mark.parametrize(("asked", "skills"), [(None, 1), ("never", 0)])
+async def test_result_without_a_verdict_teaches_no_skill(
+    platform: Platform, script: ScriptedModel, asked: str | None, skills: int
+) -> None:
+    script.run(decision(task("t1", BENCH, "Look at the left disk.")), t1=LOOK, qa=Answer("Fine [1]."))
+
+    await platform.ask("How is the left disk?", **({"reflect": asked} if asked else {}))
+
+    query = "SELECT count(*) FROM skills"
+    assert await fetch_autocommit(platform.services.storage.engine, query, {}) == [(skills,)]
 
 
 async def test_verdicts_are_counted_by_agent_and_tenant(platform: Platform, script: ScriptedModel) -> None:

@@ -25,6 +25,15 @@ async def test_list_without_a_query_has_no_scores(api: LiveApi) -> None:
     assert all("score" not in agent for agent in listed["agents"])
 
 
+async def test_agent_is_shown_with_the_verdicts_on_its_results(api: LiveApi) -> None:
+    before = (await api.get("/v1/agents/mcp_agent_system_health"))["verdicts"]
+    await api.ask("How full is the disk?")
+    after = (await api.get("/v1/agents/mcp_agent_system_health"))["verdicts"]
+
+    assert after == before | {"APPROVED": before["APPROVED"] + 1}
+    assert after.keys() == {"APPROVED", "FIXED", "REJECTED"}
+
+
 @pytest.mark.parametrize("wrong", [{"query": ""}, {"query": "disk", "limit": "0"}, {"query": "disk", "limit": "201"}])
 async def test_query_out_of_range_is_refused(api: LiveApi, wrong: dict[str, str]) -> None:
     await api.get("/v1/agents", params=wrong, status=422)

@@ -45,6 +45,7 @@ async def test_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) ->
     assert grown("starling_model_calls_total", outcome="ok", model="offline:rules") >= 2
     assert grown("starling_tool_calls_total", server="system_health", outcome="succeeded") == 1
     assert grown("starling_tool_call_seconds_count", server="system_health") == 1
+    assert grown("starling_verdicts_total", agent="mcp_agent_system_health", status="APPROVED") == 1
     assert grown("starling_flush_seconds_count") >= 2
     assert grown("starling_http_requests_total", route="/v1/agent/run", status="200") == 1
     assert value(after, "starling_sessions_open") >= 1

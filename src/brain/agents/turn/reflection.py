@@ -35,11 +35,15 @@ type Status = Literal["APPROVED", "FIXED", "REJECTED"]
 
 @dataclass(frozen=True, slots=True)
 class ReviewResult:
-    """The result of a review. `output` is the attempt's, or the fixed one that passed a review of its own."""
+    """The result of a review. `output` is the attempt's, or the fixed one that passed a review of its own.
+
+    `has_verdict` is False where a policy left a result without a review.
+    """
 
     approved: bool = False
     output: str = ""
     reasons: tuple[str, ...] = ()
+    has_verdict: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Reviewer:
         """
         if not _is_due(execution, produced):
             rejected = _rejected_by_rule(execution, produced)
-            return rejected or ReviewResult(approved=True, output=produced.output)
+            return rejected or ReviewResult(approved=True, output=produced.output, has_verdict=False)
         name = f"{execution.card.name}_reflection"
         with self.tracer.span(name, SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)

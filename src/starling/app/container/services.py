@@ -51,7 +51,7 @@ from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder
-from starling.infra.llm.model_selection import check_model, names_by_role
+from starling.infra.llm.model_selection import check_model, configured_models
 from starling.infra.postgres.embeddings import EmbeddingRepository
 from starling.infra.postgres.engine import Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -118,6 +118,8 @@ async def services_over(
         )
         threads = ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock())
         answers = ChatAnswerRepository(engine)
+        history = ChatHistory(answers, threads)
+        stack.push_async_callback(history.close)
         prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
         teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)
         yield Services(
@@ -132,13 +134,13 @@ async def services_over(
                 answers,
                 runs.cancellation,
                 runs.documents,
-                ChatHistory(answers, threads),
+                history,
             ),
             forks=RunForks(
                 runs.acceptance,
                 ForkRepository(engine),
                 storage.epochs,
-                partial(names_by_role, settings),
+                partial(configured_models, settings),
                 prompts.show,
                 teams.stored_star,
             ),

@@ -1,6 +1,6 @@
 """Forks of runs: what a caller may change is checked and resolved, and the fork is accepted as a run."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from brain.durability.inheritance import inherited_entries
@@ -29,7 +29,7 @@ class RunForks:
     acceptance: RunAcceptance
     originals: ForkRepository
     epochs: EpochRepository
-    models: Callable[[], Awaitable[Mapping[ModelRole, Sequence[ModelName]]]]
+    models: Callable[[], Awaitable[Collection[ModelName]]]
     prompt: Callable[[str], Awaitable[PromptVersion]]
     star: Callable[[Principal, str, int], Awaitable[str]]
 
@@ -94,7 +94,7 @@ class RunForks:
         )
 
     async def _models(self, wanted: Mapping[ModelRole, str]) -> Mapping[ModelRole, str]:
-        configured = {str(name) for names in (await self.models()).values() for name in names}
+        configured = {str(name) for name in await self.models()}
         try:
             found = {role: str(parse_model_name(text)) for role, text in wanted.items()}
         except ConfigurationError as error:

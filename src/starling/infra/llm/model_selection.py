@@ -90,6 +90,11 @@ def named_models(settings: Settings) -> frozenset[ModelName]:
     return frozenset((*named, *supervisor_names(settings)))
 
 
+async def configured_models(settings: Settings) -> frozenset[ModelName]:
+    """Return all models in the settings, and the default where a role has none there."""
+    return named_models(settings).union(*(await names_by_role(settings)).values())
+
+
 def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:
     return {
         ModelRole.ROUTER: settings.model_router or settings.model,

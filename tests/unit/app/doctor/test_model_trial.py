@@ -238,3 +238,15 @@ async def test_rules_are_not_tried() -> None:
 async def test_unknown_model_is_refused_without_a_request() -> None:
     with pytest.raises(ConfigurationError, match="There is no model offline:magic"):
         await try_models(Settings(model=("offline:rules",)), "offline:magic")
+
+
+async def test_model_of_supervisors_is_tried_for_what_the_role_reasoning_needs() -> None:
+    async def respond(body: Body) -> Answer:
+        return able(body)
+
+    async with ModelServer(respond) as server:
+        local = ProviderSettings(base_url=server.url)
+        chosen = {"model": ("offline:rules",), "model_supervisor": ("local:planner",)}
+        _, report = await try_models(Settings.model_validate({**chosen, "providers": {"local": local}}))
+
+    assert (report.model, list(report.used_for), report.fails) == ("local:planner", [ModelRole.REASONING], False)

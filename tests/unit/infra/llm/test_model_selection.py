@@ -10,7 +10,7 @@ from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
 from starling.infra.llm.chat_model import ModelName
-from starling.infra.llm.model_selection import endpoints, names_by_role, parse_model_name
+from starling.infra.llm.model_selection import endpoints, names_by_role, parse_model_name, supervisor_names
 from tests.support.model_script import Script
 from tests.support.model_server import ModelServer
 
@@ -60,6 +60,13 @@ async def test_role_setting_overrides_the_general_model() -> None:
 
     assert named[ModelRole.ROUTER] == named[ModelRole.REASONING] == (ModelName("openai", "small"),)
     assert named[ModelRole.CODING] == (ModelName("openai", "large"), ModelName("ollama", "code"))
+
+
+def test_models_of_supervisors_are_none_unless_they_are_set() -> None:
+    settings = Settings.model_validate({"model": "openai:small", "model_supervisor": "openai/large, ollama:code"})
+
+    assert supervisor_names(settings) == (ModelName("openai", "large"), ModelName("ollama", "code"))
+    assert supervisor_names(Settings(model=("openai:small",))) == ()
 
 
 async def test_openai_is_the_default_with_a_key() -> None:
