@@ -2,6 +2,10 @@
 
 import pytest
 
+from starling.core.forks import ForkChanges
+from starling.core.governance import GovernanceTable
+from starling.core.runs import ForkRequest
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
@@ -60,6 +64,20 @@ async def test_generalist_and_answer_use_the_small_model_where_the_decision_says
     assert (written["model"], answered["model"]) == (small_or_large, small_or_large)
 
 
+async def test_role_that_governance_forbids_is_not_used_for_what_is_simple_nor_by_supervisors(
+    opened: Open, script: ScriptedModel
+) -> None:
+    table = GovernanceTable.model_validate({"modes": {"MODERATE": {"roles": ["router"]}}})
+    script.run(decision(task("t1", BENCH)), t1=LOOK, qa=Answer("Fine [1]."))
+    roles = TWO_MODELS | {"model_supervisor": ["scripted:planner"]}
+
+    async with opened(roles=roles, tracing={"governance": table}) as platform:
+        await platform.ask("How is it?")
+
+        assert set(asked(platform)) == {"tiny"}
+        assert "is_simple" not in str(platform.model.bodies)
+
+
 async def test_nothing_is_called_simple_where_one_model_does_all(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Hello."))
 
@@ -105,3 +123,24 @@ async def test_supervisor_that_repeats_a_failing_agent_is_stopped_where_it_is_as
 
     assert stream.status == "failed"
     assert "circuit_breaker" in stream.codes
+
+
+@pytest.mark.parametrize(("at", "decisions"), [("start", 3), ("d2", 2), ("t2", 1)])
+async def test_fork_of_a_run_asks_the_supervisor_as_often_as_the_rest_of_it_did(
+    platform: Platform, script: ScriptedModel, at: str, decisions: int
+) -> None:
+    plan = decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]))
+    goes_on, ends = decision(), decision(is_request_satisfied=True)
+    script.run(plan, goes_on, ends, t1=LOOK, t2=LOOK, qa=Answer("Fine [1][2]."))
+    original = await platform.ask("How is it?", replan="always")
+    asked_before = len(platform.requests_containing("You supervise agents"))
+    script.forget()
+    script.run(*[plan, goes_on, ends][3 - decisions :], t1=LOOK, t2=LOOK, qa=Answer("Fine [1][2]."))
+
+    accepted = await platform.services.forks.accept(
+        platform.caller, original.key.id, ForkRequest(at=at, changes=ForkChanges())
+    )
+    stream = await platform.finish(RunKey(original.key.tenant, accepted.started.run_id))
+
+    asked_now = len(platform.requests_containing("You supervise agents"))
+    assert (stream.status, asked_before, asked_now - asked_before) == ("succeeded", 3, decisions)

@@ -6,6 +6,7 @@ import pytest
 
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import NotFoundError
+from starling.core.governance import GovernanceTable
 from starling.core.principal import Principal, Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import fetch_autocommit
@@ -129,6 +130,22 @@ async def test_agent_that_demands_reviews_is_reviewed_though_its_tool_asks_for_n
 
         asked = {body["model"] for body in platform.model.bodies if "verdict" in str(body.get("response_format"))}
     assert asked == {"large"}
+
+
+@pytest.mark.parametrize(
+    ("review", "asked", "expected"),
+    [("always", "never", 2), ("risky", "never", 1), ("risky", None, 2), (None, "never", 0)],
+)
+async def test_governance_sets_the_least_that_is_reviewed(
+    opened: Open, script: ScriptedModel, review: str | None, asked: str | None, expected: int
+) -> None:
+    table = GovernanceTable.model_validate({"modes": {"MODERATE": {"review": review}}} if review else {})
+    script.run(decision(task("t1", BENCH), task("t2", SHOP)), t1=LOOK, t2=CHANGE, qa=Answer("Done [1][2]."))
+
+    async with opened(tracing={"governance": table}) as platform:
+        stream = await platform.ask("Look, and change it.", **({"reflect": asked} if asked else {}))
+
+    assert (stream.status, len(stream.of("reflection"))) == ("succeeded", expected)
 
 
 @pytest.mark.parametrize(("asked", "skills"), [(None, 1), ("never", 0)])

@@ -1,13 +1,11 @@
 """Which results are reviewed: what governance, an agent and its tools set, and what the caller of the run asks for."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
 
 from brain.agents.turn.agent_runtime import TaskExecution
+from starling.core.governance import stricter_review
 from starling.core.tool_calls import ReviewPolicy
-
-_STRICTNESS: Final[Mapping[ReviewPolicy, int]] = {"never": 0, "risky": 1, "always": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +34,5 @@ class ReviewPolicies:
         else it can only be stricter. The policy of governance is the least that holds.
         """
         own: ReviewPolicy | None = "always" if self.demanded else tool or self.agent
-        known: list[ReviewPolicy | None] = [own or self.caller or "always", self.governance, self.caller]
-        return max((policy for policy in known if policy), key=_STRICTNESS.__getitem__)
+        chosen: ReviewPolicy = own or self.caller or "always"
+        return reduce(stricter_review, (policy for policy in (self.governance, self.caller) if policy), chosen)
