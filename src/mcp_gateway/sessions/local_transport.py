@@ -13,9 +13,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp import ClientSession
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCMessage, JSONRPCResponse
 
 from mcp_gateway.sessions.inbox import Inbox
-from mcp_gateway.sessions.messages import UnreadableError
+from mcp_gateway.sessions.messages import UnreadableError, unreadable
 
 _CLOSE_SECONDS: Final = 2.0  # what runs in a server then is left to itself
 
@@ -66,7 +67,17 @@ class _ServerSide:
 
     async def _pass_on(self, deliver: Callable[[bytes], Awaitable[None]]) -> None:
         async for item in self._from_server:
-            await deliver(item.message.model_dump_json(by_alias=True, exclude_none=True).encode())
+            await deliver(_written(item.message))
+
+
+def _written(message: JSONRPCMessage) -> bytes:
+    """Return a message as JSON; an answer that can't be written as JSON becomes an error of its request."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+    except ValueError as error:  # also of pydantic's writer
+        if not isinstance(message.root, JSONRPCResponse):
+            raise
+        return unreadable(message.root.id, f"it can't be written as JSON: {error}").model_dump_json().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,10 @@ class LocalTransport:
         async def serve() -> None:
             try:
                 await server.serve(self.open_server, lambda raw: _on(own, take(raw)))
+            except BaseException as error:
+                if isinstance(error, Exception | asyncio.CancelledError):
+                    raise
+                raise ConnectionError(f"it ended with {error!r}") from None  # SystemExit would end the platform
             finally:
                 with suppress(RuntimeError):  # the platform's loop was closed meanwhile
                     own.call_soon_threadsafe(ended.set)

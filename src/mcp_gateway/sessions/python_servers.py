@@ -1,5 +1,8 @@
 """MCP servers in this process: FastMCP objects and marked functions, by the entry points of installed packages."""
 
+import asyncio
+import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from copy import copy
@@ -16,6 +19,7 @@ from starling.core.function_tools import mark_of
 REMEDY: Final = "Install its package, and what it needs, where Starling is installed, and start again."
 _GROUP: Final = "starling.servers"
 _MISSING: Final = "it needs FastMCP, which is not installed: `pip install 'starling-swarm[inprocess]'` adds it"
+_ENDING: Final = (SystemExit, KeyboardInterrupt)  # Ctrl-C comes to the main thread: here only code raises them
 _EMPTY: Final = "it is no FastMCP server, and nothing in it is marked with @starling.tool"
 
 
@@ -26,15 +30,29 @@ async def open_python_server(name: str, entry_point: str) -> AsyncGenerator[Serv
     if found is None:
         known = ", ".join(sorted({one.name for one in entry_points(group=_GROUP)})) or "none"
         raise LookupError(f"no installed package has the entry point {entry_point!r} in {_GROUP!r}; there are: {known}")
+    anyio.to_thread.current_default_thread_limiter().total_tokens = math.inf  # a function may never give its back
+    log = logging.getLogger("fastmcp")
+    level = log.level
     try:
-        served = _served(name, found.load())
-    except (Exception, SystemExit) as error:  # code of others
+        target = await anyio.to_thread.run_sync(found.load, abandon_on_cancel=True)
+        served = _served(name, target)
+    except (Exception, *_ENDING) as error:  # code of others
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "fastmcp"
         reason = f"its entry point can't be used: {type(error).__name__}: {error}"
         raise ImportError(_MISSING if is_missing else reason) from error
+    finally:
+        _keep_log(log, level)
     lifespan: AbstractAsyncContextManager[None] = getattr(served, "_lifespan_manager", nullcontext)()  # of `fastmcp`
     async with lifespan:
         yield _guarded(served._mcp_server)  # noqa: SLF001 - as above: FastMCP has no public name for either
+
+
+def _keep_log(log: logging.Logger, level: int) -> None:
+    """Undo what FastMCP does when it is imported: it logs to stderr, past the platform's log, which masks secrets."""
+    for handler in tuple(log.handlers):
+        log.removeHandler(handler)
+    log.propagate = True
+    log.setLevel(level)
 
 
 def _served(name: str, target: Any) -> Any:
@@ -50,17 +68,27 @@ def _served(name: str, target: Any) -> Any:
     from fastmcp import FastMCP
     from fastmcp.tools import Tool
 
-    made = FastMCP(name)
+    made, names = FastMCP(name), set[str]()
     for function in functions:
         own_name, description = mark_of(function) or ("", "")
-        made.add_tool(Tool.from_function(function, name=own_name or None, description=description or None))
+        tool = Tool.from_function(function, name=own_name or None, description=description or None)
+        if tool.name in names:  # FastMCP would replace the first
+            raise ValueError(f"two functions are marked as the tool {tool.name!r}")
+        names.add(tool.name)
+        made.add_tool(tool)
     return made
 
 
 def _marked(target: Any) -> Sequence[Any]:
     """Return the marked functions of a module or object; of a marked function itself."""
-    found = (getattr(target, name, None) for name in dir(target) if not name.startswith("__"))
-    return [target] if mark_of(target) else [function for function in found if callable(function) and mark_of(function)]
+    if mark_of(target):
+        return [target]
+    marked: list[Any] = []
+    for name in dir(target):
+        found = None if name.startswith("__") else getattr(target, name, None)
+        if callable(found) and mark_of(found) and found not in marked:  # several names may be of one function
+            marked.append(found)
+    return marked
 
 
 async def _in_thread(function: Callable[..., Any], **arguments: Any) -> Any:
@@ -68,15 +96,34 @@ async def _in_thread(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def _guarded(server: Server[Any, Any]) -> Server[Any, Any]:
-    """Return the server with calls whose exceptions, also SystemExit, are errors of these calls only."""
+    """Return the server with calls whatever of which is raised, also SystemExit, is an error of these calls only."""
     call, guarded = server.request_handlers[wire.CallToolRequest], copy(server)
 
     async def answer(request: wire.CallToolRequest) -> wire.ServerResult:
         try:
-            return await call(request)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the edge to code of others: a call is one result
-            text = wire.TextContent(type="text", text=f"{type(error).__name__}: {error}")
-            return wire.ServerResult(wire.CallToolResult(content=[text], isError=True))
+            return _readable(await call(request))
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            return _raised(error)  # by the function itself: nobody cancelled it
+        except (Exception, *_ENDING) as error:  # noqa: BLE001 - the edge to code of others: a call is one result
+            return _raised(error)
 
     guarded.request_handlers = {**server.request_handlers, wire.CallToolRequest: answer}
     return guarded
+
+
+def _raised(error: BaseException) -> wire.ServerResult:
+    text = f"{type(error).__name__}: {error}"
+    return _readable(
+        wire.ServerResult(wire.CallToolResult(content=[wire.TextContent(type="text", text=text)], isError=True))
+    )
+
+
+def _readable(result: wire.ServerResult) -> wire.ServerResult:
+    """Return the result, where it is an error without characters that can't be sent: what failed stays an error."""
+    if isinstance(result.root, wire.CallToolResult) and result.root.isError:
+        for part in result.root.content:
+            if isinstance(part, wire.TextContent):
+                part.text = part.text.encode(errors="replace").decode()
+    return result
