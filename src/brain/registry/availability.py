@@ -28,7 +28,9 @@ class Availability:
         listing = self.listing(server)
         if listing is None:
             return _REMOVED
-        return listing.error if listing.state == "degraded" else ""
+        if listing.state != "degraded":
+            return ""
+        return listing.error if server in listing.error else f"MCP server {server!r}: {listing.error}"
 
     def switched_off(self, roster: Roster) -> frozenset[str]:
         """Return the names of the agents that a kill switch stops, also by one of their servers."""
@@ -60,6 +62,9 @@ class Availability:
             for tool in card.tools
             if tool.name not in offered
         }
+        if lost and len(lost) == len(card.tools):
+            each = ", ".join(f"{name}: {why}" for name, why in lost.items())
+            return replace(card, degraded=f"None of its tools can be called now ({each}).")
         return replace(card, lost=lost) if lost else card
 
 
@@ -68,5 +73,4 @@ def _as_now(card: AgentCard, down: Mapping[str, str]) -> AgentCard:
         return card
     if card.members:
         return with_members(card, {name: _as_now(member, down) for name, member in card.members.items()})
-    reasons = " ".join(f"{name}: {down[name]}" for name in card.servers if name in down)
-    return replace(card, degraded=down[card.server] if card.server else reasons)
+    return replace(card, degraded=" ".join(down[name] for name in card.servers if name in down))
