@@ -6,7 +6,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-_PATHS: Final = ("/v1/models", "/v1/chat/completions", "/v1/responses")
+from starling.infra.fast_json import dumps
+
+_RESPONSES: Final = "/v1/responses"
+_PATHS: Final = ("/v1/models", "/v1/chat/completions", _RESPONSES)
 _INVALID: Final = "invalid_request_error"
 _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _PARAMS: Final = {"model_not_found": "model", "previous_response_not_found": "previous_response_id"}
@@ -49,3 +52,11 @@ def openai_error(status: int, detail: str, remedy: str, code: str, errors: Seque
     message = f"{_BODY.sub(r'\1', detail).rstrip('.')}. {remedy}".rstrip()
     found = OpenAIErrorDetail(message=message, type=kind, param=_PARAMS.get(code, param), code=_CODES.get(code, code))
     return OpenAIError(error=found)
+
+
+def openai_error_event(path: str, error: Mapping[str, Any]) -> bytes:
+    """Return the last event of a stream that ends early; in the responses API each event has a type."""
+    if path.startswith(_RESPONSES):
+        event = {**error["error"], "type": "error", **error}
+        return b"event: error\ndata: %b\n\n" % dumps(event)
+    return b"data: %b\n\n" % dumps(error)

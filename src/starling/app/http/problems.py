@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
-from starling.app.http.openai_errors import is_for_openai, openai_error, openai_status
+from starling.app.http.openai_errors import is_for_openai, openai_error, openai_error_event, openai_status
 from starling.app.http.openapi import PROBLEM_TYPE
 from starling.core.errors import (
     BacklogFullError,
@@ -42,7 +42,6 @@ from starling.core.principal import Principal
 from starling.core.principal import Scope as KeyScope
 from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import MOST_FAULTS, fault_list, fault_text, location_path
-from starling.infra.fast_json import dumps
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
@@ -157,7 +156,7 @@ async def end_early(scope: Scope, send: Send, error: Exception, *, streams: bool
     if streams and is_for_openai(scope["path"]):
         known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
         ours = next(known, StarlingError(_INTERNAL))
-        body = b"data: %b\n\n" % dumps(problem_of(ours).for_openai())
+        body = openai_error_event(scope["path"], problem_of(ours).for_openai())
     with suppress(TimeoutError):
         async with asyncio.timeout(_FINAL_SEND_SECONDS):
             await send({"type": "http.response.body", "body": body, "more_body": False})

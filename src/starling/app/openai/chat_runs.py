@@ -15,7 +15,7 @@ from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.completion import until_idle
 from starling.app.runs.interrupts import InterruptService
 from starling.core.background_tasks import in_background
-from starling.core.errors import ConflictError, DatabaseUnavailableError, IdempotencyKeyReusedError, StarlingError
+from starling.core.errors import ConflictError, DatabaseUnavailableError, IdempotencyKeyReusedError
 from starling.core.principal import Principal
 from starling.core.run_document.rows import RunRow
 from starling.core.runs import RunConfig, RunStatus
@@ -26,6 +26,7 @@ from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 
 MAIN_MODEL: Final = "starling"
+_DISCARD_SECONDS: Final = 1.0  # that a refusal waits for what was made for its request to be deleted
 _NOT_MODELS: Final = frozenset({"architect"})  # which needs more than a message
 
 type Updates = AsyncGenerator[str | ChatAnswer]
@@ -155,9 +156,9 @@ class ChatRuns:
         place, made = await self.history.make(caller.tenant, place)
         try:
             return await self.acceptance.accept(caller, _request(asked, place), sent)
-        except StarlingError:
+        except BaseException:
             if made:
-                await self.history.threads.changes.discard(caller.tenant, place.thread, made)
+                await asyncio.wait({self.history.discard(caller.tenant, place.thread, made)}, timeout=_DISCARD_SECONDS)
             raise
 
     async def _joined(self, caller: Principal, asked: ChatRequest, begun: IdempotencyRecord) -> ChatTurn | None:

@@ -1,9 +1,11 @@
 """Where a conversation goes on of which the client sends all messages each time."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from starling.app.openai.answers import ChatAnswer
@@ -17,10 +19,12 @@ from starling.core.ids import new_id
 from starling.core.json import digest, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunStatus
+from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, ChatPlace
 from starling.infra.postgres.runs.threads import Branch
 
+_DISCARD_SECONDS: Final = 3_600.0
 _log = logging.getLogger(__name__)
 
 # Reasoning that clients put before an answer, and some send back with it.
@@ -41,6 +45,13 @@ class ChatHistory:
 
     answers: ChatAnswerRepository
     threads: ThreadService
+    discards: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    async def close(self) -> None:
+        """Give up what is still to be discarded."""
+        for task in self.discards:
+            task.cancel()
+        await asyncio.gather(*self.discards, return_exceptions=True)
 
     async def place(self, caller: Principal, asked: ChatRequest) -> ChatPlace:
         """Return where a request goes; messages that are known nowhere begin a thread.
@@ -72,6 +83,15 @@ class ChatHistory:
         changes = self.threads.changes
         branch = await changes.fork(tenant, place.thread, place.branch, min(at, tip), None, states)
         return replace(place, branch=branch.id, at=at), branch
+
+    def discard(self, tenant: str, thread: str, made: Branch) -> asyncio.Task[None]:
+        """Delete a branch that was made for a request, as soon as Postgres takes it; return the task that does."""
+        attempt = partial(self.threads.changes.discard, tenant, thread, made)
+        task = asyncio.get_running_loop().create_task(retry_while_unavailable(attempt, seconds=_DISCARD_SECONDS))
+        self.discards.add(task)
+        task.add_done_callback(_discarded)
+        task.add_done_callback(self.discards.discard)
+        return task
 
     async def asked(self, run: RunKey) -> int | None:
         """Return how many states a run has up to what it asked last; those do not change any more."""
@@ -105,6 +125,11 @@ class ChatHistory:
 
     async def _states(self, run: RunKey) -> Sequence[PlacedState]:
         return states_of(await self.threads.documents.read(run, ("tasks",)))
+
+
+def _discarded(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        _log.error("what was made for a refused request is left: %s", error, exc_info=error)
 
 
 def _begun(thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:
