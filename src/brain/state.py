@@ -189,6 +189,7 @@ class Routing(TypedDict):
     """What the circuit breaker and the limits count; `direct` if the last decision was a direct reply.
 
     `unplanned`: no model decided, and the generalist has the request; if that fails, none is asked again.
+    `qa_asked`: the final answer was a question once.
     `is_simple`: by the last decision, a small model can write the answer.
     `undecided` are the tasks without an agent whose dependencies were approved when it was made.
     `begins` is in the state that a fork begins with: what comes first, a decision or the tasks that are ready.
@@ -205,6 +206,7 @@ class Routing(TypedDict):
     direct: NotRequired[bool]
     is_simple: NotRequired[bool]
     unplanned: NotRequired[bool]
+    qa_asked: NotRequired[bool]
     begins: NotRequired[Literal["decision", "tasks"]]
     undecided: NotRequired[list[str]]
 

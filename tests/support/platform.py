@@ -147,6 +147,10 @@ class ScriptedModel:
     def judge(self, *answers: Answer) -> None:
         self._add(When(schema="judge"), answers)
 
+    def question(self, *answers: Answer) -> None:
+        """Script what is asked in place of a final answer; before `qa` and `run`, whose rules fit, too."""
+        self._add(When(schema="question"), answers)
+
     def qa(self, *answers: Answer) -> None:
         self._add(When(contains="You write the final answer"), answers)
 

@@ -14,11 +14,12 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Send
 
+from brain.interrupts.clarification import state_with_answer
 from brain.nodes.agents import AgentsNode, TaskPipeline
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.run.context import RunContext
-from brain.state import GraphState, GraphTask, TaskDispatch, Update, after, approved
+from brain.state import GraphState, GraphTask, TaskDispatch, Update, after, approved, merge_tasks
 from starling.core.errors import SuspendedError
 from starling.core.teams.stars import StarSpec
 
@@ -36,9 +37,16 @@ class SupervisorTurn:
     qa: Qa
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
-        """Return the supervisor's update, or that of both."""
+        """Return the supervisor's update, or that of both; where the user answered a question, the next turn's, too."""
         update = await self.supervisor(state, runtime)
-        return update if update["next_step"] else update | await self.qa(after(state, update), runtime)
+        if update["next_step"]:
+            return update
+        reached = after(state, update)
+        answer = await self.qa(reached, runtime)
+        if "reply" in answer:
+            return update | answer
+        following = await self(state_with_answer(reached, answer), runtime)
+        return update | answer | following | {"tasks": merge_tasks(update.get("tasks", []), following.get("tasks", []))}
 
 
 def build_star(spec: StarSpec, supervisor: SupervisorNode, pipeline: TaskPipeline, qa: Qa) -> Star:

@@ -116,7 +116,8 @@ class Brain:
         self._parts = parts if parts.tracer is NOOP_TRACER else traced
         shortlister = Shortlister(parts.agent_ranker, parts.limits.shortlist, parts.tracer)
         supervisor = SupervisorNode(parts.limits, shortlister, self._parts.gateway, parts.tracer)
-        self._stars = StarRunner(supervisor, Qa(self._parts.artifacts), partial(_pipeline, self._parts))
+        qa = Qa(parts.artifacts, parts.limits.max_clarifications, parts.limits.input_chars)
+        self._stars = StarRunner(supervisor, qa, partial(_pipeline, self._parts))
         self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
 
     def drain(self) -> None:

@@ -7,12 +7,15 @@ from functools import partial
 from langgraph.runtime import Runtime
 
 from brain.history import history_lines
+from brain.interrupts.clarification import state_with_answer
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.answer_passages import Passage
+from brain.lifecycle.answer_question import question_update
 from brain.lifecycle.answer_sources import MARK, AnswerSources, marked, named
 from brain.lifecycle.citations import with_only_source, without_unsourced
 from brain.lifecycle.fallback_answer import degraded_line, plain_answer, reply_without_results, with_changes
 from brain.lifecycle.final_text import asked_again, fault_of, sent_back, unwrapped
+from brain.planning.decision_update import is_open
 from brain.planning.shortlist import named_agents
 from brain.prompts import element, lines, with_instructions
 from brain.run.context import RunContext
@@ -23,7 +26,7 @@ from starling.core.artifacts import ArtifactStore
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events.run_events import Change
 from starling.core.fit import LACKS_PARTS, QA, READ_IN_PART, shown
-from starling.core.llm import ModelRequest, ModelRole
+from starling.core.llm import Message, ModelRequest, ModelRole
 
 _NAME = "qa/1"
 _CODER = "coder"
@@ -35,14 +38,26 @@ class Qa:
     """Streams the final answer. Asks no model where the answer is complete without one.
 
     A model's answer is checked: what no source has is sent back once, then marked. Long sources are in `artifacts`.
+    Where the circuit breaker ended planning, it may ask the user first, within `max_clarifications`.
     """
 
     artifacts: ArtifactStore | None = None
+    max_clarifications: int = 0
+    answer_chars: int = 100_000  # of an answer to a question
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
-        """Return the update that carries the reply and its citations."""
+        """Return the update that carries the reply and its citations; after a question was answered, that alone."""
         context = runtime.context
         outcomes = list(approved(state).values())
+        asked: Update = {}
+        if self.max_clarifications and is_open(state["routing"]):
+            messages = _messages(context, state, await _shown(context, state, outcomes))
+            limit, chars = self.max_clarifications, self.answer_chars
+            with interrupt_on_suspension():
+                asked = await question_update(context, state, messages, limit=limit, answer_chars=chars)
+            if asked and asked["routing"].get("begins"):
+                return asked
+            state = state_with_answer(state, asked) if asked else state
         sources = AnswerSources(state, outcomes, self.artifacts, context.run.tenant, context.run.id)
         if not outcomes:
             reply = reply_without_results(state, partial(_known, context))
@@ -64,25 +79,17 @@ class Qa:
         else:
             with interrupt_on_suspension():
                 reply = await self._write(context, sources)
-        return {"reply": reply, "citations": await sources.citations(reply)}
+        return asked | {"reply": reply, "citations": await sources.citations(reply)}
 
     async def _write(self, context: RunContext, sources: AnswerSources) -> str:
         """Return the model's answer, asked for again where it has a fault; else the results as they are."""
         state, outcomes = sources.state, sources.outcomes
-        prompt = context.prompts["qa"]
-        texts = await shown([outcome["output"] for outcome in outcomes], QA, wanted(state), fits=context.fits)
+        texts = await _shown(context, state, outcomes)
         in_part = [one for one, text in zip(outcomes, texts, strict=True) if context.fits and LACKS_PARTS.search(text)]
-        messages = prompt.fill(
-            user_request=state["input_request"],
-            session_history=history_lines(state["messages"]) or None,
-            results=lines(element("result", text, citation=str(number)) for number, text in enumerate(texts, start=1)),
-            degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
-            assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
-        )
-        messages = with_instructions(messages, context.instructions)
+        messages = _messages(context, state, texts)
         wanted_role = ModelRole.ROUTER if state["routing"].get("is_simple") else ModelRole.REASONING
         role, most = context.allowance.role(wanted_role), context.allowance.max_tokens
-        request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=prompt.used)
+        request = ModelRequest(role=role, messages=messages, max_tokens=most, prompt=context.prompts["qa"].used)
         kept: tuple[str, Sequence[Passage]] = "", ()
         try:
             fault = ""
@@ -107,6 +114,22 @@ class Qa:
         # replaces the text streamed before the failure
         emit_text(context.recorder, f"{_message_id(context)}.plain", reply)
         return reply
+
+
+async def _shown(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> Sequence[str]:
+    return await shown([outcome["output"] for outcome in outcomes], QA, wanted(state), fits=context.fits)
+
+
+def _messages(context: RunContext, state: GraphState, texts: Sequence[str]) -> tuple[Message, Message]:
+    """Return the messages that ask for the final answer, with the results as they are shown."""
+    messages = context.prompts["qa"].fill(
+        user_request=state["input_request"],
+        session_history=history_lines(state["messages"]) or None,
+        results=lines(element("result", text, citation=str(number)) for number, text in enumerate(texts, start=1)),
+        degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
+        assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
+    )
+    return with_instructions(messages, context.instructions)
 
 
 def _completed(

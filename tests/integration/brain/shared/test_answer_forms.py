@@ -340,11 +340,14 @@ async def test_second_question_after_an_answer_is_told_so_and_not_asked(
     assert "inputs are not permitted" not in told
 
 
-async def test_second_question_that_is_repeated_ends_with_a_message_of_its_own(
+async def test_second_question_that_is_repeated_leaves_the_request_to_the_generalist_with_a_warning(
     platform: Platform, script: ScriptedModel
 ) -> None:
+    script.agent("t1", Answer("I can't look at disks."))
+    script.reviewer(verdict("APPROVED"))
+
     stream = await second_question(platform, script, QUESTION)
 
-    assert stream.kinds.count("clarification") == 1
-    assert "question" in str(stream.done).lower()
+    assert (stream.kinds.count("clarification"), stream.reply) == (1, "I can't look at disks.")
+    assert "it asked the user a question right after the answer" in everything(stream)
     assert "inputs are not permitted" not in everything(stream)
