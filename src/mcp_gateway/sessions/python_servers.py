@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from copy import copy
 from functools import partial
 from importlib.metadata import entry_points
+from inspect import getattr_static
 from typing import Any, Final
 
 import anyio.to_thread
@@ -85,9 +86,10 @@ def _marked(target: Any) -> Sequence[Any]:
         return [target]
     marked: list[Any] = []
     for name in dir(target):
-        found = None if name.startswith("__") else getattr(target, name, None)
-        if callable(found) and mark_of(found) and found not in marked:  # several names may be of one function
-            marked.append(found)
+        if not name.startswith("__") and mark_of(getattr_static(target, name, None)):  # which evaluates no property
+            function = getattr(target, name)
+            if callable(function) and function not in marked:  # several names may be of one function
+                marked.append(function)
     return marked
 
 

@@ -1,7 +1,9 @@
 """The mark of Python functions that a server in the platform's process offers as tools."""
 
 from functools import partial
-from typing import Any, Final
+from inspect import getattr_static
+from types import MethodType
+from typing import Any, Final, cast
 
 _MARK: Final = "__starling_tool__"
 
@@ -15,5 +17,10 @@ def tool(function: Any = None, /, *, name: str = "", description: str = "") -> A
 
 
 def mark_of(function: object) -> tuple[str, str] | None:
-    """Return the name and description of a marked function, empty for its own; None for others."""
-    return getattr(function, _MARK, None)
+    """Return the name and description of a marked function, empty for its own; None for others.
+
+    No code of an object is run to find its mark.
+    """
+    if type(function) in (MethodType, staticmethod, classmethod):
+        function = cast("MethodType", function).__func__
+    return getattr_static(function, _MARK, None)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.effect_recorder import EffectRecorder
-from tests.support.lying_service import LyingService, Reply
+from tests.support.lying_service import SCHEMA, TOOLS, LyingService, Reply
 from tests.support.open_folder import new_open_folder
 from tests.support.single_calls import SingleCalls, single_calls
 
@@ -207,6 +207,31 @@ async def test_switch_and_grant_stop_calls_of_the_service(api: SingleCalls, serv
 
     assert [each["status"] for each in off] == ["error"] * 2
     assert service.executed("forbidden") == []
+
+
+async def test_tool_whose_own_name_has_dots_is_granted_set_and_called_by_its_whole_name(
+    api: SingleCalls, service: LyingService
+) -> None:
+    """As those of another Starling are named."""
+    service.tools = Reply.of([{"name": f"effects.{name}", "input_schema": SCHEMA} for name in ("put", "get")])
+    server = {"type": NAME, "url": service.url, "x-starling": {"tools": {"effects.get": {"effect": "read"}}}}
+    try:
+        await api.post("/v1/servers", 201, json={"name": "inner", "config": server})
+        narrow = await api.key("service", grant={"tools": ["inner.effects.put"]})
+        await api.put("/v1/servers/inner/tools/effects.put", json={"effect": "idempotent"})
+
+        said = await api.call("inner.effects.put", by=narrow, once="dotted", how="dotted")
+        again = await api.call("inner.effects.put", by=narrow, once="dotted", how="dotted")
+        read = await api.call("inner.effects.get", how="dotted")
+        listed = await api.tools(narrow)
+    finally:
+        service.tools = Reply.of(TOOLS)
+
+    await api.refused(404, "inner.effects.get", by=narrow, how="dotted")
+    assert [each["status"] for each in (said, again, read)] == ["success"] * 3
+    assert (said["run_id"], read["run_id"]) == (again["run_id"], None)
+    assert {name: tool["effect"] for name, tool in listed.items()} == {"inner.effects.put": "idempotent"}
+    assert [call.body["tool_name"] for call in service.executed("dotted")] == ["effects.put", "effects.get"]
 
 
 async def test_tenants_call_services_of_theirs_only(api: SingleCalls, service: LyingService) -> None:

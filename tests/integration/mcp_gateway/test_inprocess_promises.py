@@ -498,6 +498,49 @@ async def test_one_function_under_two_names_is_one_tool(harness: GatewayHarness,
     assert (listing.state, names(listing)) == ("ready", {"one"})
 
 
+async def test_looking_for_marked_functions_runs_no_other_code(harness: GatewayHarness, installed: Install) -> None:
+    source = """
+touched = []
+
+class Proxy:
+    def __getattr__(self, name):
+        touched.append(name)
+        raise RuntimeError("outside of a request")
+
+class Desk:
+    proxy = Proxy()
+
+    @property
+    def connection(self):
+        touched.append("connection")
+        raise RuntimeError("no database")
+
+    @starling.tool
+    def first(self) -> str:
+        return "first"
+
+    @staticmethod
+    @starling.tool
+    def second() -> str:
+        return "second"
+
+    @classmethod
+    @starling.tool
+    def third(cls) -> str:
+        return cls.__name__
+
+desk = Desk()
+"""
+    config = installed(source, ":desk")
+
+    async with harness.listing(config) as (gateway, listing):
+        said = [(await call(gateway, listing, tool)).text for tool in ("first", "second", "third")]
+
+    assert names(listing) == {"first", "second", "third"}
+    assert said == ["first", "second", "Desk"]
+    assert sys.modules[str(config.document["entry_point"])].touched == []
+
+
 async def test_two_servers_and_two_gateways_use_one_package_at_once(
     harness: GatewayHarness, installed: Install
 ) -> None:
