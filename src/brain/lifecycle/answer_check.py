@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from html import unescape
 from typing import Final
@@ -21,10 +22,12 @@ from brain.lifecycle.answer_passages import (
     duration_of,
     passages,
 )
-from brain.lifecycle.stated_numbers import NUMBER, Numbers, is_measure, listed, readings, seconds_of
+from brain.lifecycle.stated_numbers import NUMBER, Numbers, Value, Values, is_measure, listed, readings, seconds_of
 
-MOST_CHARS: Final = 1_000_000
+MOST_CHARS: Final = 500_000
 """Of sources; nothing is marked in an answer from longer ones."""
+
+_MOST_PASSAGES: Final = 500  # of an answer; nothing is marked where it has more
 
 
 def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Sequence[Passage]:
@@ -35,29 +38,37 @@ def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Seq
     counts, means, differences and shares, values in another unit or format, or with fewer digits.
     """
     found = passages(answer)
-    if not found or sum(map(len, (*sources, *said))) > MOST_CHARS:
+    if not found or len(found) > _MOST_PASSAGES or sum(map(len, (*sources, *said))) > MOST_CHARS:
         return ()
-    check = _Check(answer, _Sources((*sources, *said)), found)
+    check = _Check(answer, _Sources((*sources, *said)), _numbers_in(said))
     return [one for one in found if not check.supports(one)]
 
 
 _POSITION: Final = re.compile(r"(?i)(?::(\d+)(?:[-–:]\d+)*|#L(\d+)(?:-L?\d+)?)$")
 _HOURS: Final = 24
+_PARTS: Final = re.compile(r"(?s).{1,20000}(?!\w)|.{20000}|.+")  # a thread searches one at a time
+_ZONE: Final = re.compile(r"\b(?:utc|gmt|time ?zone|[a-z]+/[a-z]+_?[a-z]+)|\d(?:z\b|[+-]\d\d:?\d\d\b)")
+_MOMENT: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?:[t ](\d\d):(\d\d)(?::(\d\d))?)?")
+_MOST_MOMENTS, _MOST_ASKED, _MOST_STATED = 50, 8, 500
+_LIMIT: Final = re.compile(
+    r"(?i)(?:[><≥≤]|\b(?:above|over|below|under|than|least|most|über|unter|als|plus de|moins de|más de|menos de|oltre"
+    r"|более))\s*$"
+)
 _CURRENCY: Final = re.compile(r"[€$£¥]\s?$")
 _ABOUT: Final = re.compile(
-    r"(?i)(?:[~≈><≥≤±]|\b(?:about|around|approx\w*|roughly|nearly|almost|over|under|than|least|most|some|up to|rund|etwa|knapp"
-    r"|fast|circa|ca\.?|über|als|environ|près de|plus de|moins de|unos|cerca de|más de|casi|quase|oltre|около|более|約|约))\s*$"
+    r"(?i)(?:[~≈±]|\b(?:about|around|approx\w*|roughly|nearly|almost|some|up to|rund|etwa|knapp|fast|circa|ca\.?"
+    r"|environ|près de|unos|cerca de|casi|quase|около|約|约))\s*$"
 )
 _NAMES: Final = re.compile(
-    r"(?i)(?:utf-?(?:8|16|32)|sha-?(?:1|256|512)|md5|ipv[46]|base64|x(?:64|86)|arm64|amd64|http/?[123]|h26[45]|mp[34]|[sr][23]|ec2"
-    r"|k8s|i18n|oauth2|p\d\d|q[1-4]|[ah][1-6]|co2|h2o|\w+[23]d|[23]d|\d+[x×]|\d+-?fold|\d+-?fach|iso-?8601)"
+    r"(?i)(?:utf-?(?:8|16|32)|sha-?(?:1|256|512)|md5|ipv[46]|base64|x(?:64|86)|arm64|amd64|http/?[123]|h26[45]|mp[34]"
+    r"|[sr][23]|ec2|k8s|i18n|oauth2|p\d\d|q[1-4]|[ah][1-6]|co2|h2o|\w*[23]d|\d+[x×]|\d+-?(?:fold|fach)|iso-?8601)"
 )
 _WORD: Final = re.compile(r"\w+")
 _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\[nrt]")
 _HARDLY_A_QUOTE: Final = frozenset(("yes", "no", "true", "false", "null", "none", "ok", "unknown", "n a"))
 _COUNT_WORDS: Final = (
     "zero null zéro cero", "one eins ein eine un une uno una", "two zwei deux dos due", "three drei trois tres tre",
-    "four vier quatre cuatro quattro", "five fünf cinq cinco cinque", "six sechs seis sei", "seven sieben sept siete sette",
+    "four vier quatre cuatro quattro", "five fünf cinq cinco cinque", "six sechs seis sei", "seven sieben sept siete",
     "eight acht huit ocho otto", "nine neun neuf nueve nove", "ten zehn dix diez dieci", "eleven elf onze once undici",
     "twelve zwölf douze doce dodici dozen dutzend",
 )  # fmt: skip
@@ -94,13 +105,20 @@ class _Sources:
 
     @cached_property
     def numbers(self) -> Numbers:
-        return Numbers([DATE.sub(_year_in, text) for text in self.texts])
+        return Numbers(["".join(DATE.sub(_year_in, part) for part in _PARTS.findall(text)) for text in self.texts])
 
     @cached_property
-    def times(self) -> set[tuple[int, int]]:
-        """The minutes and seconds of all times."""
-        found = re.findall(r"(?<!\d)\d{1,2}[:h](\d\d)(?::(\d\d))?", self.raw)
-        return {(int(minutes), int(seconds or 0)) for minutes, seconds in found}
+    def times(self) -> set[tuple[int, int, int]]:
+        """The hours, minutes and seconds of all times."""
+        found = re.findall(r"(?<!\d)(\d{1,2})[:h](\d\d)(?::(\d\d))?", self.raw)
+        return {(int(hour), int(minute), int(second or 0)) for hour, minute, second in found}
+
+    @cached_property
+    def spans(self) -> Values:
+        """The seconds between the dates and times of the sources."""
+        found = _MOMENT.findall(self.raw)[:_MOST_MOMENTS]
+        moments = [_seconds_at(*moment) for moment in found]
+        return Values(Value(abs(a - b), 0) for at, a in enumerate(moments) for b in moments[at + 1 :])
 
     @cached_property
     def has_timestamps(self) -> bool:
@@ -111,19 +129,30 @@ class _Sources:
         return bool(re.search(rf"(?<![\w]){re.escape(text)}(?![\w])", self.raw)) if text in self.raw else False
 
 
+def _seconds_at(year: str, month: str, day: str, hour: str, minute: str, second: str) -> float:
+    days = date(int(year) or 1, min(int(month) or 1, 12), 1).toordinal() + int(day)
+    return days * 86_400 + int(hour or 0) * 3600 + int(minute or 0) * 60 + int(second or 0)
+
+
 def _year_in(date: re.Match[str]) -> str:
     """Return the year of a date, which says no other number."""
     year = re.search(r"(?<!\d)(?:19|20)\d\d(?!\d)", date[0])
     return f" {year[0]} " if year else " "
 
 
-@dataclass(frozen=True, slots=True)
+def _numbers_in(texts: Sequence[str]) -> list[float]:
+    """Return the numbers in texts, each in its first reading, without 0."""
+    tokens = (token for text in texts for token in NUMBER.findall(text))
+    return [one.number for token in tokens for one in readings(token)[:1] if one.number]
+
+
+@dataclass(frozen=True)
 class _Check:
     """Decides on the passages of one answer."""
 
     answer: str
     sources: _Sources
-    found: Sequence[Passage]
+    asked: Sequence[float]
 
     def supports(self, passage: Passage) -> bool:
         """Whether a passage is in a source, or can be made of what is."""
@@ -184,18 +213,14 @@ class _Check:
                 values.between((seconds - step / 2) / unit, (seconds + step) / unit) for unit in (1, 0.001, 60, 3600)
             )
             return any(near) or all(values.equals(one.number) for number, _ in parts for one in readings(number))
-        with_unit = WITH_UNIT.fullmatch(text)
-        if with_unit:
+        if with_unit := WITH_UNIT.fullmatch(text):
             return self._has_value(with_unit[1], with_unit[2], passage) or sources.has_text(text.casefold())
-        if any(map(str.isalpha, text)) or re.fullmatch(r"\d+(?:\.\d+){2,}(?:/\d+)?", text):
-            return self._has_id(text)
         number = NUMBER.match(text)
-        unit = UNIT.match(self.answer, passage.start + number.end()) if number else None
+        if not number or not UNIT.fullmatch(text, number.end()) or not (readings(number[0]) or listed(number[0])):
+            return self._has_id(text)
+        unit = UNIT.match(self.answer, passage.start + number.end())
         currency = _CURRENCY.search(self.answer, max(0, passage.start - 3), passage.start)
-        return bool(
-            number
-            and self._has_value(number[0], (currency[0][0] if currency else "") or (unit and unit[1]) or "", passage)
-        )
+        return self._has_value(number[0], currency[0][0] if currency else (unit and unit[1]) or "", passage)
 
     def _has_id(self, text: str) -> bool:
         low, sources = text.casefold().lstrip("#"), self.sources
@@ -210,11 +235,14 @@ class _Check:
         """Whether a source has the time, in whatever zone: that moves it by hours or half hours."""
         if self.sources.has_timestamps or int(time[1]) > _HOURS:
             return int(time[1]) <= _HOURS
-        minute = int(time[2] or 0)
+        if re.search(rf"(?<!\d)0?{re.escape(time[0].casefold())}(?!\d)", self.sources.raw):
+            return True
+        hour, minute = int(time[1]), int(time[2] or 0)
+        any_hour = _ZONE.search(self.sources.raw) or _ZONE.search(self.answer.casefold())
         return any(
-            (minutes + shift - minute) % 60 == 0
-            for minutes, seconds in self.sources.times
-            for shift in (0, 30, *((1,) * (seconds >= 30)))
+            (minutes + shift - minute) % (30 if any_hour else 60) == 0 and (any_hour or (hours - hour) % 12 == 0)
+            for hours, minutes, seconds in self.sources.times
+            for shift in range(1 + (seconds >= 30))
         )
 
     def _has_value(self, token: str, unit: str, passage: Passage) -> bool:
@@ -222,9 +250,16 @@ class _Check:
         sources, values = self.sources, readings(token)
         if len(token) > 3 and sources.has_text(token.casefold()):
             return True
-        about = bool(_ABOUT.search(self.answer, max(0, passage.start - 20), passage.start))
+        before = self.answer[max(0, passage.start - 20) : passage.start]
+        limit = _LIMIT.search(before)
+        about = bool(limit or _ABOUT.search(before))
+        if limit and any(one.number >= 10 and len(token.strip("0")) == 1 for one in values):
+            return True
+        seconds = seconds_of(unit)
+        if seconds and any(sources.spans.has(Value(one.number * seconds, 0)) for one in values):
+            return True
         parts = listed(token)
-        if any(sources.numbers.stated.has(one, unit, least=1 if about else 2) for one in values):
+        if any(sources.numbers.stated.has(one, unit, about=about) for one in values):
             return True
         if parts and all(sources.numbers.stated.equals(one.number) for one in parts):
             return True
@@ -233,15 +268,29 @@ class _Check:
             return True
         own, percent = self._own(passage), unit[:1] == "%" or unit.lower().startswith(("perc", "proz", "pour", "por"))
         made = [own.derived, sources.numbers.derived, *((own.shares, sources.numbers.shares) if percent else ())]
-        return any(group.has(one, unit, least=1 if about else 9) for one in values for group in made)
+        if any(group.has(one, unit, about=about, least=9) for one in values for group in made):
+            return True
+        exact = values if sum(map(str.isdigit, token)) > 2 else []
+        return any(
+            group.has(one) for one in exact for group in (self._own(passage, in_line=True).scaled, self._of_asked)
+        )
+
+    @cached_property
+    def _of_asked(self) -> Values:
+        """What the first numbers that the user said make of those of the sources, by multiplication and division."""
+        stated = [one.number for one in self.sources.numbers.stated.sorted if one.number]
+        pairs = ((one, other) for one in self.asked[:_MOST_ASKED] for other in stated[:_MOST_STATED])
+        return Values(Value(one, 12) for a, b in pairs for one in (a * b, b / a))
 
     def _is_count(self, count: int, passage: Passage) -> bool:
         """Whether so many things may have been counted, or a source has the number in words."""
-        if count < 3 or count in self.sources.numbers.sizes or count in self._listed:
+        sentence = self._sentence(passage)
+        if count < 3 or (TIME.search(sentence) and count in {hour % 12 for hour, _, _ in self.sources.times}):
+            return True
+        if count in self.sources.numbers.sizes or count in self._listed:
             return True
         if count < len(_COUNT_WORDS) and not self.sources.known.isdisjoint(_COUNT_WORDS[count].split()):
             return True
-        sentence = self._sentence(passage)
         words = {
             word[: max(4, len(word) - 2)]
             for word in _words(sentence).split()
@@ -269,13 +318,14 @@ class _Check:
         ends = [at for mark in ("\n", ". ", "! ", "? ", "。") if (at := self.answer.find(mark, passage.end)) >= 0]
         return self.answer[start : min(ends, default=len(self.answer))]
 
-    def _own(self, passage: Passage) -> Numbers:
-        """Return the stated numbers of the rest of the answer, those of the passage's sentence in a line of their own."""
-        known, sentence = (self.sources.numbers.stated, self.sources.numbers.derived), self._sentence(passage)
+    def _own(self, passage: Passage, *, in_line: bool = False) -> Numbers:
+        """Return the known numbers of the rest of the answer, with those of the passage's sentence or whole line."""
+        known = self.sources.numbers.stated, self.sources.numbers.derived
+        start, end = self.answer.rfind("\n", 0, passage.start) + 1, self.answer.find("\n", passage.end)
+        near = self.answer[start : end if end >= 0 else None] if in_line else self._sentence(passage)
         others = f"{self.answer[: passage.start]} {self.answer[passage.end :]}"
-        near = sentence.replace(passage.text, " ", 1)
 
         def kept(match: re.Match[str]) -> str:
             return match[0] if any(values.has(one) for one in readings(match[0]) for values in known) else " "
 
-        return Numbers([NUMBER.sub(kept, others)], in_line=NUMBER.sub(kept, near))
+        return Numbers([NUMBER.sub(kept, others)], in_line=NUMBER.sub(kept, near.replace(passage.text, " ", 1)))

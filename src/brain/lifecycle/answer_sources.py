@@ -47,7 +47,7 @@ class AnswerSources:
         return () if texts is None else await self._missing_in(answer, [*given, *texts.values()])
 
     async def citations(self, answer: str) -> list[CitationRecord]:
-        """Return the sources of an answer with their calls and the excerpts that it rests on."""
+        """Return the sources of an answer with their calls and the excerpts that it rests on; none if it is empty."""
         cited = citations_of(self.outcomes)
         for record, outcome in zip(cited, self.outcomes, strict=True):
             calls = outcome.get("result_calls", [])
@@ -61,16 +61,23 @@ class AnswerSources:
     async def _excerpts(
         self, statements: Sequence[str], output: str, calls: Sequence[ResultCall]
     ) -> list[ExcerptRecord]:
-        wanted = [(one, text) for text in statements for one in passages(text)]
-        spans, missing = _found(wanted, output)
-        excerpts = [_placed(output, span, calls) for span in spans]
+        """Return what the statements rest on: in results of calls, else elsewhere in the output, else in artifacts."""
+        missing = [(one, text) for text in statements for one in passages(text)]
+        own = [(call["call_id"], output[call.get("start", 0) : call.get("end", 0)]) for call in calls]
+        excerpts, nowhere = list[ExcerptRecord](), dict[str, str]()
+        holders = [*(({"call_id": call_id}, text) for call_id, text in own), (nowhere, output)]
+        for place, text in holders:
+            spans, missing = _found(missing, text)
+            excerpts += [_excerpt(text, span, place) for span in spans]
         long = {call["artifact"]: call["call_id"] for call in calls if "artifact" in call}
         if missing and long and len(excerpts) < _MOST_EXCERPTS:
             for key, text in (await self._artifacts(list(long)) or {}).items():
                 spans, missing = _found(missing, text)
-                excerpts += [_excerpt(text, span, call_id=long[key], artifact=key) for span in spans]
-        if not excerpts and (span := _best_line(" ".join(statements), output)):
-            excerpts.append(_placed(output, span, calls))
+                excerpts += [_excerpt(text, span, {"call_id": long[key], "artifact": key}) for span in spans]
+        if not excerpts:
+            lines = [(*_best_line(" ".join(statements), text), place, text) for place, text in holders]
+            shared, span, place, text = max(lines, key=lambda line: line[0])
+            excerpts = [_excerpt(text, span, place)] if shared else []
         return excerpts
 
     async def _artifacts(self, ids: Sequence[str]) -> Mapping[str, str] | None:
@@ -145,6 +152,8 @@ def _found(wanted: Sequence[tuple[Passage, str]], text: str) -> tuple[list[_Span
     """Return where a text has passages of statements, with what is around them, and the passages that it hasn't."""
     spans, missing = list[_Span](), list[tuple[Passage, str]]()
     for passage, statement in wanted:
+        if len(spans) == _MOST_EXCERPTS:
+            break
         if (at := _place_of(passage, statement, text)) is None:
             missing.append((passage, statement))
         elif not any(start <= at[0] and at[1] <= end for start, end in spans):
@@ -170,32 +179,15 @@ def _place_of(passage: Passage, statement: str, text: str) -> _Span | None:
     return None
 
 
-def _best_line(statement: str, text: str) -> _Span | None:
-    """Return the line of a text that shares most words with a statement; a short text as a whole."""
-    if len(text) <= _EXCERPT_CHARS:
-        return (0, len(text)) if text else None
-    said, at, best, most = set(_WORD.findall(statement.casefold())), 0, None, 0
+def _best_line(statement: str, text: str) -> tuple[int, _Span]:
+    """Return how many words the line of a text shares with a statement that shares most, and where it is."""
+    said, at, best = set(_WORD.findall(statement.casefold())), 0, (0, (0, 0))
     for line in text[:_CHECKED_AT_ONCE].splitlines(keepends=True):
         shared = len(said.intersection(_WORD.findall(line.casefold())))
-        if shared > most:
-            most, best = shared, (at, at + min(len(line.rstrip()), _EXCERPT_CHARS))
+        best = max(best, (shared, (at, at + min(len(line.rstrip()), _EXCERPT_CHARS))), key=lambda one: one[0])
         at += len(line)
     return best
 
 
-def _placed(output: str, span: _Span, calls: Sequence[ResultCall]) -> ExcerptRecord:
-    """Return the excerpt of an output at a place, in the result of the call that it is of."""
-    for call in calls:
-        begin, end = call.get("start", 0), call.get("end", 0)
-        if begin <= span[0] and span[1] <= end:
-            return {
-                **_excerpt(output, span),
-                "start": span[0] - begin,
-                "end": span[1] - begin,
-                "call_id": call["call_id"],
-            }
-    return _excerpt(output, span)
-
-
-def _excerpt(text: str, span: _Span, **where: str) -> ExcerptRecord:
-    return cast("ExcerptRecord", {"text": text[slice(*span)], "start": span[0], "end": span[1], **where})
+def _excerpt(text: str, span: _Span, place: Mapping[str, str]) -> ExcerptRecord:
+    return cast("ExcerptRecord", {"text": text[slice(*span)], "start": span[0], "end": span[1], **place})

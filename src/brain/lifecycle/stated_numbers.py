@@ -6,23 +6,23 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import chain, combinations, pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
 _SPACES: Final = " \u00a0\u2009\u202f"
 NUMBER: Final = re.compile(rf"\d+(?:[.,'’_٫٬]\d+|[{_SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d+(?!\w))?")  # noqa: RUF001
 _SEPARATOR: Final = re.compile(rf"[.,'’_٫٬{_SPACES}]")  # noqa: RUF001 - as Switzerland and Arabic write them
-_DECIMAL_MARKS: Final = ".,٫"
+_DECIMAL_MARKS: Final = ".,\u066b"
 _GROUP: Final = 3  # digits, the last one also in India
-_MOST_IN_GROUP, _MOST_PAIRS = 200, 6
-_SMALL, _LARGE = 10, 100  # below these, differences and shares are any number
+_SMALL, _LARGE = 5, 100  # a group of which any two may be added; numbers of which any two may be compared
 _PERCENT: Final = re.compile(r"(\d+(?:[.,]\d+)?)\s?%")
 
 # What is no quantity in a result: ids, hashes, versions and addresses. Their digits support no number of an answer.
 _NO_QUANTITY: Final = re.compile(
     r"(?i)\b(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f]{4,}(?:-[0-9a-f]{4,})+\b"
     r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b|\b\d+(?:\.\d+){3,}\b"
+    r"|(?<=[-_])(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{4,}(?!\w)"
 )
 _VERSION: Final = re.compile(r"(?<![\d.])((\d+)\.\d+)(?:\.\d+)+(?!\d)")  # also known by its beginnings
 _LABEL: Final = re.compile(r"([^\W\d_][\w-]*)\W{0,6}$")
@@ -67,7 +67,7 @@ def listed(token: str) -> list[Value]:
     return [value for piece in pieces for value in readings(piece)] if len(pieces) > 1 else []
 
 
-_BYTES: Final = re.compile(r"(?i)(?:[kmgtp]i?(?:b|bytes?|bits?|o)(?:ps)?|bytes?|octets?|gi|mi|ki)")
+_BYTES: Final = re.compile(r"(?i:[kmgtp]i?(?:b|bytes?|bits?)(?:ps)?|bytes?|octets?|gi|mi|ki)|[KMGTP]o")
 _SECONDS: Final[Mapping[str, float]] = MappingProxyType(
     {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 )
@@ -98,7 +98,7 @@ _MEASURES: Final[Mapping[str, Sequence[float]]] = MappingProxyType(
         **dict.fromkeys(("€", "$", "£", "eur", "usd", "dollars", "euros"), (100,)),
     }
 )
-_OF_BYTES: Final = (*(base**power for power in range(1, 5) for base in (1000.0, 1024.0)), 1 / 1000, 1 / 1024)
+_OF_BYTES: Final = (*(base**power for power in range(1, 5) for base in (1e3, 1024.0)), 1e-3, 1 / 1024, 1e3 * 1024)
 
 
 def seconds_of(unit: str) -> float:
@@ -147,29 +147,25 @@ class Values:
         slack = abs(number) * 1e-12 + 1e-12
         return self.between(number - slack, number + slack)
 
-    def has(self, value: Value, unit: str = "", *, least: int = 2) -> bool:
+    def has(self, value: Value, unit: str = "", *, about: bool = False, least: int = 2) -> bool:
         """Whether a value is this one, or one in other units or with more digits, of which this one is rounded.
 
-        It may be rounded to `least` digits, and zeros.
+        It may be rounded to `least` digits and zeros. `about`: the text says that it is not exact; it may be cut off.
         """
         number, places = value
-        step = 10.0**-places
-        low, high = number - step * 0.501, number + step * (1 - 1e-9)  # rounded, or cut off
-        if self.equals(number) or self.between(low, high, places=places):
-            return True
-        if not number:
-            return False
+        if self.equals(number) or not number:
+            return self.equals(number)
         zeros = len(str(int(number))) - len(str(int(number)).rstrip("0")) if not places else 0
-        if zeros and len(str(int(number))) - zeros >= least:
-            step = 10.0**zeros
-            low, high = number - step * 0.501, number + step * (1 - 1e-9)
-            if self.between(low, high):
-                return True
+        is_rounded = bool(zeros) and len(str(int(number))) - zeros >= (1 if about else least)
+        step = 10.0 ** (zeros if is_rounded else -places)
+        low, high = number - step * 0.501, number + step * (0.999 if about or seconds_of(unit) else 0.501)
+        if self.between(low, high, places=-1 if is_rounded else places):
+            return True
         if unit[:1] == "%" and self.between(low / 100, high / 100, places=max(1, places)):
             return True
         if unit[:1] == "°":
-            other = ((number - 32) / 1.8, number * 1.8 + 32)
-            return any(self.between(one - 0.6, one + 0.6) for one in other)
+            other = (number - 32) / 1.8 if unit[-1:].upper() == "F" else number * 1.8 + 32
+            return self.between(other - 0.6, other + 0.6)
         return any(self.between(low * factor, high * factor) for factor in _factors(unit))
 
 
@@ -192,29 +188,33 @@ class Numbers:
 
     @cached_property
     def derived(self) -> Values:
-        """Totals, means and differences; of the numbers of a line, whatever they are, only sums."""
-        made = chain.from_iterable(map(_made_of, [*self.groups, *([self._line] if self._line else [])]))
-        return Values(chain(made, (Value(abs(one - other), 3) for one, other in self._pairs)))
+        """Totals and means, sums of two and differences."""
+        pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
+        made = (Value(round(one, 6), 6) for a, b in pairs for one in (a + b, abs(a - b)))
+        return Values(chain(chain.from_iterable(map(_made_of, self.groups)), made))
 
     @cached_property
     def shares(self) -> Values:
-        """How many percent one of two neighbours is of the other, and what is left of a percentage."""
-        both = [pair for one, other in self._pairs for pair in ((one, other), (other, one)) if pair[1]]
+        """How many percent one of two is of the other, and what is left of a percentage."""
+        pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
+        shares = [100 * min(pair) / max(pair) for pair in pairs if max(pair)]
         of_whole = chain.from_iterable(map(_PERCENT.findall, self._texts))
         left = [Value(100 - one.number, one.places) for token in of_whole for one in readings(token)]
-        shares = [100 * one / other for one, other in both]
-        return Values([*left, *(Value(one, 12) for share in shares for one in (share, 100 - share) if one > 0)])
+        return Values([*left, *(Value(one, 12) for share in shares for one in (share, 100 - share))])
+
+    @cached_property
+    def scaled(self) -> Values:
+        """What is made of two numbers of the line by multiplication and division."""
+        pairs = combinations((one.number for one in self._line if one.number), 2)
+        return Values(Value(one, 12) for a, b in pairs for one in (a * b, a / b, b / a))
 
     @property
     def _pairs(self) -> Iterator[tuple[float, float]]:
-        """Yield neighbours: in the line, or large ones in a text."""
-        numbers = [one.number for one in self._line]
-        yield from ((one, other) for at, one in enumerate(numbers) for other in numbers[at + 1 :])
+        """Yield large numbers that stand near each other in a text."""
         for text in self._texts:
             found = [one.number for token in NUMBER.findall(text) for one in readings(token)[:1]]
-            for gap in (1, 2):
-                pairs = zip(found, found[gap:], strict=False)
-                yield from ((one, other) for one, other in pairs if min(one, other) >= _LARGE)
+            pairs = chain(pairwise(found), zip(found, found[2:], strict=False))
+            yield from (pair for pair in pairs if min(pair) >= _LARGE)
 
     @cached_property
     def sizes(self) -> set[int]:
@@ -232,31 +232,29 @@ class Numbers:
 
 
 def _grouped(text: str) -> Iterator[Sequence[Value]]:
-    """Yield the numbers of a text by the word before them, the word after them, their place in the line, and by line."""
+    """Yield the numbers of a text by the words around them, by their place in the line, and by line."""
     groups = dict[tuple[str, str | int], list[Value]]()
     for line in text.splitlines():
-        whole = list[Value]()
+        whole, is_list = list[Value](), line.count(",") - line.count(", ") > 1
         for match in NUMBER.finditer(line):
             before = _LABEL.search(line, max(0, match.start() - _LABEL_CHARS), match.start())
             after = _FOLLOWING.match(line, match.end())
             names = ("before", before[1].lower() if before else ""), ("after", after[1].lower() if after else "")
-            for value in (" " not in match[0] and readings(match[0])[:1]) or listed(match[0]):
+            in_list = " " in match[0] or (is_list and "," in match[0])
+            for value in listed(match[0]) if in_list else readings(match[0])[:1]:
                 whole.append(value)
                 for name in (*names, ("column", len(whole))):
                     groups.setdefault(name, []).append(value)
-        if 1 < len(whole) <= _MOST_PAIRS:
+        if 1 < len(whole) < _SMALL:
             yield whole
     yield from (group for group in groups.values() if len(group) > 1)
 
 
 def _made_of(group: Sequence[Value]) -> Iterator[Value]:
-    """Yield the sums and means of a group, of its beginnings and ends, and the differences of neighbours."""
+    """Yield the sum of a group, of each two of a small one, the mean, and the difference of its ends."""
     numbers, places = [one.number for one in group], max(one.places for one in group)
-    sums = [*list(accumulate(numbers))[1:], *list(accumulate(reversed(numbers)))[1:]]
-    if len(numbers) <= _MOST_PAIRS:
-        sums += [one + other for at, one in enumerate(numbers) for other in numbers[at + 1 :]]
-    near = pairwise(numbers[:_MOST_IN_GROUP])
-    sums += [abs(one - other) for one, other in near if min(one, other) > _SMALL] + [max(numbers) - min(numbers)]
+    pairs = combinations(numbers, 2) if len(numbers) <= _SMALL else ()
+    sums = (sum(numbers), max(numbers) - min(numbers), *map(sum, pairs))
     yield from (Value(round(one, places), places) for one in sums)
     yield Value(sum(numbers) / len(numbers), 12)
 

@@ -58,6 +58,7 @@ class Qa:
             if asked and asked["routing"].get("begins"):
                 return asked
             state = state_with_answer(state, asked) if asked else state
+        written = ""  # by a model from the results; other answers are results
         sources = AnswerSources(state, outcomes, self.artifacts, context.run.tenant, context.run.id)
         if not outcomes:
             reply = reply_without_results(state, partial(_known, context))
@@ -78,8 +79,8 @@ class Qa:
             reply = outcomes[0]["output"]
         else:
             with interrupt_on_suspension():
-                reply = await self._write(context, sources)
-        return asked | {"reply": reply, "citations": await sources.citations(reply)}
+                reply = written = await self._write(context, sources)
+        return asked | {"reply": reply, "citations": await sources.citations(written)}
 
     async def _write(self, context: RunContext, sources: AnswerSources) -> str:
         """Return the model's answer, asked for again where it has a fault; else the results as they are."""

@@ -19,6 +19,7 @@ type Line = tuple[str, str | None]
 """A line of text and its style."""
 ARGUMENTS_CHARS: Final = 90
 _REASON_CHARS: Final = 200
+_EXCERPT_CHARS, _ARTIFACT_CHARS = 120, 12  # of an excerpt, and of an id, as `run artifacts` takes its beginning
 _NAMED_CHARS: Final = 300  # of arguments, in replies that name what was changed
 _NOT_ANSWERED: Final = "Not answered"  # as replies that no model wrote say it, too
 _COUNTED: Final = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
@@ -97,10 +98,7 @@ def result_lines(result: Data, times: str = "") -> Iterator[Line]:
         yield "Answer", "bold"
         yield reply, None
     parts = {
-        "Sources": [
-            f"[{one['id']}] {': '.join(filter(None, (one['agent'], ', '.join(one['tools']))))}"
-            for one in result.get("citations", ())
-        ],
+        "Sources": [line for one in result.get("citations", ()) for line in _source_lines(one)],
         "Assumptions": result.get("assumptions", ()),
         _NOT_ANSWERED: [
             f"{one['part']}: {one_line(one['reason'], _REASON_CHARS)}"
@@ -122,6 +120,15 @@ def result_lines(result: Data, times: str = "") -> Iterator[Line]:
     used = ", ".join(counted(result["usage"][name], what) for name, what in _COUNTED)
     status = result["status"].replace("_", " ").capitalize()
     yield f"{status}: {used}{times and f'; {times}'}", "green" if result["status"] == "succeeded" else "red"
+
+
+def _source_lines(source: Data) -> Iterator[str]:
+    """Yield a source of an answer, then its excerpts with where they stand: an artifact, a call's result, an output."""
+    yield f"[{source['id']}] {': '.join(filter(None, (source['agent'], ', '.join(source['tools']))))}"
+    for one in source.get("excerpts", ()):
+        artifact, place = one.get("artifact"), one.get("call_id") or source["task_id"]
+        held = f"artifact {artifact[:_ARTIFACT_CHARS]}" if artifact else place
+        yield f"    “{one_line(one['text'], _EXCERPT_CHARS)}” ({held}, {one['start']}-{one['end']})"
 
 
 def _is_said(part: Data, reply: str) -> bool:

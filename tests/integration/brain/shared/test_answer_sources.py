@@ -1,0 +1,136 @@
+"""Final answers against their sources: what no result has is sent back once, then marked; excerpts of the others."""
+
+import pytest
+
+from tests.integration.brain.shared.test_final_answer import typed
+from tests.support.interrupted_runs import wait_for_event
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task
+from tests.support.run_factories import locked, wait_for_lock_waiter
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REQUEST = "Measure the door and look at the disk."
+RIGHT, WRONG = "The door has 217 cm [1].", "The door has 340 cm [1], see `/srv/doors.txt`."
+MARKED = "The door has 340 [?] cm [1], see `/srv/doors.txt` [?]."
+
+
+def plan(script: ScriptedModel, *answers: Answer) -> None:
+    script.run(
+        decision(task("t1", BENCH), task("t2", BENCH)),
+        t1=calls(("measure", {"thing": "door", "size": 217})),
+        t2=calls(("look", {"thing": "disk"}), ("measure", {"thing": "disk", "size": 94})),
+    )
+    script.qa(*answers)
+
+
+def final_requests(platform: Platform) -> list[str]:
+    """What the model was asked for the final answer, each time the last message."""
+    return [body["messages"][-1]["content"] for body in platform.requests_containing("You write the final answer")]
+
+
+def marks(stream: RunStream) -> list[str]:
+    return [one["message"] for one in stream.of("warning") if one["code"] == "unsupported_statement"]
+
+
+async def test_what_no_result_has_is_sent_back_once_with_the_passages(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan(script, Answer(WRONG), Answer(RIGHT))
+
+    stream = await platform.ask(REQUEST)
+
+    assert (stream.status, stream.reply, typed(stream), stream.codes) == ("succeeded", RIGHT, RIGHT, [])
+    first, again = final_requests(platform)
+    assert "No result has these passages" not in first
+    assert "“340”; “`/srv/doors.txt`”" in again
+    assert len({part["message_id"] for part in stream.of("thinking")}) == 2
+
+
+async def test_what_is_still_in_the_second_answer_is_marked_and_warned_of(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan(script, Answer(WRONG), Answer(WRONG))
+
+    stream = await platform.ask(REQUEST)
+
+    assert (stream.status, stream.reply, typed(stream)) == ("succeeded", MARKED, MARKED)
+    assert (stream.codes, len(final_requests(platform))) == (["unsupported_statement"], 2)
+    assert "“340”; “`/srv/doors.txt`”" in marks(stream)[0]
+
+
+@pytest.mark.parametrize("second", [Answer(" "), Answer("The door", finish_reason="length"), Answer(status=400)])
+async def test_first_answer_stays_with_marks_where_there_is_no_second(
+    platform: Platform, script: ScriptedModel, second: Answer
+) -> None:
+    plan(script, Answer(WRONG), second)
+
+    stream = await platform.ask(REQUEST)
+
+    assert (stream.status, stream.reply, typed(stream)) == ("succeeded", MARKED, MARKED)
+    assert len(marks(stream)) == 1
+
+
+async def test_second_answer_after_a_fault_of_form_is_not_sent_back_again(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan(script, Answer(" "), Answer(WRONG))
+
+    stream = await platform.ask(REQUEST)
+
+    assert (stream.reply, len(final_requests(platform))) == (MARKED, 2)
+
+
+async def test_document_in_json_is_warned_of_and_not_marked(platform: Platform, script: ScriptedModel) -> None:
+    plan(script, Answer('{"door": 340}'))
+
+    stream = await platform.ask(f"{REQUEST} As JSON.")
+
+    assert (stream.reply, len(marks(stream))) == ('{"door": 340}', 1)
+
+
+async def test_excerpts_say_where_the_results_of_calls_have_what_the_answer_says(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan(script, Answer("The door has 217 cm [1]. The disk is fine, and has 94 cm [2]."))
+
+    stream = await platform.ask(REQUEST)
+
+    results = {one["call_id"]: one["result"] for one in stream.of("tool_result")}
+    door, disk = stream.done["citations"]
+    assert [one["call_id"] for one in door["calls"] + disk["calls"]] == sorted(results)
+    excerpts = [one for source in (door, disk) for one in source["excerpts"]]
+    assert all(results[one["call_id"]][one["start"] : one["end"]] == one["text"] for one in excerpts)
+    assert [(one["call_id"][:2], word in one["text"]) for one, word in zip(excerpts, ("217", "94"), strict=True)] == [
+        ("t1", True),
+        ("t2", True),
+    ]
+
+
+async def test_resumed_run_replays_both_answers_and_warns_once(
+    platform: Platform, script: ScriptedModel, module_database_url: str
+) -> None:
+    plan(script, Answer(WRONG), Answer(WRONG))
+    key = await platform.accept(REQUEST)
+    async with locked("branches", module_database_url), platform.executing(key):
+        await wait_for_lock_waiter(module_database_url)
+
+    stream = await platform.finish(key)
+
+    assert (stream.status, stream.reply, typed(stream), len(marks(stream))) == ("succeeded", MARKED, MARKED, 1)
+    assert 2 <= len(final_requests(platform)) <= 4
+
+
+async def test_run_that_stops_before_the_second_answer_asks_for_it_with_the_same_request(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan(script, Answer(WRONG), Answer("The door", hold="for ever", hold_after=1), Answer(RIGHT))
+    key = await platform.accept(REQUEST)
+    async with platform.executing(key):
+        await wait_for_event(platform, key, "thinking", 2)
+
+    stream = await platform.finish(key)
+
+    assert (stream.status, stream.reply, stream.codes) == ("succeeded", RIGHT, [])
+    first, again, resumed = final_requests(platform)
+    assert (first != again, again == resumed) == (True, True)

@@ -1,0 +1,132 @@
+"""The check of an answer against its sources: what stands in them or can be made of them, and what is invented."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brain.lifecycle.answer_check import MOST_CHARS, unsupported
+
+HEALTH = (
+    '{"hostname":"web-03","cpu":{"cores":8,"load_1m":1.52,"percent":47.3},"memory":{"total":16777216000,'
+    '"used":9831055360,"percent":58.6},"uptime_seconds":356712,"boot":"2026-11-24T00:28:11Z"}'
+)
+FILES = "[FILE] readme.md\n[DIR] src\n[FILE] setup.py\n[FILE] notes.txt\nallowed: /srv/data/project"
+SALES = "name,region,revenue,units\nAlpha,EU,1200.50,30\nBeta,US,980.25,22\nGamma,EU,455.00,11\nDelta,APAC,2011.75,64"
+LOG = (
+    "2026-11-27 03:12:44 ERROR db: connection refused to 10.0.4.17:5432\n"
+    "2026-11-27 03:12:50 WARN cache: evicted 1204 keys\n"
+    "2026-11-27 03:13:02 ERROR db: connection refused to 10.0.4.17:5432\n"
+    "2026-11-27 03:14:11 ERROR api: upstream timed out after 30s (request 7f3a9c21-aa10-4b5e-9d11-2f30c0de1a77)"
+)
+COMMIT = (
+    "commit 4f2d91ac8b (HEAD -> main)\nAuthor: Ana Souza <ana@example.org>\nDate: Tue Nov 24 10:02:11 2026 +0100\n\n"
+    "    Fix rounding in src/billing/invoice.py:142\n\n 3 files changed, 57 insertions(+), 12 deletions(-)"
+)
+ADDRESS = "https://www.postgresql.org/about/news/postgresql-184-released-3012/"
+NEWS = (
+    '# Postgres 18.4 released\n\nVersion 18.4 came out on 14 August 2026. It fixes "a race in logical replication" '
+    f"and 38 bugs. See {ADDRESS}. Downloads grew by 12.5% to 1,234,567."
+)
+ORDERS = (
+    '{"items":[{"id":"ORD-1001","total":19.99,"status":"paid"},{"id":"ORD-1002","total":5.5,"status":"open"},'
+    '{"id":"ORD-1003","total":120.0,"status":"paid"}],"currency":"EUR"}'
+)
+MEETINGS = '[{"title":"Sprint review","start":"2026-12-01T10:00:00+01:00","end":"2026-12-01T11:30:00+01:00"}]'
+PODS = (
+    "api-7d9c5b6f4-2xkqp 1/1 Running 0\napi-7d9c5b6f4-9zzlm 1/1 Running 2\nworker-5f6b8c9d7-abc 0/1 CrashLoopBackOff 17"
+)
+
+SUPPORTED = [
+    ("CPU is at 47.3 % on web-03 with 8 cores [1].", HEALTH),
+    ("Der Speicher ist zu 58,6 % belegt, die Last beträgt 1,52 [1].", HEALTH),
+    ("About 9.8 GB of 16.8 GB are used, i.e. 9.16 GiB or 59 %; 6.9 GB (41.4 %) are free.", HEALTH),
+    ("It has been up for 4 days, 3 hours and 5 minutes, about 99 hours, since 24 November 2026.", HEALTH),
+    ("The folder has 3 files and 1 folder: `readme.md`, `setup.py`, `notes.txt` and `src`.", FILES),
+    ('The 4 entries of "/srv/data/project": /srv/data/project/readme.md, /srv/data/project/src and 2 more.', FILES),
+    ("| Name | Revenue |\n|---|---:|\n| Alpha | 1,200.50 |\n| Beta | 980.25 |\n| **Total** | **4,647.50** |", SALES),
+    ("Insgesamt 4.647,50 € mit 127 Stück, im Mittel 1.161,88; EU zusammen 1.655,50.", SALES),
+    ("1. Alpha: 1 200,50\n2. Beta: 980,25\n3. Delta: $2,012 (43 % of 4,647.50), see step 3.", SALES),
+    ("Alpha is 220.25 above Beta (1200.50 - 980.25); the range is 455–2,012.", SALES),
+    ("There are 3 errors; two say “connection refused to 10.0.4.17:5432” [1].", LOG),
+    ("At 3:14 AM it “timed out after 30s” (request 7f3a9c21-aa10-4b5e-9d11-2f30c0de1a77), 1,204 keys were gone.", LOG),
+    ("Es gab 3 Fehler auf Port 5432 am 27.11.2026 um 03:12 Uhr.", LOG),
+    ("Commit `4f2d91ac8b` by Ana Souza (ana@example.org) changed 3 files: +57/-12, 69 lines.", COMMIT),
+    ("Ana fixed `src/billing/invoice.py:142`, i.e. invoice.py, line 142; 'main' is her branch, don't worry.", COMMIT),
+    (f"PostgreSQL 18 (18.4, August 14, 2026) has 38 fixes ([news]({ADDRESS})).", NEWS),
+    ("It fixes “a race … replication”. Downloads grew by 12.5 percent to about 1.2 million (1.23M).", NEWS),
+    ("Il corrige «\u00a0a race in logical replication\u00a0» ; 1 234 567 téléchargements.", NEWS),
+    ("Paid are ORD-1001 (€19.99) and 1003 (120.00 EUR), together 139.99; all 3 come to 145.49 EUR.", ORDERS),
+    ("“Sprint review” is from 10:00 to 11:30 (90 minutes) on 1 December.", MEETINGS),
+    ("3 of 3 pods: `worker-5f6b8c9d7-abc` restarted 17 times, all together 19 times; db is 'Running'.", PODS),
+    ("東京は気温12度、湿度58%です。総数は123万件。", "気温: 12 湿度: 58% 1,234,567"),
+    ("There are 4 servers, 12 %.", "The four servers are up: 0.12"),
+    ("It is 09:41 in Lima, 14:41 UTC.", '{"datetime":"2026-11-27T09:41:08-05:00"}'),
+    (
+        "See C:\\Users\\ana\\x.txt and https://x.org/a?b=1.",
+        '{"p":"C:\\\\Users\\\\ana\\\\x.txt","u":"https:\\/\\/x.org\\/a?b=1"}',
+    ),
+    ("Run this:\n\n```sh\ncurl -m 77 http://other.org/x\n```\n\nNothing else in the last 24 hours.", "none"),
+    ('{"disk": "fine", "used": 47.3}', HEALTH),
+    ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
+]
+INVENTED = [
+    ("CPU is at 52.3 % on web-03 [1].", HEALTH, ["52.3 %"]),
+    ("CPU is at 47.3 % on web-07 [1].", HEALTH, ["web-07"]),
+    ("It has 12 GB of memory and has been up for 9 days.", HEALTH, ["12", "9"]),
+    ("See readme.md, /srv/data/project/config.yaml and `/etc/secret.conf`.", FILES, 2),
+    ("Revenue is 4,812.50, Alpha had 1,300.50.", SALES, ["4,812.50", "1,300.50"]),
+    ("The log has 7 errors: “disk quota exceeded on volume” at 03:47.", LOG, 3),
+    ("The server 10.0.4.18 refused request 7f3a9c21-aa10-4b5e-9d11-2f30c0de1a78.", LOG, 2),
+    (
+        "Es waren 1.350 Schlüssel, „davon viele sehr alte Schlüssel“.",
+        LOG,
+        ["1.350", "„davon viele sehr alte Schlüssel“"],
+    ),
+    ("Commit `9ab31f00de` fixed src/billing/tax.py:142 and src/billing/invoice.py:977 for bob@example.org.", COMMIT, 4),
+    ("Postgres 18.6 has 45 fixes since 1998; see https://www.postgresql.org/docs/18/notes.html.", NEWS, 4),
+    ('ORD-1009 is "refunded" and costs €89.90.', ORDERS, ["ORD-1009", '"refunded"', "89.90"]),
+    ("He said 'we will never ship this' to «le grand public».", NEWS, 2),
+    ("気温は19度です。", "気温: 12", ["19"]),
+]
+
+
+@pytest.mark.parametrize(("answer", "source"), SUPPORTED)
+def test_what_a_source_has_or_adds_up_to_is_supported(answer: str, source: str) -> None:
+    assert not unsupported(answer, [source], [])
+
+
+@pytest.mark.parametrize(("answer", "source", "invented"), INVENTED)
+def test_what_no_source_has_is_found_where_it_stands(answer: str, source: str, invented: list[str] | int) -> None:
+    found = unsupported(answer, [source], [])
+
+    assert (len(found) if isinstance(invented, int) else [one.text for one in found]) == invented
+    assert all(answer[one.start : one.end] == one.text for one in found)
+
+
+def test_what_was_said_is_supported() -> None:
+    answer = "You asked for 50 results of “my best orders” in /srv/x; 100 USD are 92.13 EUR."
+
+    assert unsupported(answer, ['{"EUR": 0.9213}'], ["50 results of my best orders in /srv/x; 100 USD"]) == []
+
+
+def test_nothing_is_found_in_an_answer_from_sources_beyond_the_bound() -> None:
+    assert unsupported("It is 47.3 %.", ["no number"], [])
+    assert unsupported("It is 47.3 %.", ["no number" * MOST_CHARS], []) == ()
+
+
+PLAIN = st.text(st.sampled_from("ab 19.,:%-/'\"`“”„«»()[]|*#_\n€é中"), max_size=60)
+
+
+@given(PLAIN)
+def test_a_copy_of_its_source_is_never_marked(text: str) -> None:
+    assert not unsupported(text, [text], [])
+
+
+@given(PLAIN, PLAIN)
+def test_passages_are_in_order_and_apart(answer: str, source: str) -> None:
+    found = unsupported(answer, [source], [])
+
+    assert all(answer[one.start : one.end] == one.text for one in found)
+    assert all(one.end <= other.start for one, other in pairwise(found))
