@@ -18,10 +18,12 @@ from starling.app.http.api_routes import ROUTERS
 from starling.app.http.openapi import describe
 from starling.app.http.routes import health
 from starling.core.events.stream import ANY_EVENT
+from starling.core.governance import GovernanceRow
 from starling.core.settings.schema import Limits, Settings
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 _LIMITS: Final = "Members of `limits`. A request may ask for lower limits of its run, never for higher ones."
+_ROWS: Final = "Members of a row of `governance`. [Governance](../guides/governance.md) says how rows add up."
 _WRITTEN: Final = "This page is written by `make reference` from the code."
 
 
@@ -46,8 +48,8 @@ def pages() -> Iterator[tuple[str, str]]:
 def _settings() -> Iterator[str]:
     yield from ("# Settings", "", _WRITTEN, "")
     yield "Set environment variables, or names in `starling.yaml`; variables override the file. In the environment,"
-    yield "values with several members (`STARLING_PROVIDERS`, `STARLING_PROMPT_NAMES`, `STARLING_LIMITS`) are JSON. An"
-    yield "unknown name is an error."
+    yield "values with several members (`STARLING_PROVIDERS`, `STARLING_PROMPT_NAMES`, `STARLING_GOVERNANCE`,"
+    yield "`STARLING_LIMITS`) are JSON. An unknown name is an error."
     yield from ("", "| variable | in `starling.yaml` | default | meaning |", "| --- | --- | --- | --- |")
     for name, field in Settings.model_fields.items():
         choices: Any = getattr(field.validation_alias, "choices", [])
@@ -63,6 +65,10 @@ def _settings() -> Iterator[str]:
     yield from ("| limit | default | meaning |", "| --- | --- | --- |")
     for name, field in Limits.model_fields.items():
         yield f"| `{name}` | {_default(field)} | {field.description} |"
+    yield from ("", "## Governance", "", _ROWS, "")
+    yield from ("| member | meaning |", "| --- | --- |")
+    for name, field in GovernanceRow.model_fields.items():
+        yield f"| `{name}` | {field.description} |"
 
 
 def _default(field: FieldInfo) -> str:

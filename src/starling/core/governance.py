@@ -162,7 +162,7 @@ DEFAULTS: Final = GovernanceRows(
 """What holds where a table says nothing else of a member of a row."""
 
 
-class GovernanceTable(GovernanceRows):
+class GovernanceTable(GovernanceRows, defer_build=False):
     """The table as an admin writes it: members that it leaves out have their defaults.
 
     `tenants` are rows of single tenants, which hold besides those of all.

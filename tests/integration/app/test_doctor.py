@@ -81,10 +81,10 @@ async def served(app: web.Application) -> AsyncGenerator[str]:
 async def test_doctor_reports_what_it_checked_when_all_is_well(database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model, collector(200) as url:
         given = settings(database_url, tmp_path, model, {"well": WELL}, otlp_endpoint=url, context_service_url=url)
-        findings = await found(given)
+        findings = await found(given.model_copy(update={"brainstem_url": url}))
 
     assert {finding.state for finding in findings.values()} == {"ok"}
-    assert {"python", "postgres", "clock", "traces", "context service", "server well"} <= findings.keys()
+    assert {"python", "postgres", "clock", "traces", "context service", "brainstem", "server well"} <= findings.keys()
     assert "with pgvector 0." in findings["postgres"].message
     assert "scripted:small answered in" in findings["model coding"].message
     assert findings["server well"].message == "It lists 1 tool."

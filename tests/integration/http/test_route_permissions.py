@@ -103,6 +103,7 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},
+    "/v1/governance/check": {},
     "/v1/prompts/pull": {},
 }
 
