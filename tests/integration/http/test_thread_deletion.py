@@ -92,8 +92,8 @@ async def test_thread_that_was_made_for_a_refused_request_stays_where_somebody_e
 
     assert await threads.begin(DEFAULT_TENANT, kept, [message]) is None
     await api.post(f"/v1/threads/{kept}/states", 201, json={"states": [SAID]})
-    await threads.changes.discard(DEFAULT_TENANT, kept, made)
-    await threads.changes.discard(DEFAULT_TENANT, gone, alone)
+    await threads.changes.discard(DEFAULT_TENANT, kept, made.id, made.tip)
+    await threads.changes.discard(DEFAULT_TENANT, gone, alone.id, alone.tip)
 
     assert len((await api.get(f"/v1/threads/{kept}/states"))["states"]) == 2
     await api.get(f"/v1/threads/{gone}", 404)

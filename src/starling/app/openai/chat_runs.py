@@ -158,7 +158,8 @@ class ChatRuns:
             return await self.acceptance.accept(caller, _request(asked, place), sent)
         except BaseException:
             if made:
-                await asyncio.wait({self.history.discard(caller.tenant, place.thread, made)}, timeout=_DISCARD_SECONDS)
+                discarding = self.history.discard(caller.tenant, place.thread, made.id, made.tip)
+                await asyncio.wait({discarding}, timeout=_DISCARD_SECONDS)
             raise
 
     async def _joined(self, caller: Principal, asked: ChatRequest, begun: IdempotencyRecord) -> ChatTurn | None:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from starling.app.openai.answers import ChatAnswer
 from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
-from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage
+from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, states_of_messages
 from starling.core.conversation.states import WaitingState
 from starling.core.conversation.turn import PlacedState, states_of
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
@@ -25,6 +26,7 @@ from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, Chat
 from starling.infra.postgres.runs.threads import Branch
 
 _DISCARD_SECONDS: Final = 3_600.0
+_MAIN: Final = "main"  # the branch that comes with a thread
 _log = logging.getLogger(__name__)
 
 # Reasoning that clients put before an answer, and some send back with it.
@@ -67,7 +69,7 @@ class ChatHistory:
         if not asked.before:
             return ChatPlace()
         found = await self.answers.place(caller.tenant, answer_hash=_hash(caller, asked, asked.before))
-        return found or _begun(f"chat-{new_id()}", asked.before)
+        return found or _begun("", asked.before)
 
     async def make(self, tenant: str, place: ChatPlace) -> tuple[ChatPlace, Branch | None]:
         """Begin the thread of a place, or a branch where the conversation goes on there already.
@@ -75,23 +77,38 @@ class ChatHistory:
         Return the place, and the branch that was made for it.
         """
         if place.imported:
-            return place, await self.threads.begin(tenant, place.thread, place.imported)
+            begun = replace(place, thread=place.thread or f"chat-{new_id()}")
+            size = len(states_of_messages(place.imported))
+            # another request may have begun a thread that has a name
+            with self._deleted_if_in_doubt(tenant, "" if place.thread else begun.thread, _MAIN, size):
+                return begun, await self.threads.begin(tenant, begun.thread, begun.imported)
         tip = (await self.threads.reader.show(tenant, place.thread)).named(place.branch).tip
         at = tip if place.at is None else place.at
         # the states of a run that goes on are stored once it ends
         states = (await self._states(RunKey(tenant, place.run)))[: at - tip] if at > tip else ()
-        changes = self.threads.changes
-        branch = await changes.fork(tenant, place.thread, place.branch, min(at, tip), None, states)
+        changes, name, position = self.threads.changes, f"fork-{new_id()[-8:]}", min(at, tip)
+        with self._deleted_if_in_doubt(tenant, place.thread, name, position + len(states)):
+            branch = await changes.fork(tenant, place.thread, place.branch, position, name, states)
         return replace(place, branch=branch.id, at=at), branch
 
-    def discard(self, tenant: str, thread: str, made: Branch) -> asyncio.Task[None]:
+    def discard(self, tenant: str, thread: str, branch: str, tip: int) -> asyncio.Task[None]:
         """Delete a branch that was made for a request, as soon as Postgres takes it; return the task that does."""
-        attempt = partial(self.threads.changes.discard, tenant, thread, made)
+        attempt = partial(self.threads.changes.discard, tenant, thread, branch, tip)
         task = asyncio.get_running_loop().create_task(retry_while_unavailable(attempt, seconds=_DISCARD_SECONDS))
         self.discards.add(task)
         task.add_done_callback(_discarded)
         task.add_done_callback(self.discards.discard)
         return task
+
+    @contextmanager
+    def _deleted_if_in_doubt(self, tenant: str, thread: str, branch: str, tip: int) -> Generator[None]:
+        """Have the branch that the block makes deleted where it isn't known whether it did; none without a thread."""
+        try:
+            yield
+        except DatabaseUnavailableError:
+            if thread:
+                self.discard(tenant, thread, branch, tip)
+            raise
 
     async def asked(self, run: RunKey) -> int | None:
         """Return how many states a run has up to what it asked last; those do not change any more."""

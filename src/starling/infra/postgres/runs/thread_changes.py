@@ -208,13 +208,13 @@ class ThreadChanges:
                 await change.execute(_MOVE_TIP, branch=made, position=at + len(states))
             return (await change.found()).named(made)
 
-    async def discard(self, tenant: str, thread: str, branch: Branch) -> None:
-        """Delete a branch if it is as it was made, and its thread where it was the only one.
+    async def discard(self, tenant: str, thread: str, branch: str, tip: int) -> None:
+        """Delete a branch if it is as it was made, with this tip, and its thread where it was the only one.
 
         A branch that had a run, has further states, or on which another one begins, stays.
         """
         async with self._changing(tenant, thread) as change:
-            await change.execute(_DISCARD, branch=branch.id, tip=branch.tip)
+            await change.execute(_DISCARD, branch=branch, tip=tip)
             await change.execute(_DELETE_EMPTY)
 
     async def checkout(self, tenant: str, thread: str, branch: str) -> Thread:
