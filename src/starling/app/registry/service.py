@@ -209,7 +209,7 @@ class RegistryService:
         Raises ForbiddenError for a request over HTTP about a server that was added on the host.
         """
         if source == "api" and known_row(name, await self.servers(None).servers()).source == "host":
-            raise ForbiddenError(f"The server {name!r} was added on the machine of the platform.", _REMOVE_THERE)
+            raise _of_the_host(name)
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.catalog.remove(name)
@@ -237,6 +237,8 @@ class RegistryService:
             await self._checked({name: server_of(row.config) for name, row in wanted.items()})
         while True:
             known = await servers.servers()
+            if source == "api":
+                wanted = _of_the_api(wanted, known)
             removed = {row.name for row in known} - wanted.keys()
             pins = await servers.pins(wanted)
             rows = [_rolled_back(row, known, pins.get(row.name, {}), actor) for row in wanted.values()]
@@ -307,6 +309,23 @@ async def _restored(servers: ServerRepository, manifest: Manifest, source: Serve
         )
         for name, entry in entries.items()
     }
+
+
+def _of_the_api(wanted: Mapping[str, ServerRow], known: Iterable[ServerRow]) -> dict[str, ServerRow]:
+    """Return servers as a rollback over HTTP restores them: what isn't in use counts as what came that way.
+
+    Raises ForbiddenError where it would remove or change a server that was added on the host.
+    """
+    sources: dict[tuple[str, str], ServerSource] = {}
+    for row in known:
+        if row.source == "host" and (row.name not in wanted or wanted[row.name].config_hash != row.config_hash):
+            raise _of_the_host(row.name)
+        sources[row.name, row.config_hash] = row.source
+    return {name: replace(row, source=sources.get((name, row.config_hash), "api")) for name, row in wanted.items()}
+
+
+def _of_the_host(name: str) -> ForbiddenError:
+    return ForbiddenError(f"The server {name!r} was added on the machine of the platform.", _REMOVE_THERE)
 
 
 def _rolled_back(row: ServerRow, known: Iterable[ServerRow], pins: Pins, actor: Actor) -> ListedServer:

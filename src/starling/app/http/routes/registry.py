@@ -66,7 +66,7 @@ async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, 
     return Epochs(await services.storage.epochs.latest(wanted.limit))
 
 
-@router.post("/plan", summary="Plan a reload")
+@router.post("/plan", summary="Plan a reload", responses=refusals(403))
 async def plan(
     request: Request,
     caller: Admin,
@@ -90,7 +90,7 @@ async def plan(
         )
 
 
-@router.post("/reload", summary="Reload the registry")
+@router.post("/reload", summary="Reload the registry", responses=refusals(403))
 async def reload(
     request: Request,
     caller: Admin,
@@ -119,9 +119,12 @@ async def reload(
         )
 
 
-@router.post("/rollback", summary="Roll back to an earlier epoch", responses=refusals(404))
+@router.post("/rollback", summary="Roll back to an earlier epoch", responses=refusals(403, 404))
 async def rollback(wanted: Rollback, caller: Admin, actor: ChangeActor, services: FromServices) -> RegistryReport:
-    """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged."""
+    """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged.
+
+    With a key, it is refused where it would remove or change a server that was added on the platform's machine.
+    """
     return await services.registry.rollback(wanted.number, actor, source=source_of(caller, "file"))
 
 
