@@ -364,3 +364,44 @@ async def test_key_cannot_move_a_server_to_the_inside_by_a_reload(
         assert (await response.json()).get("status") != "success"
 
     assert (remote.called, canary.requests) == ([], [])
+
+
+@pytest.mark.parametrize("literal", [True, False])
+async def test_key_brings_no_server_of_the_inside_back_by_a_rollback(
+    api: LiveApi, admin: Headers, canary: RemoteServer, names: Names, literal: bool
+) -> None:
+    names.add("inside.example", ["127.0.0.1"])
+    url = canary.url if literal else f"http://inside.example:{canary.port}/mcp"
+    had = (await api.post("/v1/servers", 201, json={"name": "shop", "config": {"url": url, **READ}}))["epoch"]
+    await api.delete("/v1/servers/shop")
+    canary.requests.clear()
+
+    async with api.client.post("/v1/registry/rollback", json={"number": had}, headers=admin) as response:
+        assert response.status == (403 if literal else 200), await response.text()
+    sources = {server["name"]: server["source"] for server in (await api.get("/v1/servers"))["servers"]}
+    async with api.client.post("/execute", json={"tool_name": "shop.find"}, headers=admin) as response:
+        assert (await response.json()).get("status") != "success"
+
+    assert sources == ({} if literal else {"shop": "api"})
+    assert canary.requests == []
+
+
+async def test_rollback_with_a_key_leaves_servers_of_the_machine_s_admin_as_they_are(
+    api: LiveApi, admin: Headers, canary: RemoteServer, remote: RemoteServer
+) -> None:
+    before = (await api.get("/ready"))["epoch"]
+    had = (await api.post("/v1/servers", 201, json={"name": "shop", "config": {"url": remote.url, **READ}}))["epoch"]
+    await api.post("/v1/servers", 201, json={"name": "more", "config": {"url": remote.url}}, headers=admin)
+
+    removing = await api.post("/v1/registry/rollback", 403, json={"number": before}, headers=admin)
+    await api.post("/v1/registry/rollback", json={"number": had}, headers=admin)
+    kept = {server["name"]: server["source"] for server in (await api.get("/v1/servers"))["servers"]}
+    answer = await call(api, "shop.find", headers=admin)
+    await api.delete("/v1/servers/shop")
+    await api.post("/v1/servers", 201, json={"name": "shop", "config": {"url": canary.url}})
+    changing = await api.post("/v1/registry/rollback", 403, json={"number": had}, headers=admin)
+
+    assert "'shop' was added on the machine" in removing["detail"]
+    assert "'shop' was added on the machine" in changing["detail"]
+    assert (kept, answer["status"]) == ({"shop": "host"}, "success")
+    assert (await api.get("/v1/servers/shop"))["config"]["url"] == canary.url

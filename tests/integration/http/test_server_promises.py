@@ -1,5 +1,6 @@
 """What `/v1/servers` promises to admins, and against whom: sources, approvals, commands, tenants, switches."""
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -176,6 +177,43 @@ async def test_key_replaces_no_server_by_one_of_the_same_name(
 
     assert (await api.get("/v1/servers/shop"))["config"]["url"] == remote.url
     assert (await call(api, "shop.find"))[1]["status"] == "success"
+    assert evil.called == []
+
+
+async def test_of_servers_that_are_added_at_once_under_one_name_one_is_stored(api: LiveApi, admin: Headers) -> None:
+    with RemoteServer().serving() as ours, RemoteServer().serving() as theirs:
+
+        async def adding(url: str, headers: Headers | None) -> int:
+            body = {"name": "shop", "config": {"url": url}}
+            async with api.client.post("/v1/servers", json=body, headers=headers) as response:
+                return response.status
+
+        statuses = await asyncio.gather(
+            *(adding(url, headers) for url, headers in ((ours.url, None), (theirs.url, admin)) * 3)
+        )
+
+        shown = await api.get("/v1/servers/shop")
+    won = statuses.index(201)
+    assert sorted(statuses) == [201, *[422] * 5]
+    expected = (theirs.url, "api", 0) if won % 2 else (ours.url, "host", 2)
+    assert (shown["config"]["url"], shown["source"], len(shown["tools"])) == expected
+
+
+async def test_key_changes_no_server_of_the_machine_s_admin_by_a_document(
+    api: LiveApi, admin: Headers, remote: RemoteServer
+) -> None:
+    await add(api, {"url": remote.url})
+    file = {"system_health": SERVERS["system_health"]}
+    before = await state_of(api)
+
+    with RemoteServer().serving() as evil:
+        for path in ("plan", "reload"):
+            document = {"mcpServers": file | {"shop": {"url": evil.url}}}
+            async with api.client.post(f"/v1/registry/{path}", json=document, headers=admin) as response:
+                assert 400 <= response.status < 500, await response.text()
+            await api.post(f"/v1/registry/{path}", json={"mcpServers": file}, headers=admin)
+
+    assert await state_of(api) == before
     assert evil.called == []
 
 
