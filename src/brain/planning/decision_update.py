@@ -16,6 +16,9 @@ def is_direct_reply(decision: Decision) -> bool:
     return bool(decision.reply.strip()) and not decision.selected_agents
 
 
+_OF_DECISION: Final = ("is_simple", "undecided")  # keys of the routing that only the last decision sets
+
+
 def is_final(decision: Decision, state: GraphState) -> bool:
     """Whether nothing is left to do: a direct reply, or approved results that satisfy the request."""
     return is_direct_reply(decision) or (decision.is_request_satisfied and bool(approved(state)))
@@ -29,7 +32,7 @@ def adopt(
     So do pending ones that it takes out of the plan, where nothing is planned in place of them.
     """
     removed = removed_tasks(decision, state)
-    routing = cast("Routing", {name: value for name, value in state["routing"].items() if name != "is_simple"})
+    routing = cast("Routing", {name: value for name, value in state["routing"].items() if name not in _OF_DECISION})
     decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
     known = [part for part in state["degraded"] if part.get("task_id") not in decided]
     added = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
