@@ -72,6 +72,21 @@ async def test_events_of_call_and_task_name_the_artifact(platform: Platform, scr
     assert content.content.decode() == poem(LINES)
 
 
+async def test_answer_is_checked_against_the_whole_of_a_long_result_and_cites_it(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.run(decision(task("t1", POET)), t1=calls(RECITE), qa=Answer("Line 00377 is the best [1], not “line 00777”."))
+
+    stream = await platform.ask("Recite.")
+
+    assert stream.reply.startswith("Line 00377 is the best [1], not “line 00777” [?].\n\nRead in part: do t1")
+    [source] = stream.done["citations"]
+    assert source["calls"] == [{"call_id": "t1.0.0", "tool": "poet.recite", "artifact": WHOLE}]
+    [excerpt] = source["excerpts"]
+    content = await platform.services.storage.artifacts.read(stream.key.tenant, stream.key.id, excerpt["artifact"])
+    assert content.content.decode()[excerpt["start"] : excerpt["end"]] == excerpt["text"] == "line 00377: and so on"
+
+
 async def test_document_of_a_run_says_when_its_artifacts_are_no_longer_kept(
     platform: Platform, script: ScriptedModel
 ) -> None:

@@ -41,6 +41,12 @@ async def test_process_returns_the_whole_result_and_accepts_the_alternative_fiel
     assert {step["type"] for step in result["steps"]} >= {"llm_call", "tool_call", "plan", "summary"}
     assert [citation["tools"] for citation in result["citations"]] == [["system_health.disk"], ["system_health.load"]]
     assert result["usage"]["model_calls"] == 6
+    tasks = (await api.get(f"/v1/runs/{result['run_id']}?include=tasks,calls"))["tasks"]
+    attempts = [attempt for task in tasks for attempt in task["attempts"]]
+    results = {call["id"]: call["result"] for attempt in attempts for call in attempt["calls"]}
+    excerpts = [excerpt for citation in result["citations"] for excerpt in citation["excerpts"]]
+    assert excerpts
+    assert all(results[one["call_id"]][one["start"] : one["end"]] == one["text"] for one in excerpts)
 
 
 async def test_concurrent_requests_on_one_thread_are_answered_in_order(api: LiveApi) -> None:

@@ -1,11 +1,15 @@
 """Final answers against their sources: what no result has is sent back once, then marked; excerpts of the others."""
 
+from typing import Any
+
 import pytest
 
+from starling.core.agents import Persona
+from starling.core.teams.stars import Member, StarSpec
 from tests.integration.brain.shared.test_final_answer import typed
 from tests.support.interrupted_runs import wait_for_event
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task
+from tests.support.platform import BENCH, Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 from tests.support.run_factories import locked, wait_for_lock_waiter
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -105,6 +109,27 @@ async def test_excerpts_say_where_the_results_of_calls_have_what_the_answer_says
         ("t1", True),
         ("t2", True),
     ]
+
+
+async def test_answer_of_a_team_is_checked_inside_it_and_the_runs_answer_against_what_the_team_said(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    may: Any = {"server": "bench", "tools": ("bench.measure",), "runtime": "native"}
+    member = Member(name="surveyor", persona=Persona(role="surveyor", goal="measure doors"), **may)
+    await platform.activate(StarSpec(name="surveyors", purpose="Measures doors.", members=(member,)))
+    script.supervisor(decision(task("t1", "surveyors")), decision(task("t2", "surveyor")))
+    script.agent("t2", calls(("measure", {"thing": "door", "size": 217})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("It has 340 cm [1]."), Answer("It has 340 cm [1]."), Answer("The door has 340 cm [1]."))
+
+    stream = await platform.ask(REQUEST)
+
+    assert (stream.reply, len(final_requests(platform))) == ("The door has 340 cm [1].", 3)
+    [warning] = stream.of("warning")
+    assert (warning["code"], warning["path"][:2]) == ("unsupported_statement", "t1")
+    [source] = stream.done["citations"]
+    assert [one["tool"] for one in source["calls"]] == ["bench.measure"]
+    assert [(one["text"], "call_id" in one) for one in source["excerpts"]] == [("It has 340 [?] cm.", False)]
 
 
 async def test_resumed_run_replays_both_answers_and_warns_once(
