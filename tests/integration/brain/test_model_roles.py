@@ -39,12 +39,12 @@ async def test_supervisor_asks_the_models_that_are_set_for_it(opened: Open, scri
 
 
 async def test_supervisor_asks_its_next_model_where_the_first_fails(opened: Open, script: ScriptedModel) -> None:
-    script.supervisor(Answer(status=500), decision(reply="Hello."))
+    script.supervisor(Answer(status=401), decision(reply="Hello."))
 
     async with opened(roles={"model_supervisor": ["scripted:planner", "scripted:other"]}) as platform:
         stream = await platform.ask("Hi.")
 
-    assert stream.reply == "Hello."
+        assert (stream.reply, asked(platform)) == ("Hello.", ["planner", "other"])
 
 
 @pytest.mark.parametrize(("is_simple", "small_or_large"), [(True, "tiny"), (False, "large")])
