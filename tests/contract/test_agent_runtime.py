@@ -282,13 +282,14 @@ async def test_error_of_the_model_fails_the_task_at_once(harness: Harness, reaso
     assert len(begun.model.requests) == 2
 
 
-async def test_agent_that_answers_nothing_fails(harness: Harness) -> None:
+async def test_agent_that_answers_nothing_is_asked_once_more_and_fails(harness: Harness) -> None:
     agent = harness()
-    begun = agent.begin("")
+    begun = agent.begin("", "")
 
     outcome = await agent.run(begun)
 
     assert (outcome["status"], outcome.get("code")) == ("failed", "llm_invalid_response")
+    assert "No tool was called." in begun.model.prompts[1]
 
 
 async def test_failed_attempts_of_a_model_are_recorded_with_its_answer(harness: Harness) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from langgraph.runtime import Runtime
 
@@ -142,6 +142,9 @@ class SupervisorNode:
             thought = f"The request was sent to {context.assigned_agent}."
             decision = Decision(thought_process=thought, plan=[request], selected_agents=[task])
             return self._apply(context, state, decision, path)
+        failed = (context.journal.find(path, "result") or {}).get("without_model", "")
+        if failed and (instead := self._without_decision(context, state, path, failed)):
+            return instead
         agent = self.star.name or "supervisor"
         attributes = partial(request_attributes, agent, context, state, path)
         with self.tracer.span(f"{agent}_decision", SpanKind.AGENT, attributes) as span:
@@ -151,7 +154,8 @@ class SupervisorNode:
                 span.fail(str(error))
                 then = _ANSWERS if isinstance(error, JournalDivergedError) and approved(state) else ""
                 context.recorder.warn(error.code, f"{error}{then}")
-                if isinstance(error, ModelError) and (instead := self._without_decision(context, state, path, error)):
+                in_time = isinstance(error, ModelError) and not context.budget.exhausted_reason
+                if in_time and (instead := self._without_decision(context, state, path, str(error))):
                     return instead
                 unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
                 failure = "" if approved(state) else f"The request couldn't be planned. {error}"  # else QA answers
@@ -166,25 +170,25 @@ class SupervisorNode:
             return update | await self._decide(context, state_with_answer(state, update))
         return self._apply(context, state, decision, path)
 
-    def _without_decision(self, context: RunContext, state: GraphState, path: str, error: ModelError) -> Update | None:
-        """Return what goes on without the supervisor's model, None if nothing can.
+    def _without_decision(self, context: RunContext, state: GraphState, path: str, error: str) -> Update | None:
+        """Return what goes on without the supervisor's model, None if nothing can; the same where it is repeated.
 
         That are the tasks that are ready; where nothing was planned yet, the generalist gets the request, once.
         """
-        routing = state["routing"]
+        routing, reported = state["routing"], context.journal.knows(path, "result")
+        card, request = context.roster.get(_GENERALIST), state["input_request"]
         if (ready := ready_tasks(state)) and self._rounds_left(state) > 0:
             counted: Routing = {**routing, "decisions": routing["decisions"] + 1, "failures_seen": failures(state)}
-            return self._dispatch(context, ready, counted, reported=context.journal.knows(path, "result"))
-        card = context.roster.get(_GENERALIST)
-        if state["tasks"] or self.star.name or card is None or card.degraded:
+            update = self._dispatch(context, ready, counted, reported=reported)
+        elif state["tasks"] or self.star.name or card is None or card.degraded:
             return None
-        request = state["input_request"]
-        task = Assignment(task_id="t1", agent=_GENERALIST, task=request)
-        decision = Decision(
-            thought_process=str(error), plan=[request], selected_agents=[task], assumptions=[_UNPLANNED]
-        )
-        update = self._apply(context, state, decision, path)
-        return update | {"routing": {**update["routing"], "unplanned": True}}
+        else:
+            task = Assignment(task_id="t1", agent=_GENERALIST, task=request)
+            chosen: dict[str, Any] = {"plan": [request], "selected_agents": [task], "assumptions": [_UNPLANNED]}
+            update = self._adopted(context, state, Decision(thought_process=error, **chosen), reported=reported)
+            update |= {"routing": {**update["routing"], "unplanned": True}}
+        _record(context, state, update, path, without_model=error)
+        return update
 
     async def _decision(self, context: RunContext, state: GraphState, path: str) -> Decision:
         """Return the model's decision; where other agents are looked for, the one that it makes once it sees them."""
@@ -350,10 +354,14 @@ def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
         context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
 
 
-def _record(context: RunContext, state: GraphState, update: Update, path: str) -> None:
-    """Record once what a decision changed; forks begin with that of the main star, no others are kept."""
+def _record(context: RunContext, state: GraphState, update: Update, path: str, *, without_model: str = "") -> None:
+    """Record once what a decision changed; forks begin with that of the main star, no others are kept.
+
+    `without_model` says why no model made it.
+    """
     if not context.journal.knows(path, "result"):
-        context.journal.record(path, "result", {} if context.path else decision_record(state, update))
+        failed = {"without_model": without_model} if without_model else {}
+        context.journal.record(path, "result", failed | ({} if context.path else decision_record(state, update)))
 
 
 def _path(context: RunContext, number: int) -> str:

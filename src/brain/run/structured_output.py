@@ -13,6 +13,7 @@ from starling.core.model_output.json_document import read_document
 
 _SHOWN_ERRORS = 8
 _EXCERPT_CHARS = 300
+NO_READABLE_ANSWER = "(no readable answer)"
 
 type Check[D] = Callable[[D], Sequence[str]]
 
@@ -36,7 +37,7 @@ class RefusedOutput:
         wrong = lines([element("validation_error", text) for text in self.errors])
         demand = "Answer again with the whole corrected JSON object and nothing else."
         asked = f"{wrong}\n{element('expected', self.expected)}\n{demand}"
-        said = Message("assistant", self.excerpt or "(no readable answer)")
+        said = Message("assistant", self.excerpt or NO_READABLE_ANSWER)
         return replace(request, messages=(*request.messages, said, Message("user", asked)))
 
 

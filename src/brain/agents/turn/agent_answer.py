@@ -1,4 +1,4 @@
-"""The answer of an agent's model, which is told once in an attempt where it wrote words in place of a tool call."""
+"""The answer of an agent's model, which is told once in an attempt where it has no tool call, but words or nothing."""
 
 from dataclasses import replace
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer
+from brain.run.structured_output import NO_READABLE_ANSWER
 from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import Message, ModelRequest
 from starling.core.model_output.text_tool_calls import has_unread_call
@@ -29,7 +30,8 @@ async def ask_agent(execution: TaskExecution, request: ModelRequest, *, stream: 
     if not reminder:
         return answer
     execution.reminded = execution.attempt.number
-    execution.messages += [Message("assistant", answer.reply.content), Message("user", reminder)]
+    said = answer.reply.content if answer.reply.content.strip() else NO_READABLE_ANSWER
+    execution.messages += [Message("assistant", said), Message("user", reminder)]
     told = replace(request, messages=tuple(execution.messages))
     again = await ask_model(execution, (execution.path, execution.position), told, stream=stream)
     execution.position += 1
@@ -58,7 +60,7 @@ def _reminder(execution: TaskExecution, request: ModelRequest, answer: ModelAnsw
     journal, path, position = execution.context.journal, execution.path, execution.position
     if answer.replayed:  # without an entry, the attempt went on from this answer
         return (journal.find(path, "context", position, _REMINDER) or {}).get("reminder", "")
-    if answer.reply.tool_calls or not answer.reply.content.strip() or execution.reminded == execution.attempt.number:
+    if answer.reply.tool_calls or execution.reminded == execution.attempt.number:
         return ""
     narrates = request.tools and not execution.uses and not execution.done
     text = _UNREAD if has_unread_call(answer.reply, request) else _CALL_NOW if narrates else ""

@@ -57,6 +57,7 @@ class FallbackChain:
         self._backoff = backoff
         self._deadline = Deadline(clock, request.timeout)
         self._warnings: dict[str, None] = {}  # in order, without duplicates
+        self._was_invalid = False
         self._remaining = self._without_degraded(candidates)
         self._select(self._remaining.pop(0))
 
@@ -77,10 +78,18 @@ class FallbackChain:
     async def recover(self, error: ModelError) -> None:
         """Prepare the next attempt after `error`, with a wait if needed; raise `error` if there is none.
 
-        The failed attempt is reported before the wait. An invalid response is an answer, not a failed attempt.
+        The failed attempt is reported before the wait. An invalid response in place of a document is raised: the caller
+        sends it back with what is wrong. Any other is asked for once more, from the next model if there is one.
         """
         if isinstance(error, LLMInvalidResponse):
-            raise error
+            if self._request.response is not None or self._was_invalid:
+                raise error
+            self._was_invalid = True
+            self._warn(error.message)
+            report_failed_attempt(self._request, error)
+            if self._remaining:
+                self._select(self._remaining.pop(0))
+            return
         asked = error.retry_after if isinstance(error, LLMServerError) else None
         pause = self._backoff(self._retries + 1) if asked is None else asked
         left = self._window.remaining()
@@ -138,8 +147,9 @@ class FallbackModelClient:
     """Tries the models of a role until one answers within the time limit; a model named by the request comes first.
 
     After connection and server errors: at most two retries, then the next model of the role, finally the models of
-    the router. After a timeout: the next model at once. Invalid responses are raised to the caller. `supervisor` are
-    the models that supervisors ask instead of those of `reasoning`; without any, those.
+    the router. After a timeout: the next model at once. Invalid responses are asked for once more, those in place of
+    documents raised to the caller. `supervisor` are the models that supervisors ask instead of those of `reasoning`;
+    without any, those.
     """
 
     def __init__(

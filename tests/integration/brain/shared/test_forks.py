@@ -36,6 +36,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOK = calls(("look", {"thing": "disk"}))
 CHANGE = calls(("change", {"thing": "door"}))
+AWAY = Answer(status=400, body='{"error": {"message": "the input is too long"}}')
 BAD, GOOD = verdict("REJECTED", "not enough"), verdict("APPROVED")
 
 
@@ -107,6 +108,32 @@ async def test_fork_before_a_decision_sees_what_that_saw(platform: Platform, scr
     assert platform.model.bodies[0]["messages"] == seen
     assert [part["path"] for part in stream.of("task_result")] == ["t1", "t2", "t3", "t4"]
     assert stream.status == "succeeded"
+
+
+async def test_fork_begins_with_what_went_on_without_the_supervisors_model(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    plan = decision(task("t1", SHOP), task("t2", BENCH), task("t3", BENCH, after=["t2"]))
+    script.reviewer(BAD, of="t3")
+    last, said = decision(task("t4", BENCH)), Answer("Fine [1][2].")
+    script.run(plan, AWAY, last, t1=Answer("I can't."), t2=LOOK, t3=LOOK, t4=LOOK, qa=said)
+    original = await platform.ask("Do three things.")
+
+    stream = await fork(platform, original, "d3")
+
+    assert [event["task_id"] for event in original.of("task_start")] == ["t1", "t2", "t3", "t3", "t4"]
+    assert (stream.status, [event["task_id"] for event in stream.of("task_start")]) == ("succeeded", ["t4"])
+
+
+async def test_fork_of_a_run_that_nobody_planned_asks_no_supervisor(platform: Platform, script: ScriptedModel) -> None:
+    script.reviewer(GOOD, BAD)
+    script.run(AWAY, decision(task("t2", BENCH)), t1=[Answer("In short: yes."), Answer("In short: no.")])
+    original = await platform.ask("How is it?")
+
+    stream = await fork(platform, original, "t1")
+
+    assert (original.reply, stream.status) == ("In short: yes.", "failed")
+    assert len(platform.model.requests) == 4  # two attempts and their reviews
 
 
 async def test_fork_is_on_a_branch_before_the_original(platform: Platform, script: ScriptedModel) -> None:

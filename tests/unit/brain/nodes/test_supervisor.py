@@ -6,7 +6,7 @@ import pytest
 
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
 from brain.planning.plan_validation import UNREACHED
-from brain.state import after, initial_state
+from brain.state import GraphState, after, initial_state
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.teams.stars import StarSpec
 from tests.support.in_memory_run import make_execution, make_run
@@ -28,6 +28,7 @@ GARBAGE = '{"plan": "none"}'
 SATISFIED = decision_json(is_request_satisfied=True)
 TO_BENCH, TO_GENERALIST = decision_json(task("t1", "bench")), decision_json(task("t1", "generalist"))
 AWAY = LLMConnectionError("scripted:small", "not today")
+FAILED_AND_LEFT = planned(record("t1", "failed"), record("t2"), results=[outcome("t1", "failed")])
 
 
 async def test_plan_dispatches_ready_tasks_only_and_warms_their_servers() -> None:
@@ -249,12 +250,29 @@ async def test_without_the_supervisors_model_the_generalist_gets_the_request_onc
 
 
 async def test_without_the_supervisors_model_ready_tasks_go_on_and_nobody_is_asked_who_failed() -> None:
-    left = planned(record("t1", "failed"), record("t2"), results=[outcome("t1", "failed")])
-
-    update, execution = await decide(AWAY, state=left)
+    update, execution = await decide(AWAY, state=FAILED_AND_LEFT)
 
     assert (update["next_step"], update["routing"]["failures_seen"]) == (["t2"], 1)
     assert execution.warnings == ["llm_connection_error"]
+
+
+@pytest.mark.parametrize("state", [initial_state(REQUEST), FAILED_AND_LEFT], ids=["nothing planned", "ready"])
+async def test_what_went_on_without_the_supervisors_model_is_the_same_when_it_is_repeated(state: GraphState) -> None:
+    first, execution = await decide(AWAY, state=state)
+
+    second, repeated = await decide(TO_BENCH, state=state, after=execution)
+
+    assert second == first
+    assert (repeated.kinds, repeated.model.requests) == ([], [])
+
+
+async def test_nothing_new_begins_without_the_supervisors_model_once_the_budget_is_used_up() -> None:
+    execution = make_execution(AWAY, agents=AGENTS)
+    execution.context.budget.meter.exhausted = True
+
+    update = await step(supervisor(), initial_state(REQUEST), execution)
+
+    assert (update["next_step"], update["failure_code"]) == ([], "llm_connection_error")
 
 
 async def test_failed_decision_with_approved_results_is_no_failure() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
-from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta
 from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
@@ -110,13 +110,33 @@ async def test_last_error_is_raised_to_the_caller(setting: Setting) -> None:
     assert setting.asked() == ["first"] * 3
 
 
-async def test_invalid_response_is_raised_without_fallback(setting: Setting) -> None:
+async def test_invalid_response_in_place_of_a_document_is_raised_without_fallback(setting: Setting) -> None:
+    setting.answers("first", Answer(body="garbage"))
+    document = replace(ASKED, response=ResponseSchema("document", {"type": "object"}))
+
+    with pytest.raises(LLMInvalidResponse):
+        await setting.models(setting.second).respond(document)
+
+    assert setting.asked() == ["first"]
+
+
+async def test_invalid_response_is_asked_for_once_more_from_the_next_model(setting: Setting) -> None:
+    setting.answers("first", Answer(body="garbage"))
+    setting.answers("second", Answer("Hello."))
+
+    reply = await setting.models(setting.second).respond(ASKED)
+
+    assert (reply.content, setting.asked()) == ("Hello.", ["first", "second"])
+    assert "not a JSON object" in reply.warnings[0]
+
+
+async def test_invalid_response_of_the_only_model_is_asked_for_once_more(setting: Setting) -> None:
     setting.answers("first", Answer(body="garbage"))
 
     with pytest.raises(LLMInvalidResponse):
-        await setting.models(setting.second).respond(ASKED)
+        await setting.models().respond(ASKED)
 
-    assert setting.asked() == ["first"]
+    assert setting.asked() == ["first", "first"]
 
 
 async def test_router_model_is_the_last_fallback_with_a_warning(setting: Setting) -> None:
