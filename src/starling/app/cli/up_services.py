@@ -65,7 +65,8 @@ async def _run(
             stack.enter_context(published_address(settings, address))
         times.end("API")
         models = {role.value: str(names[0]) for role, names in (await names_by_role(settings)).items()}
-        models |= {"supervisor": str(name) for name in supervisor_names(settings)[:1]}
+        if planners := supervisor_names(settings):
+            models["supervisor"] = str(planners[0])
         epoch, listings = servers.epoch_follower.epoch, servers.listings
         report(Started(version("starling-swarm"), address, models, epoch, listings, times.seconds), as_json=as_json)
         await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
