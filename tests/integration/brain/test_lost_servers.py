@@ -9,7 +9,6 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
-from tests.support.model_script import Answer
 from tests.support.platform import (
     BENCH,
     SHOP,
@@ -36,8 +35,10 @@ def cards(platform: Platform, number: int) -> str:
 async def switched_off(platform: Platform) -> None:
     """Wait until the worker knows that the server is switched off."""
     async with asyncio.timeout(60):
-        while not platform.brain._parts.halts.named("server", "default"):  # pyright: ignore[reportPrivateUsage]
-            await asyncio.sleep(0.01)
+        while True:
+            if platform.brain._parts.halts.named("server", "default"):  # pyright: ignore[reportPrivateUsage]
+                return
+            await asyncio.sleep(0.01)  # reads memory only
 
 
 def card(platform: Platform, number: int, name: str) -> str:

@@ -99,7 +99,12 @@ def _record(run: RunDocument, steps: Sequence[Step]) -> tuple[RunRecord, int]:
         **_fields(run, "created_at", "started_at", "ended_at"),
         "request": run.input,
         "plans": [
-            {**_fields(plan, "version", "plan", "tasks", "thought_process"), "path": plan.star} for plan in run.plans
+            {
+                **_fields(plan, "version", "plan", "tasks", "thought_process"),
+                "path": plan.star,
+                "changes": [asdict(change) for change in plan.changes],
+            }
+            for plan in run.plans
         ],
         "tasks": list(_tasks(run)),
         "calls": list(_calls(run, steps)),
@@ -129,6 +134,7 @@ def _tasks(run: RunDocument) -> Iterator[Record]:
             "attempt": task.attempts[-1].number if task.attempts else 1,
             **_fields(task, "agent", "path", "status", "summary", "artifacts"),
             "skills": [asdict(skill) for skill in task.skills],
+            "facts": [asdict(fact) for fact in task.facts],
             **({"code": task.code} if task.code else {}),
             "task": task.text,
         }

@@ -1,4 +1,4 @@
-"""What a task found is given to those that depend on it: by name, once it is approved, also in resumed runs and forks."""
+"""What a task found is given to those that depend on it: by name, once approved, also in resumed runs and forks."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def requests_of(platform: Platform, task_id: str) -> list[Body]:
 
 def state_of(body: Body) -> dict[str, Any]:
     """What an agent is told of the run."""
-    found = re.search("<state_context>(.*)</state_context>", body["messages"][1]["content"], re.S)
+    found = re.search("<state_context>(.*)</state_context>", body["messages"][1]["content"], re.DOTALL)
     return json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")) if found else {}
 
 
@@ -87,7 +87,7 @@ async def test_supervisor_is_shown_facts_as_data(platform: Platform, script: Scr
     await platform.ask("Measure.")
 
     second = platform.requests_containing("You supervise agents")[1]["messages"][1]["content"]
-    shown = re.search("<state_context>(.*)</state_context>", second, re.S)
+    shown = re.search("<state_context>(.*)</state_context>", second, re.DOTALL)
     assert shown is not None
     assert second.count("</state_context>") == 1
     assert (

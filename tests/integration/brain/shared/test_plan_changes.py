@@ -1,9 +1,11 @@
 """A plan that changes says what is different and why; a task may wait until results decide who does it."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from brain.explanation.explain import explain
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, SHOP, Platform, ScriptedModel, calls, decision, task, verdict
 
@@ -61,6 +63,7 @@ async def test_changes_are_listed_with_their_cause_and_the_supervisors_reason(
     document = await platform.services.runs.documents.read(stream.key)
     assert {one.id for one in document.tasks} == {"t1", "t3", "t4"}
     assert len(document.plans[1].changes) == len(found)
+    assert "t2 was removed (nobody needs the roof)" in explain(document, datetime.now(UTC)).planned.versions[1].text
 
 
 async def test_task_that_is_removed_without_another_in_its_place_is_named_in_the_answer(
