@@ -58,8 +58,8 @@ class RunConfig(ClosedDocument):
         default=None,
         exclude_if=lambda reflect: reflect is None,
         description="Which results are reviewed: `always`, `risky` (of tasks with calls that may change something) or "
-        "`never`. It replaces the default, `always`, where neither the tool nor the agent has a policy of its own. "
-        "Where one has, and where governance sets one, it can only make the review stricter.",
+        "`never`. It replaces the default, `always`, where neither tool nor agent nor governance sets a policy. Where "
+        "one of them does, it can only make the review stricter.",
     )
     replan: Literal["auto", "always"] = Field(
         default="auto",

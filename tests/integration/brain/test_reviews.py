@@ -134,9 +134,9 @@ async def test_agent_that_demands_reviews_is_reviewed_though_its_tool_asks_for_n
 
 @pytest.mark.parametrize(
     ("review", "asked", "expected"),
-    [("always", "never", 2), ("risky", "never", 1), ("risky", None, 2), (None, "never", 0)],
+    [("always", "never", 2), ("risky", "never", 1), ("risky", None, 1), (None, "never", 0)],
 )
-async def test_governance_sets_the_least_that_is_reviewed(
+async def test_governance_sets_the_policy_of_agents_without_one_and_the_least_that_is_reviewed(
     opened: Open, script: ScriptedModel, review: str | None, asked: str | None, expected: int
 ) -> None:
     table = GovernanceTable.model_validate({"modes": {"MODERATE": {"review": review}}} if review else {})

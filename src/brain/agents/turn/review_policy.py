@@ -30,9 +30,9 @@ class ReviewPolicies:
     def policy(self, tool: ReviewPolicy | None = None) -> ReviewPolicy:
         """Return the policy for a result of a tool that has this policy of its own, or of no tool.
 
-        A tool's policy comes before its agent's. Where neither is set, the caller's replaces the default, `always`;
-        else it can only be stricter. The policy of governance is the least that holds.
+        A tool's policy comes before its agent's, and that before the one of governance, which is also the least that
+        holds. Where none is set, the caller's replaces the default, `always`; else it can only be stricter.
         """
         own: ReviewPolicy | None = "always" if self.demanded else tool or self.agent
-        chosen: ReviewPolicy = own or self.caller or "always"
+        chosen: ReviewPolicy = own or self.governance or self.caller or "always"
         return reduce(stricter_review, (policy for policy in (self.governance, self.caller) if policy), chosen)

@@ -1,4 +1,4 @@
-"""Which policy holds for a result: the tool's, the agent's, the caller's, and at least that of governance."""
+"""Which policy holds for a result: the tool's, the agent's, that of governance, and the caller's."""
 
 from itertools import product
 
@@ -30,13 +30,16 @@ STRICTNESS = ["never", "risky", "always"]
         # the tool's comes before its agent's
         (None, "always", "never", None, "never"),
         (None, "never", "risky", None, "risky"),
-        # governance sets the least that is reviewed
-        ("risky", None, None, None, "always"),
+        # governance sets the policy of agents without one, and the least that is reviewed
+        ("risky", None, None, None, "risky"),
+        ("risky", None, None, "always", "always"),
         ("risky", None, None, "never", "risky"),
         ("risky", "never", None, None, "risky"),
         ("always", None, "never", "never", "always"),
-        ("never", None, None, None, "always"),
+        ("risky", "always", None, "never", "always"),
+        ("never", None, None, None, "never"),
         ("never", None, None, "risky", "risky"),
+        ("never", "risky", None, None, "risky"),
     ],
 )
 def test_policy_of_a_result(
@@ -53,7 +56,7 @@ def test_no_caller_gets_less_than_what_was_set() -> None:
     for governance, agent, tool, caller in product(POLICIES, repeat=4):
         found = STRICTNESS.index(ReviewPolicies(governance, agent, caller).policy(tool))
         unasked = STRICTNESS.index(ReviewPolicies(governance, agent).policy(tool))
-        is_set = agent is not None or tool is not None
+        is_set = any(policy is not None for policy in (governance, agent, tool))
         assert found >= STRICTNESS.index(governance or "never")
         assert found >= (unasked if is_set else STRICTNESS.index(caller or "always"))
 
