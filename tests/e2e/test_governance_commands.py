@@ -14,7 +14,7 @@ def settings(workspace: CliWorkspace, text: str) -> Path:
 def test_table_is_checked_planned_put_into_force_and_shown(workspace: CliWorkspace) -> None:
     servers = server_file(workspace)
     workspace.json("registry", "reload", "--mcp-config", servers)
-    file = settings(workspace, "  tenants:\n    acme:\n      modes:\n        MODERATE: {effects: [read], seconds: 60}\n")
+    file = settings(workspace, "  tenants:\n    acme:\n      modes: {MODERATE: {effects: [read], seconds: 60}}\n")
 
     check = workspace.starling("governance", "check", file)
     plan = workspace.starling("--settings", file, "registry", "plan")

@@ -11,7 +11,7 @@ from tests.support import http_server
 
 
 class BrainstemServer:
-    """Answers with `answer`: a document, or a text as it is. Keeps what it was asked, and the tokens that it was sent."""
+    """Answers with `answer`: a document, or a text as it is. Keeps what it was asked, and the tokens it was sent."""
 
     def __init__(self, answer: Mapping[str, Any] | str | None = None, status: int = 200) -> None:
         self.answer: Mapping[str, Any] | str = {} if answer is None else answer

@@ -117,17 +117,7 @@ _NARROWER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 _OPEN: Final = GovernanceRow()
 CELLS: Final = tuple((mode, channel) for mode in Mode for channel in Channel)
 
-type _Cell = Literal[
-    "CONSERVATIVE/CHAT",
-    "CONSERVATIVE/CODE_TASK",
-    "CONSERVATIVE/SYSTEM_HEALTH",
-    "MODERATE/CHAT",
-    "MODERATE/CODE_TASK",
-    "MODERATE/SYSTEM_HEALTH",
-    "EXPLORATORY/CHAT",
-    "EXPLORATORY/CODE_TASK",
-    "EXPLORATORY/SYSTEM_HEALTH",
-]
+_CELL: Final = f"^({'|'.join(Mode)})/({'|'.join(Channel)})$"
 
 
 class GovernanceRows(ClosedDocument):
@@ -135,12 +125,12 @@ class GovernanceRows(ClosedDocument):
 
     modes: dict[Mode, GovernanceRow] = Field(default={}, exclude_if=not_)
     channels: dict[Channel, GovernanceRow] = Field(default={}, exclude_if=not_)
-    cells: dict[_Cell, GovernanceRow] = Field(default={}, exclude_if=not_)
+    cells: dict[Annotated[str, StringConstraints(pattern=_CELL)], GovernanceRow] = Field(default={}, exclude_if=not_)
 
     def row_of(self, mode: Mode, channel: Channel) -> GovernanceRow:
         """Return the row of a cell."""
         both = self.modes.get(mode, _OPEN).joined(self.channels.get(channel, _OPEN))
-        return both.replaced(self.cells.get(f"{mode}/{channel}", _OPEN))  # type: ignore[arg-type]
+        return both.replaced(self.cells.get(f"{mode}/{channel}", _OPEN))
 
     def places(self) -> Iterator[tuple[str, GovernanceRow]]:
         """Yield each row with its place."""

@@ -16,7 +16,6 @@ from starling.core.settings.schema import Settings
 from starling.core.validation_errors import fault_list, http_address
 from starling.infra.context_service import bearer
 
-VARIABLE: Final = "BRAINSTEM_URL"
 _SECONDS: Final = 3.0
 _MOST_BYTES: Final = 65_536
 
@@ -29,7 +28,7 @@ class Brainstem:
     """Asks for the bounds of single requests at `<url>/evaluate`."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self._url = URL(http_address(VARIABLE, url, "http://localhost:8003")) / "evaluate"
+        self._url = URL(http_address("BRAINSTEM_URL", url, "http://localhost:8003")) / "evaluate"
         self._session = session
 
     async def row(self, request: JsonObject) -> GovernanceRow:

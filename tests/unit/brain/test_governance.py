@@ -1,5 +1,7 @@
 """What a request is allowed."""
 
+from dataclasses import replace
+
 import pytest
 
 from brain.governance import Allowance, RequestGovernance, with_usable_agent
@@ -18,7 +20,7 @@ LIMITS = Limits(tool_iterations=3, supervisor_calls=6, max_output_tokens=1_000, 
 def allowance(
     mode: Mode = Mode.MODERATE, channel: Channel = Channel.CHAT, row: GovernanceRow | None = None, **limits: int
 ) -> Allowance:
-    allowed = GovernanceTable(cells={f"{mode}/{channel}": row or GovernanceRow()})  # type: ignore[dict-item]
+    allowed = GovernanceTable(cells={f"{mode}/{channel}": row or GovernanceRow()})
     asked = RunLimits.model_validate(limits)
     return Allowance.of(allowed.row(mode, channel), mode, channel, LIMITS, asked)
 
@@ -92,11 +94,12 @@ def test_a_row_without_members_leaves_what_the_limits_allow() -> None:
     assert (allowed.review, allowed.direct_agent) == (None, "")
 
 
-def bounded(row: dict[str, object], *, left: float = 300, grant: Grant | None = None, seconds: float | None = None):
+def bounded(
+    row: dict[str, object], *, left: float = 300, grant: Grant | None = None, seconds: float | None = None
+) -> Run:
     run = make_run(run_seconds=seconds)
     decision = GovernanceDecision(source="table", row=GovernanceRow.model_validate(row))
-    given = Run(**{name: getattr(run, name) for name in Run.__slots__} | {"remaining_seconds": left, "grant": grant})
-    return RequestGovernance(LIMITS).bounded(given, decision)
+    return RequestGovernance(LIMITS).bounded(replace(run, remaining_seconds=left, grant=grant), decision)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +130,7 @@ async def test_recorded_decision_holds_whatever_the_table_says_now() -> None:
 
 
 async def test_run_of_an_earlier_version_gets_no_direct_agent() -> None:
-    run = make_run()
-    code = Run(
-        **{name: getattr(run, name) for name in Run.__slots__} | {"config": RunConfig(channel=Channel.CODE_TASK)}
-    )
+    code = replace(make_run(), config=RunConfig(channel=Channel.CODE_TASK))
     governance = RequestGovernance(LIMITS)
 
     new = await governance.decision(code, GovernanceTable(), None, None)

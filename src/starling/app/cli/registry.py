@@ -99,7 +99,7 @@ def _listed(connection: Connection, what: str, given: Path | None, *, relist: bo
 
     The governance table is that of the settings, where they have one.
     """
-    table = late_imports.governance(connection.context)
+    table = late_imports.governance(connection.context) if connection.settings.governs else None
     governance = {} if table is None else {"governance": table}
     found_here = MCP_FILE if is_here(MCP_FILE) else None
     file = given or connection.settings.mcp_config or found_here
@@ -134,7 +134,7 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
     for part, said in _WARNINGS.items():
         for name, why in report[part].items():
             print_line(f"  ! {said.format(name)}: {why}", "yellow")
-    for text in report["governance_warnings"]:
+    for text in report.get("governance_warnings", ()):
         print_line(f"  ! governance: {text}", "yellow")
     for tool, names in report["tool_settings"].items():
         print_line(f"  = {tool} keeps settings of its own, which win over the file: {', '.join(names)}")
@@ -151,7 +151,7 @@ def _lines(report: Document) -> Iterator[str]:
     for mark, name in _marked(changes["prompts"]):
         change = wordings.get(name)
         yield f"{mark} prompt {name}" + (f": {place(change['before'])} → {place(change['after'])}" if change else "")
-    yield from (f"{mark} governance {name}" for mark, name in _marked(changes["governance"]))
+    yield from (f"{mark} governance {name}" for mark, name in _marked(changes.get("governance", {})))
 
 
 def _marked(names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,6 @@ from starling.app.access.local_token import token_file
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings, environment
 from starling.core.validation_errors import http_address
-from starling.infra.brainstem import VARIABLE as BRAINSTEM
 from starling.infra.embeddings.model_selection import check_embeddings
 from starling.infra.llm.model_selection import check_models
 from starling.infra.postgres.embedded.cluster import control_folder
@@ -25,7 +24,7 @@ def check_configuration(settings: Settings) -> None:
     check_embeddings(settings)
     destination_of(settings)
     if settings.brainstem_url is not None:
-        http_address(BRAINSTEM, settings.brainstem_url, "http://localhost:8003")
+        http_address("BRAINSTEM_URL", settings.brainstem_url, "http://localhost:8003")
     servers_of_settings(settings)
     if settings.mcp_config is not None:
         read_config(settings.mcp_config)

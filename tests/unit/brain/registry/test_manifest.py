@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brain.registry.manifest import AgentPin, Changes, Manifest, Names, ServerEntry, ToolPin, difference
+from starling.core.governance import GovernanceTable
 from starling.core.json import digest
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
@@ -34,6 +35,18 @@ def test_manifest_made_of_one_with_unknown_fields_keeps_those_of_what_it_does_no
     manifest = Manifest.model_validate(_MANIFEST).model_copy(update={"builtins": ("coder", "generalist")})
 
     assert manifest.model_dump(mode="json") == {**_MANIFEST, "builtins": ["coder", "generalist"]}
+
+
+def test_table_of_governance_changes_the_hash_of_a_manifest_only_where_it_says_something() -> None:
+    table = GovernanceTable.model_validate({"modes": {"MODERATE": {"seconds": 60}}})
+    plain = Manifest.model_validate(_MANIFEST)
+
+    governed = plain.model_copy(update={"governance": table})
+
+    assert plain.model_copy(update={"governance": GovernanceTable()}).hash == plain.hash == digest(_MANIFEST)
+    assert Manifest.model_validate(governed.model_dump(mode="json")) == governed
+    assert governed.model_dump(mode="json") == {**_MANIFEST, "governance": {"modes": {"MODERATE": {"seconds": 60.0}}}}
+    assert difference(plain, governed).governance == Names(added=("modes.MODERATE.seconds",))
 
 
 def test_star_with_unknown_fields_keeps_its_hash() -> None:

@@ -144,6 +144,7 @@ def connection_of(context: typer.Context) -> Connection:
             database=database_name(database),
             log_level=checked.log_level,
             mcp_config=checked.mcp_config,
+            governs=checked.governance is not None,
         )
     logging.basicConfig(level=settings.log_level or "WARNING", stream=sys.stderr)
     return Connection(context, settings)

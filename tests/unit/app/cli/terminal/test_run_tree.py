@@ -91,6 +91,15 @@ def test_tasks_and_calls_have_marks_of_their_states() -> None:
     ]
 
 
+def test_what_a_service_allowed_a_run_is_shown() -> None:
+    row = {"effects": ["read"], "seconds": 20.0, "tools": []}
+    document = replace(document_of(PLAN), governance={"source": "service", "row": row})
+    by_table = replace(document, governance={"source": "table", "row": row})
+
+    assert "allowed    effects read · seconds 20 · tools none (by the service)" in stored(document)
+    assert not [line for line in stored(by_table) if line.startswith("allowed")]
+
+
 def test_what_works_and_what_has_not_begun_are_shown_in_another_way() -> None:
     lines = [*RunTree(document_of(PLAN, START, CALL), replace(FORM, live=True, frame="⠋")).lines()]
 
