@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from html import unescape
+from itertools import combinations
 from typing import Final
 from unicodedata import normalize
 from urllib.parse import unquote
@@ -27,7 +28,7 @@ from brain.lifecycle.stated_numbers import NUMBER, Numbers, Value, Values, is_me
 MOST_CHARS: Final = 500_000
 """Of sources; nothing is marked in an answer from longer ones."""
 
-_MOST_PASSAGES: Final = 500  # of an answer; nothing is marked where it has more
+_MOST_PASSAGES: Final = 200  # of an answer; nothing is marked where it has more
 
 
 def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Sequence[Passage]:
@@ -49,7 +50,9 @@ _HOURS: Final = 24
 _PARTS: Final = re.compile(r"(?s).{1,20000}(?!\w)|.{20000}|.+")  # a thread searches one at a time
 _ZONE: Final = re.compile(r"\b(?:utc|gmt|time ?zone|[a-z]+/[a-z]+_?[a-z]+)|\d(?:z\b|[+-]\d\d:?\d\d\b)")
 _MOMENT: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?:[t ](\d\d):(\d\d)(?::(\d\d))?)?")
-_MOST_MOMENTS, _MOST_ASKED, _MOST_STATED = 50, 8, 500
+_MOST_MOMENTS, _MOST_TIMES, _MOST_ASKED, _MOST_STATED = 50, 12, 8, 500
+_RUN: Final = re.compile(r"(?<!\w)(?=(?:\W?\d){6})[A-Z\d]{1,6}(?:[ -][A-Z\d]{1,6})+(?!\w)")  # of a number in groups
+_POINTED_TIME: Final = re.compile(r"\d{1,2}\.[0-5]\d")
 _LIMIT: Final = re.compile(
     r"(?i)(?:[><≥≤]|\b(?:above|over|below|under|than|least|most|über|unter|als|plus de|moins de|más de|menos de|oltre"
     r"|более))\s*$"
@@ -108,17 +111,19 @@ class _Sources:
         return Numbers(["".join(DATE.sub(_year_in, part) for part in _PARTS.findall(text)) for text in self.texts])
 
     @cached_property
-    def times(self) -> set[tuple[int, int, int]]:
-        """The hours, minutes and seconds of all times."""
+    def times(self) -> Sequence[tuple[int, int, int]]:
+        """The hours, minutes and seconds of all times, each once."""
         found = re.findall(r"(?<!\d)(\d{1,2})[:h](\d\d)(?::(\d\d))?", self.raw)
-        return {(int(hour), int(minute), int(second or 0)) for hour, minute, second in found}
+        return list(dict.fromkeys((int(hour), int(minute), int(second or 0)) for hour, minute, second in found))
 
     @cached_property
     def spans(self) -> Values:
         """The seconds between the dates and times of the sources."""
         found = _MOMENT.findall(self.raw)[:_MOST_MOMENTS]
         moments = [_seconds_at(*moment) for moment in found]
-        return Values(Value(abs(a - b), 0) for at, a in enumerate(moments) for b in moments[at + 1 :])
+        times = [(hour * 60 + minute) * 60 + second for hour, minute, second in self.times[:_MOST_TIMES]]
+        between = [*(abs(a - b) for a, b in combinations(moments, 2)), *(abs(a - b) for a, b in combinations(times, 2))]
+        return Values(Value(one, 0) for one in between)
 
     @cached_property
     def has_timestamps(self) -> bool:
@@ -209,10 +214,13 @@ class _Check:
         if seconds := duration_of(text):
             parts = DURATION_PART.findall(text)
             step, values = seconds_of(parts[-1][1]), sources.numbers.stated
+            if sources.spans.between(seconds - step / 2, seconds + step):
+                return True
             near = (
                 values.between((seconds - step / 2) / unit, (seconds + step) / unit) for unit in (1, 0.001, 60, 3600)
             )
-            return any(near) or all(values.equals(one.number) for number, _ in parts for one in readings(number))
+            in_row = r"\D{1,12}".join(rf"(?<!\d){re.escape(number)}" for number, _ in parts)
+            return any(near) or bool(re.search(in_row, sources.raw))
         if with_unit := WITH_UNIT.fullmatch(text):
             return self._has_value(with_unit[1], with_unit[2], passage) or sources.has_text(text.casefold())
         number = NUMBER.match(text)
@@ -229,7 +237,8 @@ class _Check:
         words = _words(low)
         if words in sources.words or (len(low) > 3 and words.replace(" ", "") in sources.joined):
             return True
-        return low.startswith("v") and any(sources.numbers.stated.has(one) for one in readings(low[1:]))
+        plain = low[low.startswith("v") :]
+        return plain != low and (sources.has_text(plain) or any(map(sources.numbers.stated.has, readings(plain))))
 
     def _has_time(self, time: re.Match[str]) -> bool:
         """Whether a source has the time, in whatever zone: that moves it by hours or half hours."""
@@ -259,6 +268,11 @@ class _Check:
         if seconds and any(sources.spans.has(Value(one.number * seconds, 0)) for one in values):
             return True
         parts = listed(token)
+        run = next((one for one in _RUN.finditer(self.answer) if one.start() <= passage.start < one.end()), None)
+        if run and _words(run[0]).replace(" ", "") in sources.joined:
+            return True
+        if _POINTED_TIME.fullmatch(token) and tuple(map(int, token.split("."))) in {time[:2] for time in sources.times}:
+            return True
         if any(sources.numbers.stated.has(one, unit, about=about) for one in values):
             return True
         if parts and all(sources.numbers.stated.equals(one.number) for one in parts):
@@ -305,7 +319,7 @@ class _Check:
         ]
         return count in self.sources.numbers.beyond(limits)
 
-    @property
+    @cached_property
     def _listed(self) -> set[int]:
         """How many items the answer lists."""
         lines = [line.strip() for line in self.answer.splitlines()]
@@ -320,12 +334,23 @@ class _Check:
 
     def _own(self, passage: Passage, *, in_line: bool = False) -> Numbers:
         """Return the known numbers of the rest of the answer, with those of the passage's sentence or whole line."""
-        known = self.sources.numbers.stated, self.sources.numbers.derived
         start, end = self.answer.rfind("\n", 0, passage.start) + 1, self.answer.find("\n", passage.end)
         near = self.answer[start : end if end >= 0 else None] if in_line else self._sentence(passage)
         others = f"{self.answer[: passage.start]} {self.answer[passage.end :]}"
+        near, rest = (NUMBER.sub(self._if_known, text) for text in (near.replace(passage.text, " ", 1), others))
+        return Numbers([rest], in_line=near)
 
-        def kept(match: re.Match[str]) -> str:
-            return match[0] if any(values.has(one) for one in readings(match[0]) for values in known) else " "
+    def _if_known(self, match: re.Match[str]) -> str:
+        """Return a number of the answer, a space if it is neither stated nor a total nor a count."""
+        token, numbers = match[0], self.sources.numbers
+        if token not in self._known:
+            counts = {1, 2, *numbers.sizes, *self._listed}
+            found = (
+                one.number in counts or numbers.stated.has(one) or numbers.derived.has(one) for one in readings(token)
+            )
+            self._known[token] = token if any(found) else " "
+        return self._known[token]
 
-        return Numbers([NUMBER.sub(kept, others)], in_line=NUMBER.sub(kept, near.replace(passage.text, " ", 1)))
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        return {}

@@ -93,7 +93,7 @@ class AnswerSources:
         return {key: one.content.decode(errors="replace") for key, one in zip(wanted, read, strict=True)}
 
     async def _missing_in(self, answer: str, sources: Sequence[str]) -> Sequence[Passage]:
-        size = sum(map(len, sources))
+        size = sum(map(len, sources)) + len(answer) * 8  # many numbers are compared with each other
         if size <= _CHECKED_AT_ONCE:
             return unsupported(answer, sources, self._said)
         return await asyncio.to_thread(unsupported, answer, sources, self._said)

@@ -69,6 +69,13 @@ SUPPORTED = [
     ),
     ("Run this:\n\n```sh\ncurl -m 77 http://other.org/x\n```\n\nNothing else in the last 24 hours.", "none"),
     ('{"disk": "fine", "used": 47.3}', HEALTH),
+    ("Call +41 44 123 45 67 by 10.30, ISBN 978-0-261-10221-7.", "tel +41 44 123 45 67, 10:30, isbn 9780261102217"),
+    ("El vuelo sale a las 7:35 y llega a las 9:05: dura 1 h 30 min.", "dep 07:35 arr 09:05"),
+    ("2 tasks, 1 done (50 %), changed on 3.11. at 8:15 with v2.3.1.", "A: done\nB: open\n2026-11-03T08:15:22 2.3.1"),
+    (
+        "CHF 1'200 a night, for 3 nights 3'600; ₹1,50,000 is 1.5 lakh; 21 °C is 70 °F.",
+        "1200 chf, 3 nights, 150000, 21.3 C",
+    ),
     ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
 ]
 INVENTED = [
