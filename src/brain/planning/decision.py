@@ -22,6 +22,7 @@ from starling.core.teams.stars import StarSpec
 
 _PAIR: Final = re.compile(r"(?is)<(\w+)>.*</\1>")
 _NO_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LAST_PLAN: Final = ("agent", "task", "status")  # in this order: the journal's jsonb keeps none
 
 
 def _without_reasoning(value: object) -> object:
@@ -268,7 +269,7 @@ def _state_context(
 ) -> str:
     """Return the last turn's tasks, the results as shown, the blackboard and the hint as JSON, without empty parts."""
     content: Mapping[str, Any] = {
-        "last_plan": last_plan,
+        "last_plan": [{name: item[name] for name in _LAST_PLAN} for item in last_plan],
         "results": [
             {
                 "task_id": result["task_id"],

@@ -26,6 +26,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.conversations import ConversationRepository, read_line, reader_of
 from tests.integration.brain.conftest import Open
+from tests.support.interrupted_runs import answer_interrupts, execute_run
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
@@ -90,6 +91,25 @@ async def test_supervisor_of_the_next_turn_is_shown_the_tasks_of_the_last_one_th
     shown = '"last_plan": [{"agent": "mcp_agent_bench", "task": "look at the disk", "status": "approved"}]'
     assert "last_plan" not in first
     assert [shown in prompt for prompt in later] == [True, True]
+
+
+async def test_turn_that_asked_after_one_with_tasks_goes_on_with_the_request_that_it_sent_before(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.run(
+        decision(task("t1", BENCH, "look at the disk")),
+        decision(question="Which disk?"),
+        decision(reply="Noted."),
+        t1=calls(("look", {"thing": "disk"})),
+    )
+    await platform.ask("How is the disk?")
+    key = await platform.accept("And now?")
+    await execute_run(platform, key)
+
+    await answer_interrupts(platform, key, answer="The left one.")
+    stream = await platform.finish(key)
+
+    assert (stream.status, stream.reply, stream.codes) == ("succeeded", "Noted.", [])
 
 
 async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
