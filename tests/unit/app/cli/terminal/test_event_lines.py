@@ -36,6 +36,15 @@ LINES: list[tuple[Event, str | None]] = [
         "Plan of t3, version 2: t1 clock: the time [approved]",
     ),
     (PLAN | {"tasks": []}, None),
+    (
+        PLAN
+        | {
+            "version": 2,
+            "tasks": [planned(1) | {"agent": ""}],
+            "changes": [{"kind": "removed", "task_id": "t2", "reason": "t1 failed"}],
+        },
+        "Plan, version 2: t1 (open): the time. Changes: removed t2 (t1 failed)",
+    ),
     ({"type": "task_start", **TASK}, "t1 → clock works"),
     ({"type": "task_start", **TASK, "attempt": 2}, "t1 → clock works, attempt 2"),
     ({"type": "tool_start", **CALL, "args": {"zone": "UTC"}}, 't1   calls time.now(zone="UTC")'),

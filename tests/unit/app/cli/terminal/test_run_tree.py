@@ -11,8 +11,10 @@ from rich.cells import cell_len
 from starling.app.cli.terminal.run_tree import RunTree, TreeForm, stored_lines
 from starling.core.run_document.builder import RunDocumentBuilder
 from starling.core.run_document.document import (
+    Fact,
     Feedback,
     InterruptState,
+    PlanChange,
     RecalledSkill,
     RunAhead,
     RunDocument,
@@ -298,6 +300,17 @@ def test_stored_run_has_its_request_skills_logs_and_feedback() -> None:
         "It is built.",
         "Succeeded: 1 model call, 2 tool calls, 1 token; plan 1.0 s, done 7.0 s",
     ]
+
+
+def test_stored_run_has_its_facts_and_the_changes_of_its_plan() -> None:
+    document = document_of(PLAN, START, CALL, ANSWER, ended("t1"), DONE)
+    tasks = [replace(document.tasks[0], facts=(Fact("disk.free", 42, "t1.0.0"), Fact("state", "two\nlines", "t1.0.1")))]
+    plan = replace(document.plans[0], version=2, changes=(PlanChange("removed", "t2", "t1 failed: no disk"),))
+
+    lines = stored(replace(document, tasks=tasks, plans=[plan]))
+
+    assert lines[lines.index("    fact disk.free: 42") + 1] == "    fact state: two lines"
+    assert lines[lines.index("Changes of the plan") + 1] == "  version 2: removed t2: t1 failed: no disk"
 
 
 def test_queued_run_names_the_run_that_it_waits_for() -> None:
