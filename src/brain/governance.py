@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from brain.registry.cards import Roster
+from starling.core.forks import decision_number
 from starling.core.governance import (
     Governance,
     GovernanceDecision,
@@ -135,10 +136,15 @@ class RequestGovernance:
 
 
 def with_usable_agent(decision: GovernanceDecision, run: Run, roster: Roster) -> GovernanceDecision:
-    """Return the decision with its direct agent only where that works in this run, else with a warning."""
+    """Return the decision with its direct agent only where that works in this run, else with a warning.
+
+    A fork that goes on in the middle of a plan gets none.
+    """
     name = decision.row.direct_agent
     if not name or run.call or run.config.agent:
         return decision
+    if run.forked_from and decision_number(run.forked_from.at) != 1:
+        return decision.model_copy(update={"row": decision.row.model_copy(update={"direct_agent": ""})})
     card = roster.get(name)
     if card is not None and not card.degraded:
         return decision

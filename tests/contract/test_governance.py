@@ -37,6 +37,7 @@ WIDE: Mapping[str, Any] = {
     "seconds": 86_400,
     "approval": "never",
     "review": "never",
+    "direct_agent": "architect",
 }
 OPEN = GovernanceRow()
 
@@ -120,6 +121,16 @@ async def test_narrower_answer_of_the_service_holds(server: BrainstemServer) -> 
     assert (decided.row.effects, decided.row.seconds, decided.row.approval) == (("read",), 5, "always")
 
 
+async def test_service_may_have_a_request_planned_that_would_go_to_a_direct_agent(server: BrainstemServer) -> None:
+    server.answer = {"direct_agent": ""}
+    async with server.serving() as url, open_brainstem(service_settings(url)) as service:
+        assert service is not None
+        governance = ServiceGovernance(TableGovernance(TABLE, "acme"), service)
+        decided = await governance.evaluate_request("session", Channel.CODE_TASK, Mode.MODERATE, "Print one.")
+
+    assert decided.row.direct_agent == ""
+
+
 async def test_wider_answer_of_the_service_is_clamped_to_the_table(server: BrainstemServer) -> None:
     server.answer = WIDE
 
@@ -127,7 +138,7 @@ async def test_wider_answer_of_the_service_is_clamped_to_the_table(server: Brain
 
     whole = TABLE.row(Mode.MODERATE, Channel.SYSTEM_HEALTH, "acme").members()
     assert {name: value for name, value in decided.row.members().items() if name in whole} == whole
-    assert "review" not in decided.row.members()
+    assert not {"review", "direct_agent"} & decided.row.members().keys()
 
 
 WRONG: Mapping[str, tuple[Mapping[str, Any] | str, int]] = {

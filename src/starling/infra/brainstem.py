@@ -72,7 +72,10 @@ class ServiceGovernance:
             "tenant": tenant,
         }
         try:
-            row = whole.narrowed(await self.service.row(request))
+            answer = await self.service.row(request)
+            if answer.direct_agent:  # it may leave the request to the supervisor, but name no other agent
+                answer = answer.model_copy(update={"direct_agent": None})
+            row = whole.narrowed(answer)
             if row.roles == ():
                 raise _NoAnswerError("it allows no role that the table does")
             return GovernanceDecision(source="service", row=row)

@@ -6,6 +6,7 @@ import pytest
 
 from brain.governance import Allowance, RequestGovernance, with_usable_agent
 from brain.registry.cards import CODER, AgentCard, Roster
+from starling.core.forks import ForkChanges, ForkOrigin
 from starling.core.governance import GovernanceDecision, GovernanceRow, GovernanceTable
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
@@ -170,6 +171,16 @@ def test_direct_agent_that_cant_be_used_leaves_the_request_to_the_supervisor(
     found = with_usable_agent(decision, make_run(), Roster({card.name: card for card in roster}))
 
     assert (found.row.direct_agent, reason in found.warning) == ("", True)
+
+
+@pytest.mark.parametrize(("at", "expected"), [("start", "coder"), ("d1", "coder"), ("d2", ""), ("t3", "")])
+def test_fork_that_goes_on_in_a_plan_gets_no_direct_agent(at: str, expected: str) -> None:
+    decision = GovernanceDecision(source="table", row=GovernanceRow(direct_agent="coder"))
+    origin = ForkOrigin(run="run", at=at, changes=ForkChanges(), live=False)
+
+    found = with_usable_agent(decision, replace(make_run(), forked_from=origin), Roster({CODER.name: CODER}))
+
+    assert (found.row.direct_agent, found.warning) == (expected, "")
 
 
 def test_direct_agent_that_can_be_used_stays() -> None:
