@@ -98,17 +98,8 @@ def board_of(outcomes: Iterable[TaskOutcome]) -> dict[str, Any]:
     }
 
 
-def facts_by_task(outcomes: Iterable[TaskOutcome]) -> dict[str, dict[str, Scalar]]:
-    """Return the values of the facts of outcomes, by task and name, as models are shown them."""
-    return {
-        outcome["task_id"]: {fact["key"]: fact["value"] for fact in outcome["facts"]}
-        for outcome in outcomes
-        if outcome.get("facts") and "facts" in outcome
-    }
-
-
 def shown_board(board: Mapping[str, Any]) -> dict[str, dict[str, Scalar]]:
-    """Return the blackboard as the supervisor is shown it: values by task and name; the plan names the agents."""
+    """Return a blackboard as models are shown it: values by task and name; the plan names the agents."""
     shown: dict[str, dict[str, Scalar]] = {}
     for name, fact in board.items():
         task_id = fact["task_id"]

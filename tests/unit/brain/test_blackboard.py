@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brain.blackboard import board_of, facts_by_task, fields_of, kept_facts, shown_board
+from brain.blackboard import board_of, fields_of, kept_facts, shown_board
 from brain.state import FactRecord, TaskOutcome
 
 
@@ -85,6 +85,4 @@ def test_one_name_of_two_tasks_is_two_entries_of_the_blackboard() -> None:
 
 
 def test_models_are_shown_values_by_task_and_name() -> None:
-    outcomes = [outcome("t1", fact("disk.free", 1)), outcome("t2")]
-
-    assert facts_by_task(outcomes) == shown_board(board_of(outcomes)) == {"t1": {"disk.free": 1}}
+    assert shown_board(board_of([outcome("t1", fact("disk.free", 1)), outcome("t2")])) == {"t1": {"disk.free": 1}}

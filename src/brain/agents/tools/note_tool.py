@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
-
 from brain.agents.tools.reading_tools import reading_tools
 from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
@@ -15,7 +13,7 @@ from starling.core.tools import NOTE, ToolOutcome
 
 NOTE_SPEC: Final = ToolSpec(
     NOTE,
-    "Keep a value that a later task needs. To see results first, call `continue` beside the other tools.",
+    "Keep a value that a later task needs, once a result shows it.",
     {
         "type": "object",
         "properties": {
@@ -25,19 +23,13 @@ NOTE_SPEC: Final = ToolSpec(
         "required": ["key", "value"],
     },
 )
+_MEMBERS: Final = 2
 _RULES: Final = (
     f"{NOTE} takes a `key` of at most {NAME_CHARS} letters, digits, `_`, `.` and `-`, and a `value`: a number, true, "
     f"false or a text of at most {TEXT_CHARS} characters."
 )
 _TOO_MANY: Final = f"Not kept: a task keeps at most {FACTS_PER_TASK} values."
 _KEPT: Final = "Kept for the tasks that depend on yours."
-
-
-class _NoteRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    key: str = Field(min_length=1, max_length=NAME_CHARS)
-    value: StrictBool | StrictInt | StrictFloat | StrictStr
 
 
 def offers_note(execution: TaskExecution, toolbox: Toolbox) -> bool:
@@ -53,13 +45,9 @@ def extra_tools(execution: TaskExecution, toolbox: Toolbox) -> tuple[ToolSpec, .
 
 def note_outcome(execution: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
     """Return whether a note is kept. Failures are outcomes."""
-    try:
-        note = _NoteRequest.model_validate(arguments)
-    except ValidationError:
+    given = arguments or {}
+    key, value = given.get("key"), fact_value(given.get("value"))
+    if not isinstance(key, str) or not is_fact_name(key) or value is None or len(given) > _MEMBERS:
         return not_made(_RULES)
-    if not is_fact_name(note.key) or fact_value(note.value) is None:
-        return not_made(_RULES)
-    names = {str(use.arguments["key"]) for use in execution.notes}
-    if note.key not in names and len(names) >= FACTS_PER_TASK:
-        return not_made(_TOO_MANY)
-    return ToolOutcome(Observation.COMPLETED, _KEPT)
+    names = {str(use.arguments["key"]) for use in execution.notes} | {key}
+    return not_made(_TOO_MANY) if len(names) > FACTS_PER_TASK else ToolOutcome(Observation.COMPLETED, _KEPT)

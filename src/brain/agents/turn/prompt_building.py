@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from brain.agents.turn.agent_runtime import TaskExecution, done_lines
-from brain.blackboard import facts_by_task
+from brain.blackboard import board_of, shown_board
 from brain.prompts import Prompt, Xml, element, lines
 from brain.registry.cards import GENERALIST
 from brain.skills.generalization import shown_template
@@ -163,7 +163,7 @@ def _state_context(execution: TaskExecution, said: Sequence[Mapping[str, Any]], 
     They are JSON. `results` are those as they are shown; of the facts of other tasks the names are keys. None where all
     are empty.
     """
-    dispatch, facts = execution.dispatch, facts_by_task(execution.dispatch["needed"])
+    dispatch, facts = execution.dispatch, shown_board(board_of(execution.dispatch["needed"]))
     others = sorted(name for name, fact in dispatch["global_state"].items() if fact["task_id"] not in facts)
     readable = [
         {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}

@@ -1,7 +1,6 @@
 """The facts of an approved attempt: what its agent noted, and what its results say by name."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from brain.agents.turn.agent_runtime import AttemptOutput, FinishedCall, TaskExecution
 from brain.blackboard import FACTS_PER_TASK, fact_value, fields_of, kept_facts
@@ -17,7 +16,12 @@ def task_facts(execution: TaskExecution, produced: AttemptOutput) -> list[FactRe
     Warns of those that are dropped.
     """
     inner = [fact for member in produced.inner for fact in member.outcome.get("facts", ())]
-    facts, dropped = kept_facts(_notes(execution.notes), [*_fields(produced.uses), *inner])
+    notes = (
+        FactRecord(key=str(use.arguments["key"]), value=value, call=use.id)
+        for use in execution.notes
+        if (value := fact_value(use.arguments["value"])) is not None
+    )
+    facts, dropped = kept_facts(notes, [*_fields(produced.uses), *inner])
     if dropped:
         text = f"{dropped} facts of {execution.card.name} are dropped: a task keeps at most {FACTS_PER_TASK}."
         execution.context.recorder.warn("facts_dropped", text, execution.task_id)
@@ -31,12 +35,6 @@ def lost_tools(execution: TaskExecution) -> list[DegradedPart]:
         for use in execution.failed_calls
         if use.outcome.code in _LOST
     ]
-
-
-def _notes(notes: Iterable[FinishedCall]) -> Iterator[FactRecord]:
-    for use in notes:
-        value: Any = fact_value(use.arguments["value"])
-        yield FactRecord(key=str(use.arguments["key"]), value=value, call=use.id)
 
 
 def _fields(uses: Iterable[FinishedCall]) -> Iterator[FactRecord]:

@@ -155,8 +155,7 @@ class RunDocumentBuilder:
         tasks = tuple({**task, "task": task["task"][: self._chars]} for task in data["tasks"])
         why = data["thought_process"][: self._chars]
         steps = tuple(step[: self._chars] for step in data["plan"])
-        changes = tuple(PlanChange(**change) for change in data.get("changes") or ())
-        inherited = bool(data.get("inherited"))
+        changes, inherited = [PlanChange(**one) for one in data.get("changes") or ()], bool(data.get("inherited"))
         self._plans.append(PlanVersion(seq, at, star, data["version"], steps, why, tasks, inherited, changes))
         for change in changes:
             if change.kind == "removed":
