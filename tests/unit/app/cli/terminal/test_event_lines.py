@@ -109,7 +109,19 @@ def test_end_has_the_answer_its_sources_and_what_is_missing() -> None:
         "usage": USAGE,
         "status": "budget_exhausted",
         "reply": "Noon [1].",
-        "citations": [{"id": 1, "task_id": "t1", "agent": "clock", "tools": ["time.now"]}],
+        "citations": [
+            {
+                "id": 1,
+                "task_id": "t1",
+                "agent": "clock",
+                "tools": ["time.now"],
+                "excerpts": [
+                    {"text": "12:00", "start": 9, "end": 14, "call_id": "t1.0.0"},
+                    {"text": "noon", "start": 90, "end": 94, "call_id": "t1.0.0", "artifact": "0f" * 32},
+                    {"text": "It is noon.", "start": 0, "end": 11},
+                ],
+            }
+        ],
         "assumptions": ["Lima is meant."],
         "degraded": [{"part": "how full it is", "reason": "the server is away"}],
     }
@@ -119,6 +131,9 @@ def test_end_has_the_answer_its_sources_and_what_is_missing() -> None:
         "Noon [1].",
         "Sources",
         "  [1] clock: time.now",
+        "      “12:00” (t1.0.0, 9-14)",
+        "      “noon” (artifact 0f0f0f0f0f0f, 90-94)",
+        "      “It is noon.” (t1, 0-11)",
         "Assumptions",
         "  Lima is meant.",
         "Not answered",
