@@ -46,7 +46,7 @@ def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Seq
 
 
 _POSITION: Final = re.compile(r"(?i)(?::(\d+)(?:[-–:]\d+)*|#L(\d+)(?:-L?\d+)?)$")
-_HOURS: Final = 24
+_HOURS, _LEAST_SCALED = 24, 100  # a number of fewer digits is a product or quotient of some two numbers
 _PARTS: Final = re.compile(r"(?s).{1,20000}(?!\w)|.{20000}|.+")  # a thread searches one at a time
 _ZONE: Final = re.compile(r"\b(?:utc|gmt|time ?zone|[a-z]+/[a-z]+_?[a-z]+)|\d(?:z\b|[+-]\d\d:?\d\d\b)")
 _MOMENT: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?:[t ](\d\d):(\d\d)(?::(\d\d))?)?")
@@ -256,38 +256,44 @@ class _Check:
 
     def _has_value(self, token: str, unit: str, passage: Passage) -> bool:
         """Whether a source has a number, or what it can be made of."""
-        sources, values = self.sources, readings(token)
+        values, before = readings(token), self.answer[max(0, passage.start - 20) : passage.start]
+        limit = _LIMIT.search(before)
+        if limit and len(token.strip("0")) == 1 and len(token) > 1:  # a round one, to compare others with
+            return True
+        about = bool(limit or _ABOUT.search(before))
+        if self._is_stated(token, passage) or any(
+            self.sources.numbers.stated.has(one, unit, about=about) for one in values
+        ):
+            return True
+        counts = [] if is_measure(unit) else [int(one.number) for one in values if not one.places]
+        if any(self._is_count(one, passage) for one in counts):
+            return True
+        return any(self._is_made(one, unit, passage, about=about) for one in values)
+
+    def _is_stated(self, token: str, passage: Passage) -> bool:
+        """Whether a source has a number as it is written, or as a part of a longer one, a list or a time."""
+        sources, parts = self.sources, listed(token)
         if len(token) > 3 and sources.has_text(token.casefold()):
             return True
-        before = self.answer[max(0, passage.start - 20) : passage.start]
-        limit = _LIMIT.search(before)
-        about = bool(limit or _ABOUT.search(before))
-        if limit and any(one.number >= 10 and len(token.strip("0")) == 1 for one in values):
-            return True
-        seconds = seconds_of(unit)
-        if seconds and any(sources.spans.has(Value(one.number * seconds, 0)) for one in values):
-            return True
-        parts = listed(token)
         run = next((one for one in _RUN.finditer(self.answer) if one.start() <= passage.start < one.end()), None)
         if run and _words(run[0]).replace(" ", "") in sources.joined:
             return True
         if _POINTED_TIME.fullmatch(token) and tuple(map(int, token.split("."))) in {time[:2] for time in sources.times}:
             return True
-        if any(sources.numbers.stated.has(one, unit, about=about) for one in values):
+        return bool(parts) and all(sources.numbers.stated.equals(one.number) for one in parts)
+
+    def _is_made(self, value: Value, unit: str, passage: Passage, *, about: bool) -> bool:
+        """Whether a number can be made of others, of the sources or of the answer."""
+        numbers, own, seconds = self.sources.numbers, self._own(passage), seconds_of(unit)
+        if seconds and self.sources.spans.has(Value(value.number * seconds, 0)):
             return True
-        if parts and all(sources.numbers.stated.equals(one.number) for one in parts):
+        is_share = unit[:1] == "%" or unit.lower().startswith(("perc", "proz", "pour", "por"))
+        made = [own.derived, numbers.derived, *((own.shares, numbers.shares) if is_share else ())]
+        if any(values.has(value, unit, about=about, least=9) for values in made):
             return True
-        counts = not is_measure(unit) and [int(one.number) for one in values if not one.places]
-        if counts and any(self._is_count(one, passage) for one in counts):
-            return True
-        own, percent = self._own(passage), unit[:1] == "%" or unit.lower().startswith(("perc", "proz", "pour", "por"))
-        made = [own.derived, sources.numbers.derived, *((own.shares, sources.numbers.shares) if percent else ())]
-        if any(group.has(one, unit, about=about, least=9) for one in values for group in made):
-            return True
-        exact = values if sum(map(str.isdigit, token)) > 2 else []
-        return any(
-            group.has(one) for one in exact for group in (self._own(passage, in_line=True).scaled, self._of_asked)
-        )
+        if value.number * 10**value.places < _LEAST_SCALED:
+            return False
+        return self._own(passage, in_line=True).scaled.has(value) or self._of_asked.has(value)
 
     @cached_property
     def _of_asked(self) -> Values:
