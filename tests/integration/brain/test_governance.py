@@ -83,12 +83,10 @@ async def test_narrowed_row_of_a_tenant_holds_for_members_of_a_running_team(
     planning = [body for body in platform.model.bodies if '<team name="machines"' in str(body)]
     assert shown
     assert names & {"look", "change", "wait"} == {"look"}
-    assert workbench.done() in (["look disk"], [])
+    assert workbench.done() == ["look disk"]
     assert {body["max_tokens"] for body in platform.model.bodies} == {77}
     assert {body["temperature"] for body in planning} == {0.1}
-    assert "changer" not in "".join(str(body).partition("<agents>")[2] for body in planning) or "degraded" in str(
-        planning
-    )
+    assert all('name="changer" kind="member" state="degraded"' in str(body) for body in planning)
     assert used == {"router"}
 
 
@@ -154,8 +152,8 @@ async def test_time_limit_of_the_row_ends_a_run(opened: Open, script: ScriptedMo
         stream = await platform.ask("Hi.")
         platform.model.release("never")
 
-    assert stream.status == "failed"
-    assert "deadline_exceeded" in stream.codes
+    assert stream.status == "failed"  # the limits of the platform are 60 and 300 seconds
+    assert stream.codes[0] in ("llm_timeout", "deadline_exceeded")
 
 
 async def test_code_task_goes_to_the_coder_without_a_supervisor(platform: Platform, script: ScriptedModel) -> None:
