@@ -23,7 +23,17 @@ from brain.lifecycle.answer_passages import (
     duration_of,
     passages,
 )
-from brain.lifecycle.stated_numbers import NUMBER, Numbers, Value, Values, is_measure, listed, readings, seconds_of
+from brain.lifecycle.stated_numbers import (
+    NUMBER,
+    Numbers,
+    Value,
+    Values,
+    is_measure,
+    is_scale,
+    listed,
+    readings,
+    seconds_of,
+)
 
 MOST_CHARS: Final = 500_000
 """Of sources; nothing is marked in an answer from longer ones."""
@@ -151,6 +161,11 @@ def _numbers_in(texts: Sequence[str]) -> list[float]:
     return [one.number for token in tokens for one in readings(token)[:1] if one.number]
 
 
+def _unit_after(text: str, end: int) -> str:
+    found = UNIT.match(text, end)
+    return (found and found[1]) or ""
+
+
 @dataclass(frozen=True)
 class _Check:
     """Decides on the passages of one answer."""
@@ -226,9 +241,10 @@ class _Check:
         number = NUMBER.match(text)
         if not number or not UNIT.fullmatch(text, number.end()) or not (readings(number[0]) or listed(number[0])):
             return self._has_id(text)
-        unit = UNIT.match(self.answer, passage.start + number.end())
+        unit = _unit_after(self.answer, passage.start + number.end())
         currency = _CURRENCY.search(self.answer, max(0, passage.start - 3), passage.start)
-        return self._has_value(number[0], currency[0][0] if currency else (unit and unit[1]) or "", passage)
+        unit = currency[0][0] if currency and not is_scale(unit) else unit
+        return self._has_value(number[0], unit, passage)
 
     def _has_id(self, text: str) -> bool:
         low, sources = text.casefold().lstrip("#"), self.sources
@@ -247,6 +263,8 @@ class _Check:
         if re.search(rf"(?<!\d)0?{re.escape(time[0].casefold())}(?!\d)", self.sources.raw):
             return True
         hour, minute = int(time[1]), int(time[2] or 0)
+        if self.sources.spans.equals(hour * 3600 + minute * 60):  # a duration
+            return True
         any_hour = _ZONE.search(self.sources.raw) or _ZONE.search(self.answer.casefold())
         return any(
             (minutes + shift - minute) % (30 if any_hour else 60) == 0 and (any_hour or (hours - hour) % 12 == 0)
@@ -348,14 +366,13 @@ class _Check:
 
     def _if_known(self, match: re.Match[str]) -> str:
         """Return a number of the answer, a space if it is neither stated nor a total nor a count."""
-        token, numbers = match[0], self.sources.numbers
-        if token not in self._known:
-            counts = {1, 2, *numbers.sizes, *self._listed}
-            found = (
-                one.number in counts or numbers.stated.has(one) or numbers.derived.has(one) for one in readings(token)
-            )
-            self._known[token] = token if any(found) else " "
-        return self._known[token]
+        numbers, unit = self.sources.numbers, _unit_after(match.string, match.end())
+        if (key := f"{match[0]} {unit}") not in self._known:
+            counts, groups = {1, 2, *numbers.sizes, *self._listed}, (numbers.stated, numbers.derived)
+            values = readings(match[0])
+            found = any(one.number in counts or any(group.has(one, unit) for group in groups) for one in values)
+            self._known[key] = match[0] if found else " "
+        return self._known[key]
 
     @cached_property
     def _known(self) -> dict[str, str]:

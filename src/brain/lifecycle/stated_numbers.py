@@ -116,6 +116,11 @@ def is_measure(unit: str) -> bool:
     return bool(unit) and (is_known or bool(seconds_of(unit)))
 
 
+def is_scale(unit: str) -> bool:
+    """Whether a word multiplies its number: `million`."""
+    return any(words.fullmatch(unit) for words, _ in _SCALES)
+
+
 def _factors(unit: str) -> Iterator[float]:
     """Yield how much of a source's unit one of `unit` may be."""
     if unit:
@@ -195,12 +200,15 @@ class Numbers:
 
     @cached_property
     def shares(self) -> Values:
-        """How many percent one of two is of the other, and what is left of a percentage."""
+        """How many percent one of two is of the other, more or less, and what is left of a percentage."""
         pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
         shares = [100 * min(pair) / max(pair) for pair in pairs if max(pair)]
         of_whole = chain.from_iterable(map(_PERCENT.findall, self._texts))
+        shares += [
+            100 * max(pair) / min(pair) for pair in combinations((one.number for one in self._line), 2) if min(pair)
+        ]
         left = [Value(100 - one.number, one.places) for token in of_whole for one in readings(token)]
-        return Values([*left, *(Value(one, 12) for share in shares for one in (share, 100 - share))])
+        return Values([*left, *(Value(one, 12) for share in shares for one in (share, abs(100 - share)))])
 
     @cached_property
     def scaled(self) -> Values:
