@@ -57,6 +57,7 @@ def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Seq
 
 _POSITION: Final = re.compile(r"(?i)(?::(\d+)(?:[-–:]\d+)*|#L(\d+)(?:-L?\d+)?)$")
 _HOURS, _LEAST_SCALED = 24, 100  # a number of fewer digits is a product or quotient of some two numbers
+_SENTENCE_END: Final = re.compile(r"\n|。|[.!?]\s+(?=[^\W\d_a-zß-ÿ\u0430-\u044f]|[*_“„\"])")
 _PARTS: Final = re.compile(r"(?s).{1,20000}(?!\w)|.{20000}|.+")  # a thread searches one at a time
 _ZONE: Final = re.compile(r"\b(?:utc|gmt|time ?zone|[a-z]+/[a-z]+_?[a-z]+)|\d(?:z\b|[+-]\d\d:?\d\d\b)")
 _MOMENT: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?:[t ](\d\d):(\d\d)(?::(\d\d))?)?")
@@ -352,9 +353,9 @@ class _Check:
         return {items, rows, rows - 2, *(line.count(",") + shift for line in lines for shift in (1, 2))}
 
     def _sentence(self, passage: Passage) -> str:
-        start = max(self.answer.rfind(mark, 0, passage.start) + 1 for mark in ("\n", ". ", "! ", "? ", "。"))
-        ends = [at for mark in ("\n", ". ", "! ", "? ", "。") if (at := self.answer.find(mark, passage.end)) >= 0]
-        return self.answer[start : min(ends, default=len(self.answer))]
+        start = max((one.end() for one in _SENTENCE_END.finditer(self.answer, 0, passage.start)), default=0)
+        end = _SENTENCE_END.search(self.answer, passage.end)
+        return self.answer[start : end.start() if end else None]
 
     def _own(self, passage: Passage, *, in_line: bool = False) -> Numbers:
         """Return the known numbers of the rest of the answer, with those of the passage's sentence or whole line."""

@@ -15,6 +15,7 @@ NUMBER: Final = re.compile(rf"\d+(?:[.,'’_٫٬]\d+|[{_SPACES}]\d{{3}}(?!\d))*(
 _SEPARATOR: Final = re.compile(rf"[.,'’_٫٬{_SPACES}]")  # noqa: RUF001 - as Switzerland and Arabic write them
 _DECIMAL_MARKS: Final = ".,\u066b"
 _GROUP: Final = 3  # digits, the last one also in India
+_MOST_PRICED: Final = 20
 _SMALL, _LARGE = 5, 100  # a group of which any two may be added; numbers of which any two may be compared
 _PERCENT: Final = re.compile(r"(\d+(?:[.,]\d+)?)\s?%")
 
@@ -95,6 +96,7 @@ _MEASURES: Final[Mapping[str, Sequence[float]]] = MappingProxyType(
         **dict.fromkeys(("mi", "miles", "mph"), (1.609344, 1609.344)),
         **dict.fromkeys(("kg", "lb", "lbs", "pounds"), (0.45359237, 1 / 0.45359237, 1000)),
         **dict.fromkeys(("m", "ft", "feet", "cm", "g", "mm", "inches"), (0.3048, 1 / 0.3048, 0.01, 0.001, 1000, 2.54)),
+        "ha": (10_000,),
         **dict.fromkeys(("€", "$", "£", "eur", "usd", "dollars", "euros"), (100,)),
     }
 )
@@ -193,15 +195,22 @@ class Numbers:
 
     @cached_property
     def derived(self) -> Values:
-        """Totals and means, sums of two and differences."""
+        """Totals and means, sums of two, differences, and what so many of each cost."""
         pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
         made = (Value(round(one, 6), 6) for a, b in pairs for one in (a + b, abs(a - b)))
-        return Values(chain(chain.from_iterable(map(_made_of, self.groups)), made))
+        small = [group for group in self.groups if len(group) < _MOST_PRICED][:_MOST_PRICED]
+        alike = (pair for pair in combinations(small, 2) if len(pair[0]) == len(pair[1]))
+        priced = (sum(one.number * other.number for one, other in zip(a, b, strict=True)) for a, b in alike)
+        amounts = (Value(round(one, 6), 6) for one in priced)
+        return Values(chain(chain.from_iterable(map(_made_of, self.groups)), made, amounts))
 
     @cached_property
     def shares(self) -> Values:
         """How many percent one of two is of the other, more or less, and what is left of a percentage."""
         pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
+        for group in self.groups:  # with its total at an end
+            most = max(one.number for one in group)
+            pairs += [(one.number, most) for one in group] if most in (group[0].number, group[-1].number) else []
         shares = [100 * min(pair) / max(pair) for pair in pairs if max(pair)]
         of_whole = chain.from_iterable(map(_PERCENT.findall, self._texts))
         shares += [

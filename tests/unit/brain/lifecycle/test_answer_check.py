@@ -76,6 +76,15 @@ SUPPORTED = [
         "CHF 1'200 a night, for 3 nights 3'600; ₹1,50,000 is 1.5 lakh; 21 °C is 70 °F.",
         "1200 chf, 3 nights, 150000, 21.3 C",
     ),
+    (
+        "2 × mug at €8.50 and 1 × poster at €12.00 are €29.00; with €4.90 shipping, €33.90 in total.",
+        '{"items":[{"item":"mug","qty":2,"price":8.5},{"item":"poster","qty":1,"price":12}],"shipping":4.9}',
+    ),
+    ("Der Kurs fiel von 104,20 auf 99,85, also um 4,35 Punkte bzw. 4,2 %.", "open=104.20 close=99.85"),
+    (
+        "Revenue rose 8.3 % to $3.9 billion from $3.6 billion; 62 % said yes.",
+        "3900000000, 3600000000\nyes 932\nno 572\nall 1504",
+    ),
     ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
 ]
 INVENTED = [
