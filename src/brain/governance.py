@@ -114,7 +114,8 @@ class RequestGovernance:
         if own is None and original is not None and "governance" in original:
             stored = GovernanceDecision.model_validate(original["governance"])
             if stored.source != "table":
-                row = table.row(mode, channel, run.tenant).narrowed(stored.row)
+                choices = {"default_role": None, "direct_agent": None}  # are of the original's channel
+                row = table.row(mode, channel, run.tenant).narrowed(stored.row.model_copy(update=choices))
                 return GovernanceDecision(source=stored.source, row=row if row.roles != () else stored.row)
         governance = by_table if self.service is None or own is not None else self.service(by_table)
         decided = await governance.evaluate_request(run.thread_id, channel, mode, run.input)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import not_
 from typing import Annotated, Any, Final, Literal, Protocol, Self
 
@@ -164,7 +165,8 @@ class GovernanceTable(GovernanceRows, defer_build=False):
 
     @model_validator(mode="after")
     def _roles_left(self) -> Self:
-        for tenant in ("", *self.tenants):
+        with_roles = [name for name, rows in self.tenants.items() if any(row.roles for _, row in rows.places())]
+        for tenant in ("", *with_roles):
             for mode, channel in CELLS:
                 if self.row(mode, channel, tenant).roles == ():
                     of = f" for the tenant {tenant}" if tenant else ""
@@ -173,7 +175,7 @@ class GovernanceTable(GovernanceRows, defer_build=False):
 
     def row(self, mode: Mode, channel: Channel, tenant: str = "") -> GovernanceRow:
         """Return what a tenant's requests of a cell are allowed; without a tenant, those of all."""
-        whole = self._with_defaults().row_of(mode, channel)
+        whole = self._with_defaults.row_of(mode, channel)
         own = self.tenants.get(tenant)
         return whole.narrowed(own.row_of(mode, channel)) if own else whole
 
@@ -183,6 +185,7 @@ class GovernanceTable(GovernanceRows, defer_build=False):
         rows += [(f"tenants.{name}.{at}", row) for name, own in self.tenants.items() for at, row in own.places()]
         return {f"{place}.{name}": value for place, row in rows for name, value in row.members().items()}
 
+    @cached_property
     def _with_defaults(self) -> GovernanceRows:
         modes = {mode: DEFAULTS.modes.get(mode, _OPEN).replaced(self.modes.get(mode, _OPEN)) for mode in Mode}
         channels = {one: DEFAULTS.channels.get(one, _OPEN).replaced(self.channels.get(one, _OPEN)) for one in Channel}

@@ -142,13 +142,15 @@ async def test_run_of_an_earlier_version_gets_no_direct_agent() -> None:
 
 @pytest.mark.parametrize("source", ["service", "fallback"])
 async def test_fork_is_bound_by_what_a_service_decided_of_its_original(source: str) -> None:
-    stored = GovernanceDecision.model_validate({"source": source, "row": {"max_tokens": 50, "effects": ["read"]}})
+    row = {"max_tokens": 50, "effects": ["read"], "direct_agent": "coder"}  # of a CODE_TASK
+    stored = GovernanceDecision.model_validate({"source": source, "row": row})
     table = GovernanceTable(modes={Mode.MODERATE: GovernanceRow(max_tokens=40)})
     original = {"governance": stored.model_dump(mode="json")}
 
     decided = await RequestGovernance(LIMITS).decision(make_run(), table, None, original)
 
     assert (decided.source, decided.row.max_tokens, decided.row.effects) == (source, 40, (Effect.READ,))
+    assert decided.row.direct_agent is None
 
 
 async def test_fork_of_a_run_that_the_table_decided_on_is_decided_on_by_its_own_mode() -> None:
