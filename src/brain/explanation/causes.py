@@ -113,7 +113,7 @@ def _end_of_run(facts: RunFacts) -> Iterator[Cause]:
 def _incidents(facts: RunFacts) -> Iterator[Cause]:
     answered = [task for task in facts.tasks.values() if task.status == "approved"]
     members = {member.path for task in answered for member in facts.members(task)}
-    for task in facts.failed():
+    for task in () if any(facts.notices("unplanned")) else facts.failed():  # else it wasn't the agent for it
         is_missing = not task.star or (task.path in members and task.text in facts.degraded)
         if is_missing and (task.code != facts.document.code or task.code not in _ENDS):  # else the end cut it off
             yield from task_causes(facts, task)
@@ -263,11 +263,15 @@ def _undecided(facts: RunFacts) -> Iterator[Cause]:
 def model_notices(facts: RunFacts, *, undecided: bool) -> list[Notice]:
     """Return the model failures after the last plan and task: of a last decision, or else of the final answer.
 
-    The supervisor still had to decide if nothing was planned, or nothing since a task failed, and no limit was reached.
+    The supervisor still had to decide if nothing was planned, or nothing since a task failed, and no limit was reached;
+    where it decided nothing and the generalist got the request, its failures come before that.
     """
     plan = max((plan.seq for plan in facts.document.plans if not plan.star), default=0)
     failed = max((task.seq for task in facts.failed() if not task.star), default=0)
     ended = max((task.seq for task in facts.main_tasks), default=0)
+    planned_by_none = next(facts.notices("unplanned"), None)
+    if planned_by_none:
+        return [one for one in facts.notices(*_MODELS) if undecided == (one.seq < planned_by_none.seq)]
     if undecided != (not any(facts.notices(*_LIMITS)) and (failed > plan or not plan)):
         return []
     return [one for one in facts.notices(*_MODELS) if one.seq > max(plan, ended)]

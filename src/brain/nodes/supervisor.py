@@ -183,6 +183,8 @@ class SupervisorNode:
         elif state["tasks"] or self.star.name or card is None or card.degraded:
             return None
         else:
+            if not reported:
+                context.recorder.warn("unplanned", f"{_UNPLANNED} The generalist gets it as it is.")
             task = Assignment(task_id="t1", agent=_GENERALIST, task=request)
             chosen: dict[str, Any] = {"plan": [request], "selected_agents": [task], "assumptions": [_UNPLANNED]}
             update = self._adopted(context, state, Decision(thought_process=error, **chosen), reported=reported)
