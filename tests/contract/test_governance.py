@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from starling.core.errors import ConfigurationError
 from starling.core.governance import (
     CELLS,
     Governance,
@@ -170,6 +171,12 @@ async def test_answer_that_leaves_no_role_is_invalid(server: BrainstemServer) ->
     decided = await decided_with(server, Mode.CONSERVATIVE)
 
     assert (decided.source, "no role" in decided.warning) == ("fallback", True)
+
+
+async def test_address_that_is_none_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="BRAINSTEM_URL is not an http"):
+        async with open_brainstem(service_settings("nowhere at all")):
+            pass
 
 
 async def test_service_that_never_answers_is_waited_for_three_seconds(server: BrainstemServer) -> None:
