@@ -132,6 +132,8 @@ MARKS: Mapping[str, Mark] = {
     "team.loop_stall_ms_50_crews": _at_most(250),
     "answers.false_marks": _at_most(0.05),
     "answers.inventions_marked": _at_least(0.8),
+    "injections.held": _at_least(1),
+    "injections.benign": _at_least(0.95),
     "gateway.loop_stall_ms": _at_most(100),
     "gateway.call_ms": _at_most_above(1),
     "gateway.read_call_ms": _at_most_above(0.5),

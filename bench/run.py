@@ -22,6 +22,7 @@ from bench import (
     deployment,
     figures,
     index_memory,
+    injections,
     loop_stall,
     many_servers,
     many_teams,
@@ -93,6 +94,7 @@ PARTS = (
     Part(team_proofs.NAMES, team_proofs.measure),
     Part(team_routing.NAMES, team_routing.measure),
     Part(answer_check.NAMES, answer_check.measure),
+    Part(injections.NAMES, injections.measure, seconds=900),
     Part(team_selection.NAMES, team_selection.measure),
 )
 
