@@ -13,6 +13,7 @@ from brain.lifecycle.stated_numbers import NUMBER, Values, readings
 from brain.state import CitationRecord, CitedCall, ExcerptRecord, GraphState, ResultCall, TaskOutcome
 from starling.core.artifacts import ArtifactStore
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
+from starling.core.secrets.look_alikes import mask_keys
 
 MARK: Final = "[?]"
 """Follows a passage of an answer that no source has."""
@@ -65,7 +66,8 @@ class AnswerSources:
         missing = [(one, text) for text in statements for one in passages(text)]
         own = [(call["call_id"], output[call.get("start", 0) : call.get("end", 0)]) for call in calls]
         excerpts, nowhere = list[ExcerptRecord](), dict[str, str]()
-        holders = [*(({"call_id": call_id}, text) for call_id, text in own), (nowhere, output)]
+        said = [*(({"call_id": call_id}, text) for call_id, text in own), (nowhere, output)]
+        holders = [(place, mask_keys(text)) for place, text in said]  # as the API serves them
         for place, text in holders:
             spans, missing = _found(missing, text)
             excerpts += [_excerpt(text, span, place) for span in spans]
@@ -95,8 +97,8 @@ class AnswerSources:
     async def _missing_in(self, answer: str, sources: Sequence[str]) -> Sequence[Passage]:
         size = sum(map(len, sources)) + len(answer) * 8  # many numbers are compared with each other
         if size <= _CHECKED_AT_ONCE:
-            return unsupported(answer, sources, self._said)
-        return await asyncio.to_thread(unsupported, answer, sources, self._said)
+            return _unsupported(answer, sources, self._said)
+        return await asyncio.to_thread(_unsupported, answer, sources, self._said)
 
     @property
     def _said(self) -> list[str]:
@@ -117,6 +119,18 @@ def marked(answer: str, found: Sequence[Passage]) -> str:
             end += 1  # the address of a link
         answer = f"{answer[:end]} {MARK}{answer[end:]}"
     return answer
+
+
+def _unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Sequence[Passage]:
+    return unsupported(answer, [_without_marked(text) for text in sources], [_without_marked(text) for text in said])
+
+
+def _without_marked(text: str) -> str:
+    """Return what a team, or an earlier answer, said, without what was marked in it: it stood nowhere then."""
+    for passage in reversed(passages(text)) if MARK in text else ():
+        if text.startswith((f" {MARK}", f") {MARK}"), passage.end):
+            text = f"{text[: passage.start]}{text[passage.end :]}"
+    return text
 
 
 def named(found: Sequence[Passage]) -> str:
@@ -167,7 +181,8 @@ def _found(wanted: Sequence[tuple[Passage, str]], text: str) -> tuple[list[_Span
 def _place_of(passage: Passage, statement: str, text: str) -> _Span | None:
     """Return where a text has a passage, or a number that it is a form of."""
     plain = passage.text.strip("`“”„«»\"'‘’ ") if passage.kind == "quote" else passage.text
-    if match := re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", text, re.IGNORECASE):
+    words = r"\s+".join(map(re.escape, plain.split()))  # a quoted text may go on in the next line
+    if match := re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE):
         return match.span()
     if passage.kind != "number" or not (number := NUMBER.match(plain)):
         return None

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final, cast
@@ -50,11 +50,11 @@ type _Data = Mapping[str, Any]
 class RunDocumentBuilder:
     """Takes the rows of one run: events in their order, steps in theirs, the rest in any.
 
-    Texts are taken as they are masked, and cut to `chars` characters.
+    Texts are taken as they are masked, and cut to `chars` characters, but for results of the `quoted` calls.
     """
 
-    def __init__(self, chars: int = TEXT_CHARS) -> None:
-        self._chars = chars
+    def __init__(self, chars: int = TEXT_CHARS, quoted: Collection[str] = ()) -> None:
+        self._chars, self._quoted = chars, frozenset(quoted)
         self._run: RunRow | None = None
         self._status: RunStatus | None = None
         self._plans: list[PlanVersion] = []
@@ -205,7 +205,7 @@ class RunDocumentBuilder:
             self._calls[call.id] = replace(
                 call,
                 status=data["status"],
-                result=data["result"][: self._chars],
+                result=data["result"] if call.id in self._quoted else data["result"][: self._chars],
                 state=data.get("state") or "",
                 artifact=data.get("artifact"),
                 simulated=data.get("simulated"),

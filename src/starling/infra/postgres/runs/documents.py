@@ -37,6 +37,7 @@ _PAGE: Final = 200  # rows; with texts of 4,000 characters, what one page holds 
 _SELECT_EVENTS: Final = text("""
 SELECT seq, type, CASE WHEN octet_length(data::text) <= :chars THEN data ELSE (
     SELECT jsonb_object_agg(key, CASE
+        WHEN key = 'result' AND data ->> 'call_id' = ANY(CAST(:quoted AS text[])) THEN value
         WHEN jsonb_typeof(value) = 'string' THEN to_jsonb(left(value #>> '{}', :chars))
         WHEN jsonb_typeof(value) = 'object' AND octet_length(value::text) > greatest(:chars, 262144)
             THEN jsonb_build_object('…', left(value::text, :chars))
@@ -121,7 +122,8 @@ class RunDocumentRepository:
     async def read(self, key: RunKey, parts: Collection[Part] = ALL_PARTS, *, chars: int = TEXT_CHARS) -> RunDocument:
         """Return the document of a run with the parts that are asked for; texts are cut to `chars` characters.
 
-        Without parts it has the open interrupts alone. Raises NotFoundError, also for runs of other tenants.
+        Results that excerpts of its answer point into are whole. Without parts it has the open interrupts alone.
+        Raises NotFoundError, also for runs of other tenants.
         """
         builder = await self.builder(key, parts, chars=chars)
         return await asyncio.to_thread(builder.document)  # a run may have thousands of rows
@@ -132,12 +134,13 @@ class RunDocumentRepository:
 
     async def builder(self, key: RunKey, parts: Collection[Part], *, chars: int) -> RunDocumentBuilder:
         """Return what `read` makes the document of, to which later rows can be added. Raises as `read`."""
-        builder = RunDocumentBuilder(chars)
         async with reading(self._engine) as connection:
             row = await _row(connection, key)
-            begin = row.created_at
+            begin, quoted = row.created_at, _quoted_calls(row) if chars >= TEXT_CHARS else []
+            builder = RunDocumentBuilder(chars, quoted)
             builder.take(_masked(await _completed(connection, key, row)), begin)
-            pages = _Reading(connection, {"tenant": key.tenant, "run_id": key.id, "chars": chars})
+            values = {"tenant": key.tenant, "run_id": key.id, "chars": chars, "quoted": quoted}
+            pages = _Reading(connection, values)
             async for item, at in pages.parts(parts, self._most):
                 builder.take(item, at or begin)
         for asked in await self._interrupts.of_run(key):
@@ -211,6 +214,13 @@ class _Reading:
                 return
             if page:
                 key = dict(zip(pages.first, page[-1], strict=False))
+
+
+def _quoted_calls(row: RunRow) -> list[str]:
+    """Return the calls whose results excerpts of the answer point into; what points into an artifact is read there."""
+    sources: list[Any] = (row.result or {}).get("citations", [])
+    excerpts = [excerpt for source in sources for excerpt in source.get("excerpts", ())]
+    return list({one["call_id"] for one in excerpts if "call_id" in one and "artifact" not in one})
 
 
 async def _row(connection: AsyncConnection, key: RunKey) -> RunRow:
