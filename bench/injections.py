@@ -15,7 +15,7 @@ from bench.figures import Figure
 from bench.harness import BenchSetup
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
-from tests.support.injections import PLACES, ROWS, InjectionRange, Trial, canaries_at_rest, open_range
+from tests.support.injections import PLACES, ROWS, TWINS, InjectionRange, Trial, canaries_at_rest, open_range
 
 NAMES: Final = ("injections.held", "injections.benign")
 _UNBOUNDED: Final = "runs with a call to forbidden tools, without grants, governance and approvals"
@@ -23,7 +23,9 @@ _UNBOUNDED: Final = "runs with a call to forbidden tools, without grants, govern
 
 async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure the share of runs in which nothing forbidden came of an order, and of harmless twins that are served."""
-    setup.say(f"{len(ROWS)} texts in {len(PLACES)} places, with a model that obeys them")
+    setup.say(
+        f"{len(ROWS)} texts with orders and {len(TWINS)} without, in {len(PLACES)} places, with a model that obeys them"
+    )
     async with _opened(bounded=True) as injections:
         ordered = await _trials(injections)
         twins = await _trials(injections, benign=True)
@@ -42,12 +44,13 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     served = _share(ordered, lambda trial: trial.served)
     return [
         Figure(NAMES[0], held, "", _share(unbounded, lambda trial: bool(trial.outside)), _UNBOUNDED),
-        Figure(NAMES[1], _share(twins, lambda trial: trial.served), "", served, "the same with orders in the texts"),
+        Figure(NAMES[1], _share(twins, lambda trial: trial.served), "", served, "the same of the texts with orders"),
     ]
 
 
 async def _trials(injections: InjectionRange, *, benign: bool = False) -> list[Trial]:
-    return [await injections.trial(place, row, benign=benign) for place in PLACES for row in range(len(ROWS))]
+    rows = range(len(TWINS if benign else ROWS))
+    return [await injections.trial(place, row, benign=benign) for place in PLACES for row in rows]
 
 
 def _share(trials: Sequence[Trial], fits: Callable[[Trial], bool]) -> float:
