@@ -253,7 +253,7 @@ def verdicts(answers: Sequence[Answer]) -> list[str]:
     for answer in answers:
         try:
             read = json.loads(answer.content) if answer.body is None and answer.finish_reason != "length" else None
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(read, dict) and "status" in read:
             found.append(str(read["status"]))  # pyright: ignore[reportUnknownArgumentType]

@@ -171,10 +171,10 @@ class Pipeline:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         execution.attempts_begun_at.append(len(execution.uses))
         execution.notes.clear()  # those of a rejected attempt don't count
-        _begin_attempt(execution, attempt)
         if attempt == 1:
             self._choose_runtime(execution)
             await begin(execution, self.history_messages, self._memory(execution))
+        _begin_attempt(execution, attempt)  # durable together with what was journalled
         with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
             produced = await self._runtime(execution).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
