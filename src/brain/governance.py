@@ -44,6 +44,11 @@ class Allowance:
         """Return `wanted` where it is allowed, else the default role."""
         return wanted if wanted in self.roles else self.default_role
 
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a model of the router may be asked in place of one that fails."""
+        return ModelRole.ROUTER in self.roles
+
     @classmethod
     def of(cls, row: GovernanceRow, mode: Mode, channel: Channel, limits: Limits, asked: RunLimits) -> Self:
         """Return what a row allows within the limits of the platform and those that its caller `asked` for."""
@@ -115,8 +120,11 @@ class RequestGovernance:
             stored = GovernanceDecision.model_validate(original["governance"])
             if stored.source != "table":
                 choices = {"default_role": None, "direct_agent": None}  # are of the original's channel
-                row = table.row(mode, channel, run.tenant).narrowed(stored.row.model_copy(update=choices))
-                return GovernanceDecision(source=stored.source, row=row if row.roles != () else stored.row)
+                whole = table.row(mode, channel, run.tenant)
+                row = whole.narrowed(stored.row.model_copy(update=choices))
+                if row.roles == ():  # the two rows have no role in common
+                    row = row.model_copy(update={"roles": whole.roles, "default_role": whole.default_role})
+                return GovernanceDecision(source=stored.source, row=row)
         governance = by_table if self.service is None or own is not None else self.service(by_table)
         decided = await governance.evaluate_request(run.thread_id, channel, mode, run.input)
         if own is None:

@@ -109,7 +109,8 @@ class ModelWarnings:
 class JournaledModel:
     """Asks models within the run's budget and records every answer before it is used.
 
-    A call may take `call_seconds`, less where the deadline is nearer.
+    A call may take `call_seconds`, less where the deadline is nearer. `downgrades`: models of the router may be asked
+    in place of those that fail.
     """
 
     models: ModelClient
@@ -118,6 +119,7 @@ class JournaledModel:
     budget: RunBudget
     call_seconds: float
     warnings: ModelWarnings = field(default_factory=ModelWarnings)
+    downgrades: bool = True
 
     async def ask(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
         """Return the answer recorded at this position, else ask the model and record its answer.
@@ -178,7 +180,7 @@ class JournaledModel:
     def _within_budget(self, request: ModelRequest, failed: FailedAttempts) -> ModelRequest:
         self.budget.check(failed.path)
         timeout = self.budget.deadline.cap(self.call_seconds)
-        return replace(request, timeout=timeout, on_failed_attempt=failed.add)
+        return replace(request, timeout=timeout, on_failed_attempt=failed.add, downgrades=self.downgrades)
 
     def _record(
         self, position: int, request: ModelRequest, reply: ModelReply, failed: FailedAttempts, *, fault: str = ""

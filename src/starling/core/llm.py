@@ -114,7 +114,7 @@ class ModelRequest:
     models of the role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is
     not part of the request's value. `tool_names` has the tool of each other name that a model may write, in the plain
     form of `model_output.names`. A request of a `supervisor` goes to the models that are set for it, in place of those
-    of the role `reasoning`.
+    of the role `reasoning`. Without `downgrades` no model of the router is asked in place of one that fails.
     """
 
     role: ModelRole
@@ -129,6 +129,7 @@ class ModelRequest:
     on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
     supervisor: bool = False
+    downgrades: bool = True
 
     def prompt_named(self) -> JsonObject:
         """Return the member of a step's metadata that names the prompt; none where there is no prompt."""

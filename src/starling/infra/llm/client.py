@@ -147,9 +147,9 @@ class FallbackModelClient:
     """Tries the models of a role until one answers within the time limit; a model named by the request comes first.
 
     After connection and server errors: at most two retries, then the next model of the role, finally the models of
-    the router. After a timeout: the next model at once. Invalid responses are asked for once more, those in place of
-    documents raised to the caller. `supervisor` are the models that supervisors ask instead of those of `reasoning`;
-    without any, those.
+    the router, unless the request forbids it. After a timeout: the next model at once. Invalid responses are asked for
+    once more, those in place of documents raised to the caller. `supervisor` are the models that supervisors ask
+    instead of those of `reasoning`; without any, those.
     """
 
     def __init__(
@@ -206,6 +206,8 @@ class FallbackModelClient:
 
     def _fallback_chain(self, request: ModelRequest) -> FallbackChain:
         candidates = self._models_of(request.role, supervisor=request.supervisor)
+        if not request.downgrades:
+            candidates = tuple(one for one in candidates if not one.downgraded)
         if request.model is not None:
             named = self._resolve_model(request.model)
             candidates = (FallbackCandidate(named), *(one for one in candidates if one.model.name != named.name))
