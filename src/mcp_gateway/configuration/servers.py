@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -14,7 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mcp_gateway.configuration.options import REMOVED_TESTS, ServerOptions, removed_tests
 from starling.core.errors import ConfigurationError
-from starling.core.json import Json, JsonObject, digest, storable, strings_in
+from starling.core.json import (
+    Json,
+    JsonObject,
+    RepeatedNameError,
+    digest,
+    storable,
+    strings_in,
+    without_repeated_names,
+)
 from starling.core.tools import ServerSource
 from starling.core.validation_errors import fault_text
 
@@ -157,29 +164,17 @@ def without_comments(text: str) -> str:
 def _json_of(text: str, source: str) -> Json:
     try:
         with suppress(json.JSONDecodeError):  # long texts take a while to be freed of comments
-            return json.loads(text, object_pairs_hook=_without_duplicates)
-        return json.loads(without_comments(text), object_pairs_hook=_without_duplicates)
+            return json.loads(text, object_pairs_hook=without_repeated_names)
+        return json.loads(without_comments(text), object_pairs_hook=without_repeated_names)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
             "Correct the file at that place.",
         ) from None
-    except _NameUsedTwiceError as error:
+    except RepeatedNameError as error:
         raise ConfigurationError(f"{source} is wrong: {error}.", "Give each its own name.") from None
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, objects a thousand deep
         raise ConfigurationError(f"{source} can't be read: {error}.", "Correct the file and try again.") from None
-
-
-class _NameUsedTwiceError(ValueError):
-    pass
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise _NameUsedTwiceError(f"the name {twice!r} is used twice in one object")
-    return found
 
 
 def _servers_in(document: Json, source: str) -> dict[str, Any]:

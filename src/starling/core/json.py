@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, cast
@@ -24,6 +25,19 @@ _SHOWN_CHARS: Final = 60
 _SHOWN_BITS: Final = 256
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
+
+
+class RepeatedNameError(ValueError):
+    """A name stands twice in one object: readers of JSON disagree which of its values counts."""
+
+
+def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of its members, as `object_pairs_hook` of a parser. Raises RepeatedNameError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise RepeatedNameError(f"the name {twice!r} is used twice in one object")
+    return found
 
 
 def canonical(value: object) -> str:

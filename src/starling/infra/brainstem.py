@@ -1,5 +1,6 @@
 """Client of the brainstem, an external service that narrows what single requests are allowed."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from yarl import URL
 
 from starling.core.governance import GovernanceDecision, GovernanceRow, TableGovernance
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, RepeatedNameError, without_repeated_names
 from starling.core.runs import Channel, Mode
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import fault_list, http_address
@@ -43,13 +44,17 @@ class Brainstem:
                     text += piece
                     if len(text) > _MOST_BYTES:
                         raise _NoAnswerError(f"its answer is longer than {_MOST_BYTES:,} bytes")
-                return GovernanceRow.model_validate_json(text)
+                row = GovernanceRow.model_validate_json(text)
+                json.loads(text, object_pairs_hook=without_repeated_names)
+                return row
         except TimeoutError:
             raise _NoAnswerError(f"it did not answer within {_SECONDS:g} s") from None
         except aiohttp.ClientError as error:
             raise _NoAnswerError(f"it can't be reached ({type(error).__name__})") from None
         except ValidationError as error:
             raise _NoAnswerError(f"its answer is invalid: {fault_list(error.errors())}") from None
+        except RepeatedNameError as error:
+            raise _NoAnswerError(f"its answer is invalid: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ class ServiceGovernance:
             cautious = rows.row(Mode.CONSERVATIVE, channel, tenant)
             row = whole.narrowed(cautious)
             said = f"The bounds of mode CONSERVATIVE hold, because the brainstem gave no valid answer: {error}."
-            return GovernanceDecision(source="fallback", row=row if row.roles != () else cautious, warning=said)
+            if row.roles == ():  # the two rows have no role in common
+                row = row.model_copy(update={"roles": cautious.roles, "default_role": cautious.default_role})
+            return GovernanceDecision(source="fallback", row=row, warning=said)
 
 
 @asynccontextmanager

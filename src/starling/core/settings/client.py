@@ -18,7 +18,8 @@ class ClientSettings:
     """Where a command looks for the API.
 
     `url` is STARLING_URL, empty if it isn't set; `default_url` comes from STARLING_HOST and PORT. `database` is the
-    `database_name` of DATABASE_URL, `mcp_config` the file of STARLING_MCP_CONFIG. `governs`: a governance table is set.
+    `database_name` of DATABASE_URL, `mcp_config` the file of STARLING_MCP_CONFIG. `governs`: a
+    governance table may be set, since there is a settings file, which may misspell it, or STARLING_GOVERNANCE.
     """
 
     data_dir: Path
@@ -61,7 +62,7 @@ def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | Non
         database=database_name(text("DATABASE_URL", "database_url")),
         log_level=text("LOG_LEVEL", "log_level").upper(),
         mcp_config=Path(servers) if servers else None,
-        governs=bool(text("STARLING_GOVERNANCE", "governance")),
+        governs=bool(file_values or text("STARLING_GOVERNANCE", "governance")),
     )
 
 

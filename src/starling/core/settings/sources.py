@@ -1,5 +1,6 @@
 """Sources of settings, so that an error names the option, variable or file in which the wrong value was set."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from starling.core.errors import ConfigurationError
+from starling.core.json import without_repeated_names
 
 
 class EnvironmentSource(EnvSettingsSource):
@@ -16,7 +18,10 @@ class EnvironmentSource(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Decode a variable that contains JSON. Raises ConfigurationError."""
         try:
-            return super().decode_complex_value(field_name, field, value)
+            decoded = super().decode_complex_value(field_name, field, value)
+            if decoded is not value:  # some values aren't JSON
+                json.loads(value, object_pairs_hook=without_repeated_names)
+            return decoded
         except ValueError as error:
             raise ConfigurationError(
                 f"{_names_of(field_name, field)[0]} in the environment is not JSON: {error}.",

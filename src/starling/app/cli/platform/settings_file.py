@@ -1,5 +1,6 @@
 """The settings file: YAML, read once."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -29,7 +30,7 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
     path = file or DEFAULT
     yaml = import_module("yaml")  # takes 15 ms: most commands have no file to read
     try:
-        document: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = _parsed(yaml, path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(f"There is no settings file {path}.", _CHECK_PATH) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -39,6 +40,38 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
         if mark := getattr(error, "problem_mark", None):
             reason = f"{getattr(error, 'problem', '')} at line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{path} is not YAML: {reason}.", "Correct the file at that place.") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} can't be read: it is nested too deep.", "Correct the file.") from None
     if not isinstance(document, dict | None):
         raise ConfigurationError(f"{path} is wrong: it has no settings.", "Write one a line, such as `port: 8000`.")
     return {str(name): value for name, value in cast("dict[object, object]", document or {}).items()}
+
+
+def _parsed(yaml: Any, text: str) -> object:
+    """Return the content of a YAML document; a name that stands twice in a mapping is a fault."""
+    loader = yaml.SafeLoader(text)
+    try:
+        whole = loader.get_single_node()
+        seen: set[int] = set()
+        nodes: list[Any] = [whole] if whole else []
+        while nodes:
+            if id(node := nodes.pop()) in seen:  # an alias
+                continue
+            seen.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                _refuse_repeated(yaml, [key for key, _ in node.value])
+                nodes += [value for _, value in node.value]
+            elif isinstance(node, yaml.SequenceNode):
+                nodes += node.value
+        return loader.construct_document(whole) if whole else None
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated(yaml: Any, keys: Sequence[Any]) -> None:
+    names: set[str] = set()
+    for key in keys:
+        if isinstance(key, yaml.ScalarNode) and key.value in names:
+            raise yaml.MarkedYAMLError(problem=f"the name {key.value!r} is used twice", problem_mark=key.start_mark)
+        if isinstance(key, yaml.ScalarNode):
+            names.add(key.value)

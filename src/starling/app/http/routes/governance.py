@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
+from starling.app.http.server_documents import refuse_repeated_names
 from starling.app.registry.governance import GovernanceCheck, GovernanceInForce
 from starling.core.governance import GovernanceTable
 
@@ -27,6 +28,7 @@ async def show(_: Admin, services: FromServices, wanted: Annotated[TenantQuery, 
 
 
 @router.post("/check", summary="Check a governance table")
-async def check(table: GovernanceTable, _: Admin, services: FromServices) -> GovernanceCheck:
+async def check(request: Request, table: GovernanceTable, _: Admin, services: FromServices) -> GovernanceCheck:
     """Compare a table with that of the active epoch. Changes nothing; a reload with the table puts it into force."""
+    refuse_repeated_names(await request.body())
     return await services.governance.check(table)

@@ -14,7 +14,7 @@ from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, ChangeActor, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
-from starling.app.http.server_documents import fault_of_the_document, source_of
+from starling.app.http.server_documents import fault_of_the_document, refuse_repeated_names, source_of
 from starling.app.registry.service import RegistryReport
 from starling.core.governance import GovernanceTable
 
@@ -134,7 +134,10 @@ async def _config(request: Request, document: ServersDocument | None) -> McpConf
     Raises ConfigurationError.
     """
     body = await request.body()
-    if not body.strip() or (document and document.servers is None and document.governance):
+    if not body.strip():
+        return None
+    if document and document.servers is None and document.governance:
+        refuse_repeated_names(body)
         return None
     return await asyncio.to_thread(
         parse_config, body.decode(json.detect_encoding(body), "surrogatepass"), "The document"
