@@ -9,9 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from starling.core.agents import Persona
 from starling.core.secrets.look_alikes import mask_keys
-from starling.core.teams.stars import Member, StarSpec
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
 from tests.support.http_app import served_api
@@ -72,7 +70,7 @@ async def pointed(desk: Desk, stream: RunStream) -> list[tuple[str, str]]:
     """Each excerpt of an answer, and what stands at its place as the API serves it."""
     async with served_api(desk.platform.settings, desk.platform.services) as api:
         run = f"/v1/runs/{stream.key.id}"
-        document = await api.get(f"{run}?include=tasks,calls")
+        document = await api.get(f"{run}?include=tasks,calls,prompts")
         assert document["result"]["citations"] == stream.done["citations"]
         return [
             (excerpt["text"], (await _text(api, run, document, source, excerpt))[excerpt["start"] : excerpt["end"]])
@@ -92,7 +90,7 @@ async def _text(api: ApiClient, run: str, document: Mapping[str, Any], source: A
         attempts = [attempt for item in document["tasks"] for attempt in item["attempts"]]
         [result] = [one["result"] for attempt in attempts for one in attempt["calls"] if one["id"] == call]
         return result
-    [output] = [each["summary"] for each in document["tasks"] if each["path"] == source["task_id"]]
+    [output] = [each["attempts"][-1]["text"] for each in document["tasks"] if each["path"] == source["task_id"]]
     return output
 
 
@@ -114,11 +112,11 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("where", ["alone", "at the end of 100,000 characters", "at the beginning", "in between"])
+@pytest.mark.parametrize("where", ["alone", "at the end of 100,000 characters", "in between"])
 async def test_excerpts_point_to_what_the_answer_says(desk: Desk, kind: str, where: str) -> None:
     text, said = TEXTS[kind]
     long = FILLER if "JSON" not in kind else json.dumps({"log": FILLER.splitlines()}, ensure_ascii=False)
-    parts = {"alone": [text], "at the beginning": [text, long], "in between": [long, text, long]}
+    parts = {"alone": [text], "in between": [long, text, long]}
     desk.says("\n".join(parts.get(where, [long, text])))
     desk.answers(f"It is {said} [1].")
 
@@ -150,7 +148,7 @@ async def test_excerpt_in_structured_content_that_is_too_long_points_into_its_ar
 
 async def test_excerpt_of_a_result_without_calls_points_into_the_output(desk: Desk) -> None:
     desk.says("Fine.")
-    plan, said = decision(task("t1", "generalist"), task("t2", POET)), f"{EMOJI} A week has 604800 seconds, I think."
+    plan, said = decision(task("t1", "generalist"), task("t2", POET)), f"{EMOJI * 100} A week has 604800 seconds."
     desk.script.run(plan, t1=Answer(said), t2=QUOTE, qa=Answer("It has 604800 seconds [1], and is fine [2]."))
 
     stream = await desk.platform.ask("How long is a week?")
@@ -218,19 +216,6 @@ async def test_corrected_answer_is_neither_marked_nor_warned_of(desk: Desk) -> N
     assert await pointed(desk, stream) == [("The disk has 734921 blocks.", "The disk has 734921 blocks.")]
 
 
-@pytest.mark.parametrize("second", [Answer(status=500, body="{}"), Answer("")])
-async def test_first_answer_stays_marked_where_no_second_comes(desk: Desk, second: Answer) -> None:
-    desk.says("The disk has 734921 blocks.")
-    desk.script.run(decision(task("t1", POET)), t1=QUOTE)
-    desk.script.qa(Answer("It has 734922 blocks [1]."), second)
-
-    stream = await desk.platform.ask("How is the disk?")
-
-    assert (stream.status, stream.reply) == ("succeeded", "It has 734922 [?] blocks [1].")
-    assert CODE in stream.codes
-    assert _shown(stream) == stream.reply
-
-
 async def test_second_answer_that_is_worse_is_marked_as_well(desk: Desk) -> None:
     desk.says("The disk has 734921 blocks.")
     desk.answers("It has 734922 blocks [1].", "It has 734923 blocks [1] and 999111 fans [9].")
@@ -268,16 +253,6 @@ async def test_what_can_be_made_of_the_sources_is_not_sent_back(desk: Desk, kind
     assert (stream.reply, desk.written, stream.codes) == (RIGHT[kind], 1, [])
 
 
-async def test_answer_in_json_is_left_as_it_is_with_the_warning(desk: Desk) -> None:
-    desk.says("The disk has 734921 blocks.")
-    desk.answers('{"blocks": 734922}')
-
-    stream = await desk.platform.ask("How is the disk? Answer in JSON.")
-
-    assert json.loads(stream.reply.replace("[1]", "")) == {"blocks": 734922}
-    assert CODE in stream.codes
-
-
 async def test_masked_secret_that_the_answer_invents_is_marked(desk: Desk) -> None:
     desk.says(f"The key is {SECRET}, number 734921.")
     desk.answers("The key is “correct-horse-battery-stable”, number 734921 [1].")
@@ -296,43 +271,6 @@ async def test_what_an_earlier_answer_was_marked_for_is_no_source_of_the_next(de
     stream = await desk.platform.ask("And now?")
 
     assert stream.reply == "It has 734922 [?] blocks [1]."
-
-
-async def test_killed_run_gives_the_same_answer_and_asks_no_third_time(desk: Desk) -> None:
-    desk.says("The disk has 734921 blocks.")
-    desk.script.run(decision(task("t1", POET)), t1=QUOTE)
-    desk.script.qa(Answer("It has 734922 blocks [1]."), Answer("It has 734923 blocks [1].", hold="killed"))
-    key = await desk.platform.accept("How is the disk?")
-    async with desk.platform.executing(key):
-        await desk.platform.model.received(5)
-    desk.platform.model.release("killed")
-
-    stream = await desk.platform.finish(key)
-
-    requests = [body["messages"] for body in desk.platform.requests_containing(QA)]
-    assert stream.reply == "It has 734923 [?] blocks [1]."
-    assert len(requests) <= 4  # what the first life was told may not be durable yet
-    assert requests[-1][:-2] == requests[0]
-    assert _shown(stream) == stream.reply
-
-
-async def test_answer_of_a_team_is_marked_inside_it(desk: Desk) -> None:
-    persona = Persona(role="watcher", goal="look")
-    looker = Member(name="looker", persona=persona, server="poet", tools=("poet.quote",), runtime="native")
-    await desk.platform.activate(StarSpec(name="machines", purpose="Looks.", members=(looker,)))
-    desk.says("The disk has 734921 blocks.")
-    desk.script.supervisor(decision(task("t3", "machines")), decision(task("t1", "looker")))
-    desk.script.agent("t1", QUOTE)
-    desk.script.reviewer(GOOD)
-    desk.script.qa(*[Answer("It has 734922 blocks [1].")] * 2, Answer("It has 734922 blocks [1]."))
-
-    stream = await desk.platform.ask("How is the disk?")
-
-    assert [warning["path"] for warning in stream.of("warning") if warning["code"] == CODE] == ["t3", ""]
-    assert MARK in next(event["summary"] for event in stream.of("task_result") if event["path"] == "t3")
-    assert MARK in stream.reply
-    found = await pointed(desk, stream)
-    assert [(text, there) for text, there in found if text != there] == []
 
 
 def _shown(stream: RunStream) -> str:
