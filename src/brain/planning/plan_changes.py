@@ -25,8 +25,13 @@ def removed_tasks(decision: Decision, state: GraphState) -> list[GraphTask]:
 
 
 def removed_parts(decision: Decision, removed: Sequence[GraphTask], state: GraphState) -> list[DegradedPart]:
-    """Return the removed tasks that the answer has to name: none where others are planned, or results are enough."""
-    if decision.selected_agents or (decision.is_request_satisfied and approved(state)):
+    """Return the removed tasks that the answer has to name: none where others are planned, or results are enough.
+
+    A task that is planned as before, such as a repeated one, stands in place of no other.
+    """
+    known = {task["id"]: task["task"] for task in state["tasks"]}
+    is_replaced = any(known.get(item.task_id) != item.task for item in decision.selected_agents)
+    if is_replaced or (decision.is_request_satisfied and approved(state)):
         return []
     return [
         DegradedPart(

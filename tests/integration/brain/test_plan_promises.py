@@ -141,6 +141,24 @@ async def test_removed_task_is_explained_and_named_unless_another_serves_its_par
     assert stream.status == "succeeded"
 
 
+async def test_repeated_task_does_not_stand_in_place_of_a_removed_one(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    removed = [{"task_id": "t2", "reason": "Enough."}]
+    again = decision(task("t1", SHOP, "look at the disk"), removed=removed)
+    script.supervisor(
+        decision(task("t1", BENCH, "look at the disk"), task("t2", BENCH, "look at the fan", ["t1"])), again
+    )
+    script.agent("t1", LOOK)
+    script.reviewer(BAD, BAD, GOOD)
+    script.qa(Answer("Fine [1]."))
+
+    stream = await platform.ask("Look at the disk and the fan.")
+
+    assert (stream.status, list(missing(stream))) == ("succeeded", ["look at the fan"])
+    assert "look at the fan" in stream.reply
+
+
 async def test_task_that_is_removed_because_the_results_suffice_is_not_missing(
     platform: Platform, script: ScriptedModel
 ) -> None:
