@@ -9,7 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from starling.core.runs import ForkRequest
 from starling.core.secrets.look_alikes import mask_keys
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
 from tests.support.http_app import served_api
@@ -17,7 +19,7 @@ from tests.support.http_client import ApiClient
 from tests.support.local_access import TOKEN
 from tests.support.model_script import Answer
 from tests.support.openai_clients import openai_client
-from tests.support.platform import Platform, RunStream, ScriptedModel, Workbench, calls, decision, task, verdict
+from tests.support.platform import CALLER, Platform, RunStream, ScriptedModel, Workbench, calls, decision, task, verdict
 from tests.support.sse import read_events
 from tests.support.worker_runtime import running_worker
 
@@ -333,3 +335,19 @@ async def test_reader_that_comes_later_ends_with_the_text_of_done(desk: Desk) ->
             async with one.get(path, headers={"Last-Event-ID": str(after)}) as response:
                 events = [event async for event in read_events(response)]
             assert events[-1].data["reply"] == stream.reply
+
+
+async def test_excerpts_of_what_a_fork_inherited_point_into_its_original(desk: Desk) -> None:
+    desk.says(f"{EMOJI * 900} The disk has 734921 blocks.")
+    plan = decision(task("t1", POET), task("t2", POET, after=["t1"]))
+    said = Answer("It has 734921 blocks [1], fine [2].")
+    desk.script.run(plan, t1=QUOTE, t2=calls(("recite", {"lines": 2})), qa=said)
+    original = await desk.platform.ask("How is the disk?")
+
+    accepted = await desk.platform.services.forks.accept(CALLER, original.key.id, ForkRequest(at="t2"))
+    fork = await desk.platform.finish(RunKey(CALLER.tenant, accepted.started.run_id))
+
+    assert fork.done["citations"] == original.done["citations"]
+    found = await pointed(desk, original)
+    assert any("734921" in text for text, _ in found)
+    assert [(text, there) for text, there in found if text != there] == []
