@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from brain.lifecycle.answer_check import MOST_CHARS, unsupported
-from brain.lifecycle.answer_passages import UNIT, Passage, passages
+from brain.lifecycle.answer_passages import Passage, passages, unit_at
 from brain.lifecycle.citations import citations_of
-from brain.lifecycle.stated_numbers import NUMBER, Values, readings
+from brain.lifecycle.stated_numbers import NUMBER, factors_of, readings
 from brain.state import CitationRecord, CitedCall, ExcerptRecord, GraphState, ResultCall, TaskOutcome
 from starling.core.artifacts import ArtifactStore
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
@@ -22,6 +22,7 @@ _CHECKED_AT_ONCE: Final = 64 * 1024  # characters of sources; more are checked i
 _MOST_EXCERPTS, _MOST_CALLS, _EXCERPT_CHARS, _AROUND = 5, 20, 200, 60
 _CITED: Final = re.compile(r"\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\](?!\()")
 _WORD: Final = re.compile(r"\w{3,}")
+_REST_OF_CODE: Final = re.compile(r"[^`\n]*`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def marked(answer: str, found: Sequence[Passage]) -> str:
         end = passage.end
         if answer[end : end + 1] == ")" and "](" in answer[max(0, passage.start - 2) : passage.start]:
             end += 1  # the address of a link
+        if answer.count("`", answer.rfind("\n", 0, end) + 1, end) % 2 and (code := _REST_OF_CODE.match(answer, end)):
+            end = code.end()
         answer = f"{answer[:end]} {MARK}{answer[end:]}"
     return answer
 
@@ -184,12 +187,12 @@ def _place_of(passage: Passage, statement: str, text: str) -> _Span | None:
     words = r"\s+".join(map(re.escape, plain.split()))  # a quoted text may go on in the next line
     if match := re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE):
         return match.span()
-    if passage.kind != "number" or not (number := NUMBER.match(plain)):
+    if not NUMBER.fullmatch(plain):
         return None
-    unit = UNIT.match(statement, passage.start + number.end())
+    unit = unit_at(statement, plain, passage.start)
+    bounds = [one.times(factor) for one in readings(plain) for factor in factors_of(unit, stated=True)]
     for match in NUMBER.finditer(text[:_CHECKED_AT_ONCE]):
-        values = Values(readings(match[0]))
-        if any(values.has(one, (unit and unit[1]) or "") for one in readings(number[0])):
+        if any(low <= one.value <= high for one in readings(match[0]) for low, high in bounds):
             return match.span()
     return None
 

@@ -1,305 +1,168 @@
-"""Numbers in texts: the values of what people write, and those that rounding, units, sums and counts make of others."""
+"""The numbers of sources and answers: how they are written, and what a number may be made of."""
 
-import json
 import re
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import chain, combinations, pairwise
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations, islice, pairwise, product
+from statistics import fmean
+from typing import Final, NamedTuple
 
-_SPACES: Final = " \u00a0\u2009\u202f"
-NUMBER: Final = re.compile(rf"\d+(?:[.,'’_٫٬]\d+|[{_SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d+(?!\w))?")  # noqa: RUF001
-_SEPARATOR: Final = re.compile(rf"[.,'’_٫٬{_SPACES}]")  # noqa: RUF001 - as Switzerland and Arabic write them
-_DECIMAL_MARKS: Final = ".,\u066b"
-_GROUP: Final = 3  # digits, the last one also in India
-_MOST_PRICED: Final = 20
-_SMALL, _LARGE = 5, 100  # a group of which any two may be added; numbers of which any two may be compared
-_PERCENT: Final = re.compile(r"(\d+(?:[.,]\d+)?)\s?%")
-
-# What is no quantity in a result: ids, hashes, versions and addresses. Their digits support no number of an answer.
-_NO_QUANTITY: Final = re.compile(
-    r"(?i)\b(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f]{4,}(?:-[0-9a-f]{4,})+\b"
-    r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b|\b\d+(?:\.\d+){3,}\b"
-    r"|(?<=[-_])(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{4,}(?!\w)"
+NUMBER: Final = re.compile(
+    r"(?<!\d)(?:(?<![A-Za-z])\d{1,3}(?:[,.'’\u00a0\u202f ]\d{3})+(?!\d)(?:[.,]\d+)?"
+    r"|\d{1,3}(?:,\d\d)+,\d{3}(?!\d)(?:\.\d+)?|\d+(?:\.\d+|,\d{1,3}(?![\d.,]{0,9}\d))?)"
 )
-_VERSION: Final = re.compile(r"(?<![\d.])((\d+)\.\d+)(?:\.\d+)+(?!\d)")  # also known by its beginnings
-_LABEL: Final = re.compile(r"([^\W\d_][\w-]*)\W{0,6}$")
-_FOLLOWING: Final = re.compile(r"\W{0,3}([^\W\d_]\w*)")
-_LABEL_CHARS: Final = 40
-
-
-class Value(NamedTuple):
-    """A number, and how many decimal places it was written with."""
-
-    number: float
-    places: int
-
-
-def readings(token: str) -> list[Value]:
-    """Return what a token of `NUMBER` may mean: `1.234` is 1.234 or 1234; nothing if it is a list or a version."""
-    if "e" in token.lower():
-        return (
-            [Value(float(token.replace(",", ".")), 0)] if not _SEPARATOR.search(token[:-1].replace(".", "", 1)) else []
-        )
-    parts, marks = _SEPARATOR.split(token), _SEPARATOR.findall(token)
-    if not marks:
-        return [Value(float(token), 0)]
-    found = list[Value]()
-    if len(set(marks)) == 1 and _is_grouped(parts):
-        found.append(Value(float("".join(parts)), 0))
-    whole = parts[:-1]
-    is_last = len(marks) == 1 or (len(set(marks[:-1])) == 1 and marks[-1] != marks[0])
-    if marks[-1] in _DECIMAL_MARKS and is_last and (len(whole) == 1 or _is_grouped(whole)):
-        found.append(Value(float(f"{''.join(whole)}.{parts[-1]}"), len(parts[-1])))
-    return found
-
-
-def _is_grouped(parts: Sequence[str]) -> bool:
-    middle = all(len(part) in (_GROUP - 1, _GROUP) for part in parts[1:-1])
-    return len(parts[0]) <= _GROUP and parts[0] != "0" and middle and (len(parts) == 1 or len(parts[-1]) == _GROUP)
-
-
-def listed(token: str) -> list[Value]:
-    """Return the numbers of a token that may be a list: `1,200` also has 1 and 200."""
-    pieces = re.split(rf"[,{_SPACES}]", token)
-    return [value for piece in pieces for value in readings(piece)] if len(pieces) > 1 else []
-
-
-_BYTES: Final = re.compile(r"(?i:[kmgtp]i?(?:b|bytes?|bits?)(?:ps)?|bytes?|octets?|gi|mi|ki)|[KMGTP]o")
-_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
-    {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+UNIT: Final = re.compile(r"[*_`]{0,3}[ \u00a0\u202f-]?([万萬亿億]|%|°\s?[CF]|℃|℉|[€$£¥₹]|×\s?10|[^\W\d_]+)?")
+CURRENCY: Final = re.compile(r"(?:[€$£¥₹]|(?<![A-Za-z])(?:EUR|USD|GBP|CHF|PLN|JPY|CNY|zł|元|円)(?![A-Za-z]))\s?[*_]*$")
+ABOUT: Final = re.compile(
+    r"(?i)(?:[~≈><≥≤]|\b(?:about|around|approx\w*|roughly|nearly|almost|some|over|under|than|least|most|rund|etwa|knapp|fast"
+    r"|gut|circa|ca\.?|über|unter|als|environ|(?:près|plus|moins|cerca|más|menos) de|unos|casi|około|prawie|ponad)"
+    r"|[约約近超])\s?[€$£¥*_]*$"
 )
-_TIME_WORDS: Final = (
-    ("milli|миллисек|毫秒", 0.001),
-    ("sec|sek|seg|сек|秒|초", 1),
-    ("min|мин|分|분", 60),
-    ("hour|hr|stund|std|heure|hora|ore|ora|uur|час|小时|時間|시간", 3600),
-    ("day|tag|jour|día|dia|giorn|dag|дн|ден|天|日", 86_400),
-    ("week|woche|semain|seman|settiman|нед|週|周", 604_800),
+DATE: Final = re.compile(
+    r"(?i)(?<![\w.])(?:\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)|\d{1,2}([-/.])\d{1,2}\2(?:19|20)\d\d(?!\d)"
+    r"|\d{1,2}\.\d{1,2}\.(?=\s(?-i:[a-zäöü(\d])|[,;)]))|\b\d{1,2}\.\d\d(?=\s?Uhr)"
+    r"|(?:(?<=T)|(?<![\w:.,]))\d{1,2}[:h]\d\d(?::\d\d(?:[.,]\d+)?)?(?![:\d])"
 )
-_TIMES: Final = [(re.compile(f"(?:{words})", re.IGNORECASE), seconds) for words, seconds in _TIME_WORDS]
-_SCALES: Final = (
-    (re.compile(r"(?:k|K|thousand|tsd|tausend|mil|mille|тыс|千)"), 1e3),
-    (re.compile(r"(?i)(?:m|mln|mio|mil+i[oó]n\w*|милл\w*|百万)"), 1e6),
-    (re.compile(r"(?i)(?:bn?|billions?|mrd|mil+iard\w*|млрд)"), 1e9),
-    (re.compile("[万萬만]"), 1e4),
-    (re.compile("[億亿억]"), 1e8),
-    (re.compile(r"(?i)lakhs?"), 1e5),
-    (re.compile(r"(?i)crores?"), 1e7),
+DURATION: Final = re.compile(
+    r"(?i)(?<![\w.,])\d+(?:[.,]\d+)?[\s-]?(?:h|hrs?|min|std|d|ans?|lat|(?:hour|stunde|heure|hora|godzin|minut|day|tag|jour"
+    r"|d[ií]a|week|woche|semain|seman|month|monat|mois|mes|year|jahr|a[nñ]o)\w{0,3}|小时|小時|時間|分钟|分|天|日|週|周|年)(?![A-Za-z])"
 )
-_MEASURES: Final[Mapping[str, Sequence[float]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("km", "kilometers", "kilometres"), (1000, 1 / 1.609344)),
-        **dict.fromkeys(("mi", "miles", "mph"), (1.609344, 1609.344)),
-        **dict.fromkeys(("kg", "lb", "lbs", "pounds"), (0.45359237, 1 / 0.45359237, 1000)),
-        **dict.fromkeys(("m", "ft", "feet", "cm", "g", "mm", "inches"), (0.3048, 1 / 0.3048, 0.01, 0.001, 1000, 2.54)),
-        "ha": (10_000,),
-        **dict.fromkeys(("€", "$", "£", "eur", "usd", "dollars", "euros"), (100,)),
-    }
-)
-_OF_BYTES: Final = (*(base**power for power in range(1, 5) for base in (1e3, 1024.0)), 1e-3, 1 / 1024, 1e3 * 1024)
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_SCALE_WORDS: Final = {
+    1e3: "k thousand tausend tsd mil", 1e4: "万 萬", 1e5: "lakh", 1e6: "m mn mio million millions millionen millones",
+    1e7: "crore", 1e8: "亿 億", 1e9: "bn billion mrd milliarden milliards",
+}  # fmt: skip
+_SCALES: Final = {word: scale for scale, words in _SCALE_WORDS.items() for word in words.split()}
+MEASURE: Final = re.compile(r"(?i)[kmgt]?i?B|[kcm]?m|k?g|m?l|ms|°\s?[CF]|[℃℉]|k?Wh?|[kmg]?Hz|mph|px|rpm")
+_BYTES: Final = re.compile(r"(?i)([kmgt]?)i?(?:b|bytes?|bits?|o)?")
+_FACTORS: Final = (60, 3600, 24, 7, 12, 365, 3.6, 1.609344, 3.28084, 30.48, 2.54, 2.20462)
+_SHORT, _MOST_MADE = 12, 10_000  # numbers in a row or column; pairs and totals of sources
+_NEAREST: Final = {2: 6, 3: 8, 4: 16}
+"""So many numbers near one of so many digits may make it: more would make any number."""
 
 
-def seconds_of(unit: str) -> float:
-    """Return how many seconds a unit of time has, 0 for other words."""
-    known = _SECONDS.get(unit)
-    return known or next((seconds for words, seconds in _TIMES if len(unit) > 1 and words.match(unit)), 0)
+class Reading(NamedTuple):
+    """A number, and the one of its last digit."""
+
+    value: float
+    step: float
+
+    @property
+    def digits(self) -> int:
+        return max(2, len(str(round(self.value / self.step))))
+
+    def times(self, factor: float) -> tuple[float, float]:
+        """Return the bounds of what is rounded to this number of some unit."""
+        around = self.step / 2 + 1e-9 * self.value
+        return (self.value - around) * factor, (self.value + around) * factor
 
 
-def is_measure(unit: str) -> bool:
-    """Whether a unit says that its number is measured, not counted."""
-    low = unit.lower()
-    is_known = (
-        low in _MEASURES or bool(_BYTES.fullmatch(unit)) or unit[:1] in "%°€$£¥" or low.startswith(("perc", "proz"))
-    )
-    return bool(unit) and (is_known or bool(seconds_of(unit)))
+def readings(token: str, *, about: bool = False) -> list[Reading]:
+    """Return what a number may mean as it is written: `1,234` is 1234 or 1.234; `about` 1,000 has one digit."""
+    plain, digits = re.sub(r"[^\d.,]", "", token), re.sub(r"\D", "", token)
+    marks = re.findall(r"\D", plain)
+    zeros = len(digits) - max(1 if about else 3, len(digits.rstrip("0")))
+    grouped = Reading(float(digits), 10.0 ** max(0, zeros))
+    if not marks or marks.count(marks[-1]) > 1:
+        return [grouped]
+    whole, _, tail = plain.rpartition(marks[-1])
+    pointed = Reading(float(f"{re.sub(r'\D', '', whole)}.{tail}"), 10.0 ** -len(tail))
+    if len(set(marks)) > 1 or len(tail) != 3 or whole == "0":
+        return [pointed]
+    return [grouped, pointed] if marks[-1] == "," else [pointed, grouped]
 
 
-def is_scale(unit: str) -> bool:
-    """Whether a word multiplies its number: `million`."""
-    return any(words.fullmatch(unit) for words, _ in _SCALES)
+def factors_of(unit: str, *, stated: bool = False) -> Sequence[float]:
+    """Return what a number of this unit may be multiplied by to be one in another unit, or what is `stated` in one."""
+    low = unit.casefold()
+    if unit.startswith("×"):
+        return [10.0**power for power in range(-30, 31)]
+    if low in _SCALES and unit != "m":
+        return (_SCALES[low], _SCALES[low] / 1000, 1)
+    if unit not in ("", "m", "o") and (size := _BYTES.fullmatch(unit)):
+        power = " kmgt".index(size[1].casefold() or " ")
+        return [one**shift for one in (1000.0, 1024.0) for shift in range(power - 4, power + 1)]
+    if not stated or not unit:
+        return (1,)
+    return (1, 0.01) if unit == "%" else (1, 100) if CURRENCY.match(unit) else (1, 1000, 0.001)
 
 
-def _factors(unit: str) -> Iterator[float]:
-    """Yield how much of a source's unit one of `unit` may be."""
-    if unit:
-        yield from (scale for words, scale in _SCALES if words.fullmatch(unit))
-        yield from _MEASURES.get(unit.lower(), ())
-        if _BYTES.fullmatch(unit):
-            yield from _OF_BYTES
-        if seconds := seconds_of(unit):
-            yield from (seconds / other for other in (0.001, 1, 60, 3600, 86_400) if other != seconds)
+type Placed = tuple[float, int]
+"""A number of a text, and where it stands."""
 
 
-class Values:
-    """Values in order, to find one near another."""
+def rows_of(text: str) -> Sequence[Sequence[Placed]]:
+    """Return the numbers of each row of a text, and of each column: those at one position, or beside one word."""
+    rows, columns, at, block = list[list[Placed]](), defaultdict[object, list[Placed]](list), 0, 0
+    for row in re.split(r"(?<=\})" if text.lstrip()[:1] in ("{", "[") else r"(?<=\n)", text):
+        undated = DATE.sub(lambda match: " " * len(match[0]), row)
+        block += not row.strip()
+        rows.append([])
+        for index, match in enumerate(NUMBER.finditer(undated)):
+            one = (readings(match[0])[0].value, at + match.start())
+            rows[-1].append(one)
+            for key in {(block, index), *_WORD.findall(row[max(0, match.start() - 30) : match.start()])[-1:]}:
+                columns[key].append(one)
+        at += len(row)
+    return [*columns.values(), *rows]
 
-    def __init__(self, values: Iterable[Value]) -> None:
-        self.sorted = sorted(set(values))
 
-    def between(self, low: float, high: float, *, places: int = -1) -> bool:
-        """Whether a value from `low` to below `high` has more than `places` decimal places."""
-        at = bisect_left(self.sorted, (low, -1))
-        while at < len(self.sorted) and self.sorted[at].number < high:
-            if self.sorted[at].places > places:
-                return True
-            at += 1
-        return False
+def _totals(row: Sequence[float]) -> Iterator[float]:
+    """Yield the mean and sum of a row, and sums of what stands side by side in it if it is short."""
+    runs = combinations(range(len(row) + 1), 2) if len(row) <= _SHORT else [(0, len(row))]
+    yield from (sum(row[start:end]) for start, end in runs if end - start > 1)
+    yield from [fmean(row)] if len(row) > 1 else []
 
-    def equals(self, number: float) -> bool:
-        """Whether a value is this number."""
-        slack = abs(number) * 1e-12 + 1e-12
-        return self.between(number - slack, number + slack)
 
-    def has(self, value: Value, unit: str = "", *, about: bool = False, least: int = 2) -> bool:
-        """Whether a value is this one, or one in other units or with more digits, of which this one is rounded.
-
-        It may be rounded to `least` digits and zeros. `about`: the text says that it is not exact; it may be cut off.
-        """
-        number, places = value
-        if self.equals(number) or not number:
-            return self.equals(number)
-        zeros = len(str(int(number))) - len(str(int(number)).rstrip("0")) if not places else 0
-        is_rounded = bool(zeros) and len(str(int(number))) - zeros >= (1 if about else least)
-        step = 10.0 ** (zeros if is_rounded else -places)
-        low, high = number - step * 0.501, number + step * (0.999 if about or seconds_of(unit) else 0.501)
-        if self.between(low, high, places=-1 if is_rounded else places):
-            return True
-        if unit[:1] == "%" and self.between(low / 100, high / 100, places=max(1, places)):
-            return True
-        if unit[:1] == "°":
-            other = (number - 32) / 1.8 if unit[-1:].upper() == "F" else number * 1.8 + 32
-            return self.between(other - 0.6, other + 0.6)
-        return any(self.between(low * factor, high * factor) for factor in _factors(unit))
+def _made_of(pairs: Iterable[tuple[float, float]], unit: str) -> Iterator[float]:
+    """Yield what pairs of numbers make: a share or growth in percent, or a sum, difference, product or ratio."""
+    for one, other in pairs:
+        less, more = sorted((one, other))
+        if unit == "%":
+            yield from (100 * less / more, 100 * (more - less) / more) if more else ()
+            yield from (100 * more / less, 100 * (more - less) / less) if less else ()
+        else:
+            yield from (one + other, more - less, one * other, one * other / 100)
+            yield from (more / less, less / more) if less else ()
 
 
 class Numbers:
-    """The numbers of texts, and what can be made of them."""
+    """The numbers of texts, and what is made of them: counts, totals, means, and what two of a row or column make."""
 
-    def __init__(self, texts: Sequence[str], in_line: str = "") -> None:
-        self._texts = [_NO_QUANTITY.sub(" ", text) for text in texts]
-        self._line = [readings(token)[0] for token in NUMBER.findall(in_line) if readings(token)]
-        tokens = list(chain.from_iterable(map(NUMBER.findall, self._texts)))
-        values = set(chain.from_iterable([*readings(token), *listed(token)] for token in set(tokens)))
-        for match in chain.from_iterable(map(_VERSION.finditer, self._texts)):
-            values |= {*readings(match[1]), *readings(match[2])}
-        self.stated = Values(values)
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._stated = {one.value for text in texts for token in NUMBER.findall(text) for one in readings(token)}
+        rows = [[value for value, _ in row] for text in texts for row in rows_of(text)]
+        counts = (count for text in texts for count in (text.count("\n") + 1, *Counter(_WORD.findall(text)).values()))
+        totals = islice(chain.from_iterable(map(_totals, rows)), _MOST_MADE)
+        pairs = chain.from_iterable(combinations(row, 2) if len(row) <= _SHORT else pairwise(row) for row in rows)
+        some = set(islice(pairs, _MOST_MADE))
+        self._known = sorted({*self._stated, *totals, *map(float, counts)})
+        self._shares, self._made = (sorted(_made_of(some, unit)) for unit in ("%", ""))
 
-    @cached_property
-    def groups(self) -> Sequence[Sequence[Value]]:
-        """Numbers of one column, under one name or with one unit."""
-        return list(chain.from_iterable(map(_grouped, self._texts)))
+    def have(self, number: Reading, unit: str) -> bool:
+        """Whether the texts have a number, in whatever unit, or what makes it."""
+        made = self._shares if unit == "%" else self._made
+        made = made if len(made) <= 3 * 10**number.digits else ()  # more would make any number
+        places = ((self._known, factors_of(unit, stated=True)), (made, factors_of(unit)))
+        bounds = ((values, *number.times(factor)) for values, factors in places for factor in factors)
+        return any(bisect_left(values, low) < bisect_right(values, high) for values, low, high in bounds)
 
-    @cached_property
-    def derived(self) -> Values:
-        """Totals and means, sums of two, differences, and what so many of each cost."""
-        pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
-        made = (Value(round(one, 6), 6) for a, b in pairs for one in (a + b, abs(a - b)))
-        small = [group for group in self.groups if len(group) < _MOST_PRICED][:_MOST_PRICED]
-        alike = (pair for pair in combinations(small, 2) if len(pair[0]) == len(pair[1]))
-        priced = (sum(one.number * other.number for one, other in zip(a, b, strict=True)) for a, b in alike)
-        amounts = (Value(round(one, 6), 6) for one in priced)
-        return Values(chain(chain.from_iterable(map(_made_of, self.groups)), made, amounts))
-
-    @cached_property
-    def shares(self) -> Values:
-        """How many percent one of two is of the other, more or less, and what is left of a percentage."""
-        pairs = [*self._pairs, *combinations((one.number for one in self._line), 2)]
-        for group in self.groups:  # with its total at an end
-            most = max(one.number for one in group)
-            pairs += [(one.number, most) for one in group] if most in (group[0].number, group[-1].number) else []
-        shares = [100 * min(pair) / max(pair) for pair in pairs if max(pair)]
-        of_whole = chain.from_iterable(map(_PERCENT.findall, self._texts))
-        shares += [
-            100 * max(pair) / min(pair) for pair in combinations((one.number for one in self._line), 2) if min(pair)
-        ]
-        left = [Value(100 - one.number, one.places) for token in of_whole for one in readings(token)]
-        return Values([*left, *(Value(one, 12) for share in shares for one in (share, abs(100 - share)))])
-
-    @cached_property
-    def scaled(self) -> Values:
-        """What is made of two numbers of the line by multiplication and division."""
-        pairs = combinations((one.number for one in self._line if one.number), 2)
-        return Values(Value(one, 12) for a, b in pairs for one in (a * b, a / b, b / a))
-
-    @property
-    def _pairs(self) -> Iterator[tuple[float, float]]:
-        """Yield large numbers that stand near each other in a text."""
-        for text in self._texts:
-            found = [one.number for token in NUMBER.findall(text) for one in readings(token)[:1]]
-            pairs = chain(pairwise(found), zip(found, found[2:], strict=False))
-            yield from (pair for pair in pairs if min(pair) >= _LARGE)
-
-    @cached_property
-    def sizes(self) -> set[int]:
-        """How many items there are: lines, blocks, elements of JSON, items of a list in a line."""
-        return {len(self._texts), *chain.from_iterable(map(_sizes, self._texts))}
-
-    def beyond(self, limits: Iterable[float]) -> set[int]:
-        """Return how many numbers of each group are above or below a limit, or equal to it."""
-        counts = set[int]()
-        for limit in limits:
-            for group in self.groups:
-                compared = Counter((one.number > limit) - (one.number < limit) for one in group)
-                counts |= {*compared.values(), compared[1] + compared[0], compared[-1] + compared[0]}
-        return counts
+    def make(self, number: Reading, unit: str, start: int, rows: Sequence[Sequence[Placed]]) -> bool:
+        """Whether others of an answer make a number: of a list or column, near ones, in another unit, or stated."""
+        others = [[one for one in row if one[1] != start and one[0] != number.value] for row in rows]
+        totals = chain.from_iterable(_totals([value for value, _ in row]) for row in others)
+        near = [value for value, _ in sorted(set(chain.from_iterable(others)), key=lambda one: abs(one[1] - start))]
+        pairs = combinations(near[: 12 if unit == "%" else _NEAREST.get(number.digits, 40)], 2)
+        stated = self._stated if number.digits > 3 and len(self._stated) <= 0.02 * 10**number.digits else ()
+        bounds = [number.times(factor) for factor in factors_of(unit)]
+        is_measure = unit and unit[0] not in "%€$£¥₹" and len(bounds) == 1  # of any kind
+        converted = (one for value in near[:4] if is_measure for one in _converted(value))
+        made = _made_of(chain(pairs, product(near[:4], stated)), unit)
+        return any(low <= one <= high for one in chain(totals, converted, made) for low, high in bounds)
 
 
-def _grouped(text: str) -> Iterator[Sequence[Value]]:
-    """Yield the numbers of a text by the words around them, by their place in the line, and by line."""
-    groups = dict[tuple[str, str | int], list[Value]]()
-    for line in text.splitlines():
-        whole, is_list = list[Value](), line.count(",") - line.count(", ") > 1
-        for match in NUMBER.finditer(line):
-            before = _LABEL.search(line, max(0, match.start() - _LABEL_CHARS), match.start())
-            after = _FOLLOWING.match(line, match.end())
-            names = ("before", before[1].lower() if before else ""), ("after", after[1].lower() if after else "")
-            in_list = " " in match[0] or (is_list and "," in match[0])
-            for value in listed(match[0]) if in_list else readings(match[0])[:1]:
-                whole.append(value)
-                for name in (*names, ("column", len(whole))):
-                    groups.setdefault(name, []).append(value)
-        if 1 < len(whole) < _SMALL:
-            yield whole
-    yield from (group for group in groups.values() if len(group) > 1)
-
-
-def _made_of(group: Sequence[Value]) -> Iterator[Value]:
-    """Yield the sum of a group, of each two of a small one, the mean, and the difference of its ends."""
-    numbers, places = [one.number for one in group], max(one.places for one in group)
-    pairs = combinations(numbers, 2) if len(numbers) <= _SMALL else ()
-    sums = (sum(numbers), max(numbers) - min(numbers), *map(sum, pairs))
-    yield from (Value(round(one, places), places) for one in sums)
-    yield Value(sum(numbers) / len(numbers), 12)
-
-
-_ITEM: Final = re.compile(r"\s*(?:[-*•+]|\d+[.)])\s")
-
-
-def _sizes(text: str) -> Iterator[int]:
-    lines = [line for line in text.splitlines() if line.strip()]
-    yield from (len(lines), len(lines) - 1, len(lines) - 2)  # without a header and the rule below it
-    yield sum(bool(_ITEM.match(line)) for line in lines)
-    yield from (len(block.splitlines()) for block in re.split(r"\n\s*\n", text))
-    yield from (line.count(",") + 1 for line in lines)
-    try:
-        value: Any = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
-    except (ValueError, RecursionError):
-        return
-    yield from _json_sizes(value)
-
-
-def _json_sizes(value: Any) -> Iterator[int]:
-    left, by_key = [value], dict[str, set[str]]()
-    while left:
-        one: Any = left.pop()
-        if isinstance(one, (dict, list)):
-            yield len(cast("list[Any]", one))
-            for key, inner in cast("dict[str, Any]", one).items() if isinstance(one, dict) else ():
-                if isinstance(inner, (str, int, bool)):
-                    by_key.setdefault(key, set()).add(str(inner))
-            left += cast("dict[str, Any]", one).values() if isinstance(one, dict) else cast("list[Any]", one)
-    yield from map(len, by_key.values())
+def _converted(value: float) -> Iterator[float]:
+    yield from (value * factor for factor in _FACTORS)
+    yield from (value / factor for factor in _FACTORS)
+    yield from (value * 1.8 + 32, (value - 32) / 1.8, value - 273.15, value + 273.15, (value - 273.15) * 1.8 + 32)

@@ -47,7 +47,7 @@ async def test_what_no_result_has_is_sent_back_once_with_the_passages(
     assert (stream.status, stream.reply, typed(stream), stream.codes) == ("succeeded", RIGHT, RIGHT, [])
     first, again = final_requests(platform)
     assert "No result has these passages" not in first
-    assert "“340”; “`/srv/doors.txt`”" in again
+    assert "“340”; “/srv/doors.txt”" in again
     assert len({part["message_id"] for part in stream.of("thinking")}) == 2
 
 
@@ -60,7 +60,7 @@ async def test_what_is_still_in_the_second_answer_is_marked_and_warned_of(
 
     assert (stream.status, stream.reply, typed(stream)) == ("succeeded", MARKED, MARKED)
     assert (stream.codes, len(final_requests(platform))) == (["unsupported_statement"], 2)
-    assert "“340”; “`/srv/doors.txt`”" in marks(stream)[0]
+    assert "“340”; “/srv/doors.txt”" in marks(stream)[0]
 
 
 @pytest.mark.parametrize("second", [Answer(" "), Answer("The door", finish_reason="length"), Answer(status=400)])

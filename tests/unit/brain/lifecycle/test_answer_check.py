@@ -69,7 +69,11 @@ SUPPORTED = [
     ),
     ("Run this:\n\n```sh\ncurl -m 77 http://other.org/x\n```\n\nNothing else in the last 24 hours.", "none"),
     ('{"disk": "fine", "used": 47.3}', HEALTH),
-    ("Call +41 44 123 45 67 by 10.30, ISBN 978-0-261-10221-7.", "tel +41 44 123 45 67, 10:30, isbn 9780261102217"),
+    ("Call +41 44 123 45 67 by 10.30 Uhr.", "tel +41 44 123 45 67, 10:30"),
+    ("In all 4,912.4 kg, i.e. 1,228.1 each: 1,000.2, 980.2, 1,731.9 and 1,200.1.", "1000.2 980.2 1731.9 1200.1"),
+    ("It is 38.7 m (127 ft) high and 1,449 K (2,150 °F) hot; the mass is 5.4 × 10¹⁰ kg.", "38.7 1449 54000000000.0"),
+    ("It runs for 412 days, until 3 May 2031 at 17:45; look with `grep -c 500 /var/log/other.log`.", "none"),
+    ("The 'twin' is \"dead\": about 1,300 of nearly 80,000 rows, 8 times as many as in 1.x.", "1,312 of 79,800"),
     ("El vuelo sale a las 7:35 y llega a las 9:05: dura 1 h 30 min.", "dep 07:35 arr 09:05"),
     ("2 tasks, 1 done (50 %), changed on 3.11. at 8:15 with v2.3.1.", "A: done\nB: open\n2026-11-03T08:15:22 2.3.1"),
     (
@@ -88,12 +92,12 @@ SUPPORTED = [
     ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
 ]
 INVENTED = [
-    ("CPU is at 52.3 % on web-03 [1].", HEALTH, ["52.3 %"]),
+    ("CPU is at 52.3 % on web-03 [1].", HEALTH, ["52.3"]),
     ("CPU is at 47.3 % on web-07 [1].", HEALTH, ["web-07"]),
-    ("It has 12 GB of memory and has been up for 9 days.", HEALTH, ["12", "9"]),
+    ("It has 12.9 GB of memory, a load of 3.17 and costs €45.50.", HEALTH, ["12.9", "3.17", "45.50"]),
     ("See readme.md, /srv/data/project/config.yaml and `/etc/secret.conf`.", FILES, 2),
     ("Revenue is 4,812.50, Alpha had 1,300.50.", SALES, ["4,812.50", "1,300.50"]),
-    ("The log has 7 errors: “disk quota exceeded on volume” at 03:47.", LOG, 3),
+    ("The log says “disk quota exceeded on volume” for 1,402 keys.", LOG, 2),
     ("The server 10.0.4.18 refused request 7f3a9c21-aa10-4b5e-9d11-2f30c0de1a78.", LOG, 2),
     (
         "Es waren 1.350 Schlüssel, „davon viele sehr alte Schlüssel“.",
@@ -101,10 +105,11 @@ INVENTED = [
         ["1.350", "„davon viele sehr alte Schlüssel“"],
     ),
     ("Commit `9ab31f00de` fixed src/billing/tax.py:142 and src/billing/invoice.py:977 for bob@example.org.", COMMIT, 4),
-    ("Postgres 18.6 has 45 fixes since 1998; see https://www.postgresql.org/docs/18/notes.html.", NEWS, 4),
-    ('ORD-1009 is "refunded" and costs €89.90.', ORDERS, ["ORD-1009", '"refunded"', "89.90"]),
+    ("Postgres 19.7 has 457 fixes; see https://www.postgresql.org/docs/18/notes.html.", NEWS, 3),
+    ('ORD-1009 is "never paid" and costs €89.90.', ORDERS, ["ORD-1009", '"never paid"', "89.90"]),
     ("He said 'we will never ship this' to «le grand public».", NEWS, 2),
-    ("気温は19度です。", "気温: 12", ["19"]),
+    ("気温は19.4度です。", "気温: 12.1", ["19.4"]),
+    ("Send `GET /v2/users/{id}/keys` with `id=7`; `9f3ab27c` is v3.4.9.", "GET /v2/users, v3.4.8", 3),
 ]
 
 
