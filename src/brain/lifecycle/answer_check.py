@@ -9,7 +9,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from brain.lifecycle.answer_passages import CITATION, Passage, passages, unit_at
-from brain.lifecycle.stated_numbers import ABOUT, NUMBER, Numbers, Placed, readings, rows_of
+from brain.lifecycle.stated_numbers import ABOUT, NUMBER, TABLE, Numbers, Placed, readings, rows_of
 
 MOST_CHARS: Final = 500_000
 """Of sources; nothing is marked in an answer from longer ones."""
@@ -106,7 +106,10 @@ class _Check:
 
     def _has_number(self, token: str, start: int) -> bool:
         unit, about = unit_at(self.answer, token, start), bool(ABOUT.search(self.answer, max(0, start - 15), start))
+        if self._has_text(token.replace(".", ":")):  # a time
+            return True
         return any(
-            self._numbers.have(one, unit) or self._numbers.make(one, unit, start, self._own_rows)
+            self._numbers.have(one, name) or self._numbers.make(one, name, start, self._own_rows)
             for one in readings(token, about=about)
+            for name in ((unit, "%") if unit == TABLE else (unit,))
         )

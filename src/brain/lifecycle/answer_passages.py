@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from brain.lifecycle.stated_numbers import CURRENCY, DATE, DURATION, MEASURE, NUMBER, UNIT, readings
+from brain.lifecycle.stated_numbers import CURRENCY, DATE, DURATION, MEASURE, NUMBER, TABLE, UNIT, readings
 
 type Kind = Literal["number", "path", "quote", "count"]
 
@@ -112,6 +112,9 @@ class _Reader:
 
 
 def unit_at(text: str, token: str, start: int) -> str:
-    """Return the unit of a number of a text: the word or sign behind it, or the currency before it."""
+    """Return the unit of a number of a text: the word or sign behind it, else the currency before it, or `TABLE`."""
     unit, before = UNIT.match(text, start + len(token)), CURRENCY.search(text[max(0, start - 4) : start])
-    return (unit and unit[1]) or (before[0].strip(" *_") if before else "")
+    if unit and unit[1]:
+        return "%" if re.match(r"(?i)p\w+ ?[cz]i?ent", unit[1]) else unit[1]
+    is_cell = text.startswith("|", text.rfind("\n", 0, start) + 1)
+    return before[0].strip(" *_") if before else TABLE if is_cell else ""

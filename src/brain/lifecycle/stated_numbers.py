@@ -12,7 +12,11 @@ NUMBER: Final = re.compile(
     r"(?<!\d)(?:(?<![A-Za-z])\d{1,3}(?:[,.'’\u00a0\u202f ]\d{3})+(?!\d)(?:[.,]\d+)?"
     r"|\d{1,3}(?:,\d\d)+,\d{3}(?!\d)(?:\.\d+)?|\d+(?:\.\d+|,\d{1,3}(?![\d.,]{0,9}\d))?)"
 )
-UNIT: Final = re.compile(r"[*_`]{0,3}[ \u00a0\u202f-]?([万萬亿億]|%|°\s?[CF]|℃|℉|[€$£¥₹]|×\s?10|[^\W\d_]+)?")
+TABLE: Final = "|"
+"""The unit of a number in a table, where only the head of its column may have one."""
+UNIT: Final = re.compile(
+    r"[*_`]{0,3}[ \u00a0\u202f-]?([万萬亿億]|(?i:p(?:er|our|or|ro) ?[cz]i?ent\w*)|°\s?[CF]|[%℃℉€$£¥₹]|× ?10|[^\W\d_]+)?"
+)
 CURRENCY: Final = re.compile(r"(?:[€$£¥₹]|(?<![A-Za-z])(?:EUR|USD|GBP|CHF|PLN|JPY|CNY|zł|元|円)(?![A-Za-z]))\s?[*_]*$")
 ABOUT: Final = re.compile(
     r"(?i)(?:[~≈><≥≤]|\b(?:about|around|approx\w*|roughly|nearly|almost|some|over|under|than|least|most|rund|etwa|knapp|fast"
@@ -28,16 +32,18 @@ DURATION: Final = re.compile(
     r"(?i)(?<![\w.,])\d+(?:[.,]\d+)?[\s-]?(?:h|hrs?|min|std|d|ans?|lat|(?:hour|stunde|heure|hora|godzin|minut|day|tag|jour"
     r"|d[ií]a|week|woche|semain|seman|month|monat|mois|mes|year|jahr|a[nñ]o)\w{0,3}|小时|小時|時間|分钟|分|天|日|週|周|年)(?![A-Za-z])"
 )
+_DECIMAL_COMMA: Final = re.compile(r"\d,\d\d?[ \u00a0]?[€%°A-Za-z]")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _SCALE_WORDS: Final = {
-    1e3: "k thousand tausend tsd mil", 1e4: "万 萬", 1e5: "lakh", 1e6: "m mn mio million millions millionen millones",
-    1e7: "crore", 1e8: "亿 億", 1e9: "bn billion mrd milliarden milliards",
+    1e3: "k thousand tausend tsd tys mil", 1e4: "万 萬", 1e5: "lakh", 1e7: "crore", 1e8: "亿 億",
+    1e6: "m mn mio mln million millions millionen millones milioni milhão milhões",
+    1e9: "bn billion mrd mld milliarden milliards",
 }  # fmt: skip
 _SCALES: Final = {word: scale for scale, words in _SCALE_WORDS.items() for word in words.split()}
 MEASURE: Final = re.compile(r"(?i)[kmgt]?i?B|[kcm]?m|k?g|m?l|ms|°\s?[CF]|[℃℉]|k?Wh?|[kmg]?Hz|mph|px|rpm")
 _BYTES: Final = re.compile(r"(?i)([kmgt]?)i?(?:b|bytes?|bits?|o)?")
 _FACTORS: Final = (60, 3600, 24, 7, 12, 365, 3.6, 1.609344, 3.28084, 30.48, 2.54, 2.20462)
-_SHORT, _MOST_MADE = 12, 10_000  # numbers in a row or column; pairs and totals of sources
+_SHORT, _MOST_MADE = 10, 10_000  # numbers in a row or column; pairs and totals of sources
 _NEAREST: Final = {2: 6, 3: 8, 4: 16}
 """So many numbers near one of so many digits may make it: more would make any number."""
 
@@ -78,13 +84,15 @@ def factors_of(unit: str, *, stated: bool = False) -> Sequence[float]:
     low = unit.casefold()
     if unit.startswith("×"):
         return [10.0**power for power in range(-30, 31)]
-    if low in _SCALES and unit != "m":
-        return (_SCALES[low], _SCALES[low] / 1000, 1)
-    if unit not in ("", "m", "o") and (size := _BYTES.fullmatch(unit)):
+    if low in _SCALES:
+        return (_SCALES[low], _SCALES[low] / 1000, 1, 0.001)
+    if unit not in ("", "o") and (size := _BYTES.fullmatch(unit)):
         power = " kmgt".index(size[1].casefold() or " ")
         return [one**shift for one in (1000.0, 1024.0) for shift in range(power - 4, power + 1)]
     if not stated or not unit:
         return (1,)
+    if unit == TABLE:
+        return (0.01, *(base**shift for base in (1000.0, 1024.0) for shift in range(-1, 4)))
     return (1, 0.01) if unit == "%" else (1, 100) if CURRENCY.match(unit) else (1, 1000, 0.001)
 
 
@@ -95,12 +103,13 @@ type Placed = tuple[float, int]
 def rows_of(text: str) -> Sequence[Sequence[Placed]]:
     """Return the numbers of each row of a text, and of each column: those at one position, or beside one word."""
     rows, columns, at, block = list[list[Placed]](), defaultdict[object, list[Placed]](list), 0, 0
+    has_comma = bool(_DECIMAL_COMMA.search(text))
     for row in re.split(r"(?<=\})" if text.lstrip()[:1] in ("{", "[") else r"(?<=\n)", text):
         undated = DATE.sub(lambda match: " " * len(match[0]), row)
         block += not row.strip()
         rows.append([])
         for index, match in enumerate(NUMBER.finditer(undated)):
-            one = (readings(match[0])[0].value, at + match.start())
+            one = (readings(match[0])[-has_comma].value, at + match.start())
             rows[-1].append(one)
             for key in {(block, index), *_WORD.findall(row[max(0, match.start() - 30) : match.start()])[-1:]}:
                 columns[key].append(one)
@@ -154,12 +163,14 @@ class Numbers:
         totals = chain.from_iterable(_totals([value for value, _ in row]) for row in others)
         near = [value for value, _ in sorted(set(chain.from_iterable(others)), key=lambda one: abs(one[1] - start))]
         pairs = combinations(near[: 12 if unit == "%" else _NEAREST.get(number.digits, 40)], 2)
-        stated = self._stated if number.digits > 3 and len(self._stated) <= 0.02 * 10**number.digits else ()
+        stated = self._stated if unit != "%" and len(self._stated) <= 0.02 * 10**number.digits else ()
+        scaled = ((a * b, a * b / 100, a / b, b / a) for a, b in product(near[:4], stated) if a and b)
         bounds = [number.times(factor) for factor in factors_of(unit)]
-        is_measure = unit and unit[0] not in "%€$£¥₹" and len(bounds) == 1  # of any kind
+        is_measure = unit and unit[0] not in "|%€$£¥₹" and len(bounds) == 1  # of any kind
         converted = (one for value in near[:4] if is_measure for one in _converted(value))
-        made = _made_of(chain(pairs, product(near[:4], stated)), unit)
-        return any(low <= one <= high for one in chain(totals, converted, made) for low, high in bounds)
+        rests = product(near[:4], stated if number.digits > 5 else ())
+        made = chain(totals, converted, chain.from_iterable(scaled), _made_of(chain(pairs, rests), unit))
+        return any(low <= one <= high for one in made for low, high in bounds)
 
 
 def _converted(value: float) -> Iterator[float]:
