@@ -45,14 +45,17 @@ def is_fact_name(name: str) -> bool:
 def fields_of(data: Mapping[str, Any] | None, text: str) -> Iterator[tuple[str, Scalar]]:
     """Yield the facts in the object that a result is, by `data` or as JSON: the outermost first, `disk.free` inside.
 
-    Long texts, lists and odd names are no facts; they stay in the result.
+    Long texts, lists and odd names are no facts; they stay in the result. The order is that of the text, else that of
+    the names: a journal keeps none of `data`.
     """
-    found = _read_object(text) if data is None else data
+    read = _read_object(text)
+    is_read = data is None or data == read
+    found = read if data is None or is_read else data
     level = [("", found)] if list(found) != _WRAPPED or isinstance(found["result"], Mapping) else []
     while level:
         inside: list[tuple[str, Mapping[str, Any]]] = []
         for above, members in level:
-            for name, value in members.items():
+            for name, value in members.items() if is_read else sorted(members.items()):
                 if isinstance(value, Mapping):
                     inside.append((f"{above}{name}.", cast("Mapping[str, Any]", value)))
                 elif is_fact_name(f"{above}{name}") and (known := fact_value(value)) is not None:

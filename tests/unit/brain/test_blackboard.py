@@ -86,3 +86,10 @@ def test_one_name_of_two_tasks_is_two_entries_of_the_blackboard() -> None:
 
 def test_models_are_shown_values_by_task_and_name() -> None:
     assert shown_board(board_of([outcome("t1", fact("disk.free", 1)), outcome("t2")])) == {"t1": {"disk.free": 1}}
+
+
+@pytest.mark.parametrize("text", ['{"size": 1, "at": {"y": 2, "x": 3}}', "Measured."])
+def test_order_of_facts_is_the_same_where_a_journal_has_changed_that_of_their_result(text: str) -> None:
+    first, stored = {"size": 1, "at": {"y": 2, "x": 3}}, {"at": {"x": 3, "y": 2}, "size": 1}
+
+    assert list(fields_of(first, text)) == list(fields_of(stored, text))

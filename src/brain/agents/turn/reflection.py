@@ -171,7 +171,8 @@ async def _reviewed_texts(execution: TaskExecution, produced: AttemptOutput) -> 
     """Return the output and the calls behind it as the reviewer is shown them, within one budget."""
     fits, earlier = execution.context.fits, _earlier_calls(execution, produced)
     members = [_done_call(one.outcome["agent"], {"task": one.task}, one.outcome["output"]) for one in produced.inner]
-    calls = [*earlier, *produced.uses, *members]
+    notes = [note for note in execution.notes if not note.repeated]  # later tasks are given what they say
+    calls = [*earlier, *produced.uses, *notes, *members]
     results = [produced.output, *(use.outcome.text for use in calls)]
     output, *texts = await shown(results, REVIEWER, execution.wanted, fits=fits)
     elements = [_call_element(use, text, fits=fits) for use, text in zip(calls, texts, strict=True)]

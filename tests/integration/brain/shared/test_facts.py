@@ -118,6 +118,15 @@ async def test_notes_of_a_rejected_attempt_do_not_count(platform: Platform, scri
     assert state_of(requests_of(platform, "t2")[0])["facts"] == {"t1": {"right": 2}}
 
 
+async def test_reviewer_is_shown_what_an_agent_notes(platform: Platform, script: ScriptedModel) -> None:
+    script.run(PLAN, t1=calls(MEASURE, note("width", 7)), t2=LOOK, qa=Answer("Done [1][2]."))
+
+    await platform.ask("Measure the door.")
+
+    review, _ = (body["messages"][1]["content"] for body in platform.requests_containing("You review the result"))
+    assert '<call name="note" status="succeeded"><arguments>{"key": "width", "value": 7}</arguments>' in review
+
+
 async def test_refused_note_can_be_corrected_before_the_first_result(platform: Platform, script: ScriptedModel) -> None:
     first = [calls(note("a long one", "x" * 300)), calls(note("short", 1)), LOOK]
     script.run(PLAN, t1=first, t2=LOOK, qa=Answer("Done [1][2]."))
