@@ -1,5 +1,6 @@
 """A run as lines of text, live or stored: its tasks with their calls and verdicts as a tree, and its answer."""
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -213,7 +214,8 @@ class RunTree:
         if task.status == "failed":
             yield self._line(below, "failed", task.summary, task.code if self.form.details else "")
         for fact in () if self.form.live else task.facts:
-            yield f"{below}fact {fact.key}: {one_line(str(fact.value), _TEXT_CHARS)}", "dim"
+            value = fact.value if isinstance(fact.value, str) else json.dumps(fact.value)
+            yield f"{below}fact {fact.key}: {one_line(value, _TEXT_CHARS)}", "dim"
         for skill in () if self.form.live else task.skills:
             followed = "followed" if skill.followed else "not followed"
             yield f"{below}skill {skill.id} {followed}: {one_line(skill.task, _TEXT_CHARS)}", "dim"

@@ -304,12 +304,14 @@ def test_stored_run_has_its_request_skills_logs_and_feedback() -> None:
 
 def test_stored_run_has_its_facts_and_the_changes_of_its_plan() -> None:
     document = document_of(PLAN, START, CALL, ANSWER, ended("t1"), DONE)
-    tasks = [replace(document.tasks[0], facts=(Fact("disk.free", 42, "t1.0.0"), Fact("state", "two\nlines", "t1.0.1")))]
+    facts = Fact("disk.free", 42, "t1.0.0"), Fact("state", "two\nlines", "t1.0.1"), Fact("ok", False, "t1.0.1")
+    tasks = [replace(document.tasks[0], facts=facts)]
     plan = replace(document.plans[0], version=2, changes=(PlanChange("removed", "t2", "t1 failed: no disk"),))
 
     lines = stored(replace(document, tasks=tasks, plans=[plan]))
 
-    assert lines[lines.index("    fact disk.free: 42") + 1] == "    fact state: two lines"
+    first = lines.index("    fact disk.free: 42")
+    assert lines[first + 1 : first + 3] == ["    fact state: two lines", "    fact ok: false"]
     assert lines[lines.index("Changes of the plan") + 1] == "  version 2: removed t2: t1 failed: no disk"
 
 
