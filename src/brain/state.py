@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 from starling.core.tool_calls import AnswerSource
 
@@ -268,6 +268,8 @@ class TaskDispatch(TypedDict):
 type Update = dict[str, Any]
 """The update that a node returns: some keys of the state, for the reducers."""
 
+_SAID: Final = ("messages", "clarifications")  # what updates of supervisors and answers append to
+
 
 def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> GraphState:
     """Return the state that a star begins with: the request, and the conversation before it."""
@@ -290,8 +292,16 @@ def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> 
 
 def after(state: GraphState, update: Update) -> GraphState:
     """Return the state after `update`."""
-    merged = {"tasks": merge_tasks(state["tasks"], update.get("tasks", []))}
-    return cast("GraphState", {**state, **update, **merged})
+    added = {name: [*state.get(name, ()), *update[name]] for name in _SAID if name in update}
+    tasks = merge_tasks(state["tasks"], update.get("tasks", []))
+    return cast("GraphState", {**state, **update, **added, "tasks": tasks})
+
+
+def both(first: Update, second: Update) -> Update:
+    """Return the update that two of one step make, one after the other."""
+    added = {name: [*first[name], *second[name]] for name in _SAID if name in first and name in second}
+    tasks = {"tasks": merge_tasks(first["tasks"], second["tasks"])} if "tasks" in first and "tasks" in second else {}
+    return {**first, **second, **added, **tasks}
 
 
 def approved(state: GraphState) -> dict[str, TaskOutcome]:

@@ -148,8 +148,8 @@ class _Kept:
 
 def _not_kept() -> NotForkableError:
     return NotForkableError(
-        "The run can't be forked there: what it decided is not kept. It had no plan, was pruned, or was executed by an"
-        " earlier version.",
+        "The run can't be forked there: what it decided is not kept. It had no plan, asked the user in place of an"
+        " answer, was pruned, or was executed by an earlier version.",
         "Fork it at `start`.",
     )
 

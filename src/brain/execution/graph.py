@@ -14,12 +14,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Send
 
-from brain.interrupts.clarification import state_with_answer
 from brain.nodes.agents import AgentsNode, TaskPipeline
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import SupervisorNode
 from brain.run.context import RunContext
-from brain.state import GraphState, GraphTask, TaskDispatch, Update, after, approved, merge_tasks
+from brain.state import GraphState, GraphTask, TaskDispatch, Update, after, approved, both
 from starling.core.errors import SuspendedError
 from starling.core.teams.stars import StarSpec
 
@@ -43,10 +42,8 @@ class SupervisorTurn:
             return update
         reached = after(state, update)
         answer = await self.qa(reached, runtime)
-        if "reply" in answer:
-            return update | answer
-        following = await self(state_with_answer(reached, answer), runtime)
-        return update | answer | following | {"tasks": merge_tasks(update.get("tasks", []), following.get("tasks", []))}
+        update = both(update, answer)
+        return update if "reply" in answer else both(update, await self(after(reached, answer), runtime))
 
 
 def build_star(spec: StarSpec, supervisor: SupervisorNode, pipeline: TaskPipeline, qa: Qa) -> Star:

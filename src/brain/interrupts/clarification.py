@@ -1,7 +1,6 @@
 """Questions to the user: when one may be asked, and what its answer changes."""
 
 from collections.abc import Sequence
-from typing import cast
 
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest
 from brain.planning.decision import Decision, OpenDecision
@@ -72,13 +71,6 @@ def clarification_update(state: GraphState, decision: OpenDecision, answer: Inte
         "assumptions": list(dict.fromkeys([*state["assumptions"], *assumed])),
         "routing": {**routing, "decisions": routing["decisions"] + 1, "reason": decision.thought_process},
     }
-
-
-def state_with_answer(state: GraphState, update: Update) -> GraphState:
-    """Return the state after the update of `clarification_update`."""
-    messages = [*state["messages"], *update["messages"]]
-    clarifications = [*state.get("clarifications", []), *update["clarifications"]]
-    return cast("GraphState", {**state, **update, "messages": messages, "clarifications": clarifications})
 
 
 def answer_schema(answer_chars: int, options: Sequence[str]) -> JsonObject:

@@ -7,7 +7,6 @@ from functools import partial
 from langgraph.runtime import Runtime
 
 from brain.history import history_lines
-from brain.interrupts.clarification import state_with_answer
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.lifecycle.answer_passages import Passage
 from brain.lifecycle.answer_question import question_update
@@ -21,7 +20,7 @@ from brain.prompts import element, lines, with_instructions
 from brain.run.context import RunContext
 from brain.run.journaled_model import ModelAnswer
 from brain.run.recorder import StreamBuffer, emit_text
-from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly, wanted
+from brain.state import GraphState, TaskOutcome, Update, after, approved, is_answered_directly, wanted
 from starling.core.artifacts import ArtifactStore
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events.run_events import Change
@@ -57,7 +56,7 @@ class Qa:
                 asked = await question_update(context, state, messages, limit=limit, answer_chars=chars)
             if asked and asked["routing"].get("begins"):
                 return asked
-            state = state_with_answer(state, asked) if asked else state
+            state = after(state, asked) if asked else state
         written = ""  # by a model from the results; other answers are results
         sources = AnswerSources(state, outcomes, self.artifacts, context.run.tenant, context.run.id)
         if not outcomes:

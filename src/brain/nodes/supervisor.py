@@ -17,7 +17,6 @@ from brain.interrupts.clarification import (
     misplaced_question,
     question_in,
     question_request,
-    state_with_answer,
 )
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.planning.decision import Assignment, Decision, DecisionInputs, OpenDecision, decision_request
@@ -43,6 +42,7 @@ from brain.state import (
     Update,
     after,
     approved,
+    both,
     failures,
     merge_tasks,
     ready_tasks,
@@ -105,14 +105,16 @@ class SupervisorNode:
         if decisions:
             if reason := context.budget.exhausted_reason:
                 return _finish(state, reason)
-            asks = context.replans and decisions < context.allowance.supervisor_calls
-            asks |= not set(undecided(state)) <= set(routing.get("undecided", ()))
+            is_left = decisions < context.allowance.supervisor_calls
+            waits = not set(undecided(state)) <= set(routing.get("undecided", ()))
+            asks = (context.replans and is_left) or (waits and (is_left or not ready_tasks(state)))
             is_sound = routing.get("unplanned") or (failures(state) == routing["failures_seen"] and not asks)
-            if begins == "tasks" or (begins is None and is_sound):
+            begins_task = begins == "tasks" and (ready_tasks(state) or not undecided(state))
+            if begins_task or (begins is None and is_sound):
                 return self._continue_plan(context, state)
             if context.assigned_agent:
                 return _finish(state)
-            if decisions >= context.allowance.supervisor_calls:
+            if not is_left:
                 _warn_of_limit(context, state, "decisions")
                 return _finish(state)
         with interrupt_on_suspension():
@@ -167,7 +169,7 @@ class SupervisorNode:
             request = question_request(path, question_in(decision), reason, schema)
             update = clarification_update(state, decision, context.interrupts.answer_to(request))  # or suspends the run
             _record(context, state, update, path)
-            return update | await self._decide(context, state_with_answer(state, update))
+            return both(update, await self._decide(context, after(state, update)))
         return self._apply(context, state, decision, path)
 
     def _without_decision(self, context: RunContext, state: GraphState, path: str, error: str) -> Update | None:

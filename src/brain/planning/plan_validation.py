@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import GENERALIST, Roster
-from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, merge_tasks
+from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, merge_tasks, undecided
 from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
@@ -183,10 +183,10 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
     known = _known_parts(state, failed)
     parts = {part["part"]: part for part in known}
     named = {part.get("task_id") for part in known}
+    waits = undecided(state) if unreached == UNREACHED else []
     for task in state["tasks"]:
         reason = failed.get(task["id"], "" if "removed" in task else unreached)
-        if unreached and not task["agent"] and "removed" not in task:
-            reason = UNDECIDED
+        reason = UNDECIDED if task["id"] in waits else reason
         if task["status"] != "approved" and task["id"] not in named and reason:
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason, "task_id": task["id"]})
     for part in (part for result in state["results"] for part in result.get("degraded", ())):

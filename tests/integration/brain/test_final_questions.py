@@ -23,8 +23,13 @@ async def asked(platform: Platform, **config: Any) -> RunKey:
 
 def circle(script: ScriptedModel, *later: Answer) -> None:
     """Script a supervisor that gives the same failing task three times, and then decides `later`."""
+    decisions(script, AGAIN, AGAIN, AGAIN, *(later or (AGAIN,)))
+
+
+def decisions(script: ScriptedModel, *answers: Answer) -> None:
+    """Script decisions of which `t1` always fails and `t2` doesn't, and the question in place of an answer."""
     script.question(ASKS)
-    script.supervisor(AGAIN, AGAIN, AGAIN, *(later or (AGAIN,)))
+    script.supervisor(*answers)
     script.agent("t1", LOOK)
     script.agent("t2", LOOK)
     script.reviewer(verdict("REJECTED", "No."), of="t1")
@@ -72,3 +77,42 @@ async def test_caller_that_allows_no_questions_gets_the_answer_at_once(
 
     assert (await platform.services.runs.documents.row(key)).status is RunStatus.FAILED
     assert not platform.requests_containing("Don't write the answer yet")
+
+
+async def test_both_questions_of_one_turn_stay_in_the_run(platform: Platform, script: ScriptedModel) -> None:
+    asks = decision(question="Which room?", plan=["look"])
+    other = decision(task("t2", BENCH, "look at the second disk"))
+    decisions(script, AGAIN, AGAIN, asks, AGAIN, other)
+    script.qa(Answer("The second disk is fine [1]."))
+
+    key = await asked(platform)
+    for answer in ("the cellar", "the second"):
+        await platform.accept(answer)
+        await execute_run(platform, key)
+
+    last = platform.requests_containing("You supervise agents")[-1]["messages"][1]["content"]
+    assert (await platform.stream(key)).status == "succeeded"
+    assert all(text in last for text in ("Which room?", "the cellar", "Which disk?", "the second"))
+
+
+async def test_answer_is_written_with_the_conversation_before_a_question(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.run(
+        decision(reply="Good morning, Ada."),
+        decision(task("t1", BENCH)),
+        decision(question="Which room?", plan=["look"]),
+        decision(is_request_satisfied=True),
+        t1=LOOK,
+        qa=Answer("Fine [1]."),
+    )
+    await platform.ask("Hi, I am Ada.")
+
+    key = await asked(platform, replan="always")
+    await platform.accept("the cellar")
+    await execute_run(platform, key)
+
+    written = platform.requests_containing("You write the final answer")[-1]["messages"][1]["content"]
+    assert (await platform.stream(key)).status == "succeeded"
+    assert "I am Ada" in written
+    assert "the cellar" in written

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from brain.explanation.explain import explain
+from starling.core.forks import ForkChanges
+from starling.core.runs import ForkRequest
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, SHOP, Platform, ScriptedModel, calls, decision, task, verdict
 
@@ -110,6 +113,26 @@ async def test_task_without_an_agent_is_decided_once_its_results_are_there(
     assert [one["agent"] for one in stream.of("task_result")] == [BENCH, SHOP]
     (change,) = stream.of("plan")[1]["changes"]
     assert (change["kind"], change["task_id"]) == ("assigned", "t2")
+
+
+async def test_fork_at_a_task_without_an_agent_begins_with_a_decision(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.run(
+        decision(task("t1", BENCH), task("t2", "", "act on the result", after=["t1"])),
+        decision(),
+        decision(task("t2", SHOP, "act on the result", after=["t1"])),
+        t1=LOOK,
+        t2=LOOK,
+        qa=Answer("Looked [1]."),
+    )
+    original = await platform.ask("Look, then act.")
+
+    request = ForkRequest(at="t2", changes=ForkChanges(), live=False)
+    accepted = await platform.services.forks.accept(platform.caller, original.key.id, request)
+    stream = await platform.finish(RunKey(original.key.tenant, accepted.started.run_id))
+
+    assert [one["agent"] for one in stream.of("task_result")] == [BENCH, SHOP]
 
 
 async def test_task_that_nobody_is_chosen_for_is_named_and_not_asked_about_for_ever(

@@ -105,6 +105,19 @@ async def test_limit_of_decisions_ends_planning_with_a_warning() -> None:
     assert (update["next_step"], execution.warnings, execution.model.requests) == ([], ["limit_reached"], [])
 
 
+async def test_ready_tasks_go_on_at_the_limit_of_decisions_beside_one_that_waits_for_a_decision() -> None:
+    first, undecided = record("t1", "approved"), record("t3", "pending", "t1")
+    undecided["agent"] = ""
+    state = planned(first, record("t2", "pending", "t1"), undecided, results=[outcome("t1")])
+    done = planned(first, record("t2", "approved", "t1"), undecided, results=[outcome("t1"), outcome("t2")])
+
+    update, execution = await decide(state=state, run=make_run(supervisor_calls=1))
+    end, ended = await decide(state=done, run=make_run(supervisor_calls=1))
+
+    assert (update["next_step"], execution.warnings) == (["t2"], [])
+    assert ([part["part"] for part in end["degraded"]], ended.warnings) == (["do t3"], ["limit_reached"])
+
+
 async def test_limit_of_graph_steps_ends_dispatching_with_a_warning_that_is_not_repeated() -> None:
     state, node = planned(record("t1"), rounds=2), supervisor(graph_steps=5)
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from brain.planning.decision import Assignment, Decision
 from brain.planning.plan_validation import (
+    UNDECIDED,
     UNREACHED,
     PlanningContext,
     RejectedTask,
@@ -294,3 +295,15 @@ def test_task_with_an_uncertain_effect_is_not_assigned_to_the_same_agent_again(
 
     assert [item.reason for item in rejected] == ["It isn't done again. Check the door."] * refused
     assert len(tasks) == (not refused)
+
+
+@pytest.mark.parametrize(
+    ("needed", "unreached", "reason"),
+    [("approved", UNREACHED, UNDECIDED), ("failed", UNREACHED, UNREACHED), ("approved", "It is late.", "It is late.")],
+)
+def test_task_without_an_agent_says_what_it_waited_for(needed: Any, unreached: str, reason: str) -> None:
+    tasks: list[GraphTask] = [record("t1", needed), {**record("t2", "pending", "t1"), "agent": ""}]
+
+    parts = degraded_parts(state(*tasks, results=[outcome("t1", needed)]), unreached)
+
+    assert next(part["reason"] for part in parts if part.get("task_id") == "t2") == reason
