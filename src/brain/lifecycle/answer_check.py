@@ -78,7 +78,8 @@ class _Check:
 
     def _has_text(self, text: str) -> bool:
         """Whether a text stands in a source, between characters that do not go on with it."""
-        return text in self._raw and bool(re.search(rf"(?<![^\Wv]){re.escape(text)}(?!\w)", self._raw))
+        edges = (r"(?<!\d)", r"(?!\d)") if NUMBER.fullmatch(text) else (r"(?a:(?<![^\Wv]))", r"(?a:(?!\w))")
+        return text in self._raw and bool(re.search(re.escape(text).join(edges), self._raw))
 
     def _has_path(self, text: str) -> bool:
         """Whether a source has a path: with its line or without, or as a name in a folder that is named elsewhere."""
