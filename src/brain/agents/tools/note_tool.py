@@ -13,7 +13,7 @@ from starling.core.tools import NOTE, ToolOutcome
 
 NOTE_SPEC: Final = ToolSpec(
     NOTE,
-    "Keep a value that a later task needs, once a result shows it.",
+    "Keep a value of a result that a later task needs; call `continue` beside the tool to see its result first.",
     {
         "type": "object",
         "properties": {
