@@ -4,18 +4,27 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from bench.figures import Figure, Interval
 from bench.harness import BenchSetup
 from bench.line_process import HERE
 from brain.lifecycle.answer_check import unsupported
+from brain.lifecycle.answer_passages import passages
 
-_ANSWERS: Final = HERE / "data/answer_check.jsonl"
+_DEVELOPED_ON: Final = HERE / "data/answer_check.jsonl"
+_JUDGED: Final = HERE / "data/answer_check_judged.jsonl"
 _CITATION: Final = re.compile(r"\[\d+\]")
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _AGAINST: Final = "marks of every number that isn't literally in the results"
-NAMES: Final = ("answers.false_marks", "answers.inventions_marked")
+NAMES: Final = (
+    "answers.false_marks",
+    "answers.inventions_marked",
+    "answers.false_passages",
+    "answers.false_marks_dev",
+    "answers.inventions_marked_dev",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +41,26 @@ type _Marks = Callable[[_Row], Sequence[Interval]]
 
 
 async def measure(setup: BenchSetup) -> list[Figure]:
-    """Measure the share of the honest answers with a mark, and of the inventions in the others that are marked."""
-    rows = _rows()
-    honest = [row for row in rows if not row.inventions]
-    setup.say(f"Marks in {len(honest)} honest answers and {len(rows) - len(honest)} with an invention")
+    """Measure the shares of honest answers and of their checked passages with a mark, and of inventions with one."""
+    judged, developed_on = _rows(_JUDGED if _JUDGED.exists() else _DEVELOPED_ON), _rows(_DEVELOPED_ON)
+    setup.say(f"Marks in {len(judged)} answers that the rule wasn't made on, and {len(developed_on)} that it was")
+    measures = (_marked_answers, _marked_inventions)
+    read = [(judged, one) for one in (*measures, _marked_passages)] + [(developed_on, one) for one in measures]
     return [
-        Figure(NAMES[0], _marked_answers(honest, _checked), "", _marked_answers(honest, _literal), _AGAINST),
-        Figure(NAMES[1], _marked_inventions(rows, _checked), "", _marked_inventions(rows, _literal), _AGAINST),
+        Figure(name, share(rows, _checked), "", share(rows, _literal), _AGAINST)
+        for name, (rows, share) in zip(NAMES, read, strict=True)
     ]
 
 
 def _marked_answers(rows: Sequence[_Row], marks: _Marks) -> float:
-    return sum(bool(marks(row)) for row in rows) / len(rows)
+    honest = [row for row in rows if not row.inventions]
+    return sum(bool(marks(row)) for row in honest) / len(honest)
+
+
+def _marked_passages(rows: Sequence[_Row], marks: _Marks) -> float:
+    honest = [row for row in rows if not row.inventions]
+    checked = sum(one.kind != "count" for row in honest for one in passages(row.answer))
+    return sum(len(marks(row)) for row in honest) / checked
 
 
 def _marked_inventions(rows: Sequence[_Row], marks: _Marks) -> float:
@@ -64,8 +81,8 @@ def _literal(row: _Row) -> list[Interval]:
     return [found.span() for found in _NUMBER.finditer(uncited) if found[0] not in known]
 
 
-def _rows() -> list[_Row]:
-    with _ANSWERS.open(encoding="utf-8") as lines:
+def _rows(path: Path) -> list[_Row]:
+    with path.open(encoding="utf-8") as lines:
         return [_row(line) for line in lines]
 
 
