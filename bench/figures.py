@@ -101,6 +101,7 @@ MARKS: Mapping[str, Mark] = {
     "up.memory_mb_300": _at_most(250),
     "registry.reload_ms_300": _at_most(2_000),
     "registry.reload_ms_500_teams": _at_most(2_000),
+    "package.base_mb": _at_most(305),
     "cli.help_ms": _at_most(500),
     "cli.list_cpu_ms": _times_at_most(4),
     "up.ready_ms": _times_at_most(3),

@@ -1,6 +1,6 @@
 """Fails if a lock for images differs from what the platform needs here, in packages or versions.
 
-Usage: .venv/bin/python scripts/runtime_lock_fits.py LOCK [EXTRA]. Needed is what pyproject.toml asks for, and what
+Usage: .venv/bin/python scripts/runtime_lock_fits.py LOCK [EXTRA…]. Needed is what pyproject.toml asks for, and what
 that asks for by the metadata of the installed packages. Needs no network.
 """
 
@@ -44,10 +44,10 @@ def locked(text: str) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version, marker in lines if marker is None or marker.evaluate()}
 
 
-def main(lock: str, extra: str = "") -> int:
+def main(lock: str, *extras: str) -> int:
     """Compare, say what differs, and return the exit code."""
     project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
-    asked = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
+    asked = sum((project["optional-dependencies"][extra] for extra in extras), project["dependencies"])
     wanted, has = needed(asked).items(), locked(Path(lock).read_text("utf-8")).items()
     for name, version in sorted(wanted - has):
         print(f"{lock} lacks {name} {version}: run make lock.", file=sys.stderr)

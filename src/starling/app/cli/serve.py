@@ -25,6 +25,7 @@ from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import published_address, serving
 from starling.core.background_tasks import in_background
 from starling.core.settings.schema import Settings
+from starling.infra.tracing.destination import destination_of
 
 app = typer.Typer(add_completion=False)
 
@@ -42,6 +43,7 @@ def serve(
     """
     forbid_inspection()
     settings = service_settings_of(context, host=host, port=port)
+    destination_of(settings)  # raises ConfigurationError
     patience = settings.limits.stream_write_seconds
     with treat_sigterm_as_success(), bind(settings.host, settings.port, write_seconds=patience) as listener:
         run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json), auto_loop_factory())

@@ -7,6 +7,7 @@ from stat import S_ISREG
 
 from starling.core.prompts import LONGEST_PROMPT, PROMPT_NAMES, OfferedPrompt, Offers, PromptSource, RefusedPrompt
 from starling.core.settings.schema import Settings
+from starling.infra.tracing.destination import destination_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class _Langfuse:
         return await (await asyncio.to_thread(self._source)).offers()
 
     def _source(self) -> PromptSource:
+        destination_of(self.settings)  # raises ConfigurationError where the package is missing
         from starling.infra.prompts.langfuse import LangfusePrompts
 
         settings = self.settings

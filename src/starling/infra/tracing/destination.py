@@ -3,7 +3,9 @@
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
+from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import http_address
 
@@ -20,9 +22,15 @@ class Destination:
 def destination_of(settings: Settings) -> Destination | None:
     """Return the destination in the settings, or None.
 
-    Raises ConfigurationError for an invalid address, because lost traces would not be noticed later.
+    Raises ConfigurationError for an invalid address or Langfuse without its package, because lost traces and scores
+    would not be noticed later.
     """
     if settings.langfuse_public_key and settings.langfuse_secret_key:
+        if find_spec("langfuse") is None:
+            raise ConfigurationError(
+                "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY are set, but the package langfuse isn't installed.",
+                "Install it with `pip install 'starling-swarm[langfuse]'`, or unset both.",
+            )
         address = http_address("LANGFUSE_HOST", settings.langfuse_host, "https://cloud.langfuse.com")
         login = f"{settings.langfuse_public_key}:{settings.langfuse_secret_key.get_secret_value()}"
         basic = b64encode(login.encode()).decode()

@@ -27,8 +27,9 @@ def find_binaries(package: str = _PACKAGE) -> Path:
         if (binaries / "postgres").is_file():
             return binaries
     raise ConfigurationError(
-        f"There is no embedded Postgres on this platform: {_DISTRIBUTION} isn't installed or has no PostgreSQL 18.",
-        "Set DATABASE_URL to a PostgreSQL 16 or newer with pgvector.",
+        f"There is no embedded Postgres: {_DISTRIBUTION} isn't installed or has no PostgreSQL 18.",
+        "Install it with `uv tool install 'starling-swarm[embedded]'`, or set DATABASE_URL to a PostgreSQL 16 or newer "
+        "with pgvector.",
     )
 
 
