@@ -47,7 +47,8 @@ def locked(text: str) -> dict[str, str]:
 def main(lock: str, *extras: str) -> int:
     """Compare, say what differs, and return the exit code."""
     project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
-    asked = sum((project["optional-dependencies"][extra] for extra in extras), project["dependencies"])
+    of_extras = (project["optional-dependencies"][extra] for extra in extras)
+    asked: list[str] = [*project["dependencies"], *(one for each in of_extras for one in each)]
     wanted, has = needed(asked).items(), locked(Path(lock).read_text("utf-8")).items()
     for name, version in sorted(wanted - has):
         print(f"{lock} lacks {name} {version}: run make lock.", file=sys.stderr)

@@ -21,18 +21,24 @@ def read_objects(folder: Path) -> list[Object]:
     return found
 
 
+def name_of(item: Object) -> str:
+    """Return the name of an object; of a generated one what it begins with, without the dash."""
+    metadata = item["metadata"]
+    return str(metadata.get("name") or metadata["generateName"].removesuffix("-"))
+
+
 def pods(objects: Sequence[Object]) -> Iterator[tuple[str, Object]]:
     """Yield the name of each workload and its pod template, and each pod of its own."""
     for item in objects:
         if item["kind"] == "Pod":
-            yield item["metadata"]["name"], item
+            yield name_of(item), item
         if "template" in item.get("spec", {}):
-            yield item["metadata"]["name"], item["spec"]["template"]
+            yield name_of(item), item["spec"]["template"]
 
 
 def dangling(objects: Sequence[Object]) -> list[str]:
     """Return what names something that isn't there, as texts."""
-    names = {(item["kind"], item["metadata"]["name"]) for item in objects}
+    names = {(item["kind"], name_of(item)) for item in objects} | {("ServiceAccount", "default")}
     templates = dict(pods(objects))
     found = [f"two objects are {kind} {name}" for kind, name in names if _count(objects, kind, name) > 1]
     for name, template in templates.items():
@@ -41,12 +47,12 @@ def dangling(objects: Sequence[Object]) -> list[str]:
         ]
         found += [f"{name}: {what}" for what in _pod_faults(template["spec"])]
     for item in objects:
-        found += [f"{item['kind']} {item['metadata']['name']}: {what}" for what in _selector_faults(item, templates)]
+        found += [f"{item['kind']} {name_of(item)}: {what}" for what in _selector_faults(item, templates)]
     return found
 
 
 def _count(objects: Sequence[Object], kind: str, name: str) -> int:
-    return sum((item["kind"], item["metadata"]["name"]) == (kind, name) for item in objects)
+    return sum((item["kind"], name_of(item)) == (kind, name) for item in objects)
 
 
 def _named(spec: Object) -> Iterator[tuple[str, str]]:

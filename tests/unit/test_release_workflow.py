@@ -48,8 +48,10 @@ def test_only_the_jobs_that_sign_or_publish_have_rights(workflow: dict[str, Any]
     assert workflow["permissions"] == {}
     assert rights == {
         "files": {"contents": "read"},
+        "image": {"contents": "read"},
         "attest": {"id-token": "write", "attestations": "write"},
         "pypi": {"id-token": "write"},
+        "push": {"packages": "write", "id-token": "write", "attestations": "write"},
         "github": {"contents": "write"},
     }
 
@@ -57,9 +59,25 @@ def test_only_the_jobs_that_sign_or_publish_have_rights(workflow: dict[str, Any]
 def test_no_job_that_may_publish_runs_code_of_the_checkout(workflow: dict[str, Any]) -> None:
     checked_out = {name for name, step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")}
 
-    assert checked_out == {"files"}
+    assert checked_out == {"files", "image"}
     assert workflow["jobs"]["pypi"]["environment"]["name"] == "pypi"
     assert "secrets." not in WORKFLOW.read_text("utf-8")
+
+
+def test_image_is_built_on_a_base_by_digest_pushed_as_built_and_attested_with_its_bill_of_materials(
+    workflow: dict[str, Any],
+) -> None:
+    built = next(step for name, step in steps(workflow) if name == "image" and "build-args" in step.get("with", {}))
+    pushed = [step for name, step in steps(workflow) if name == "push"]
+    attested = {step["uses"].partition("@")[0]: step["with"] for step in pushed if "attest" in step.get("uses", "")}
+    dockerfile = ROOT / built["with"]["file"]
+
+    assert "PYTHON_IMAGE=${{ steps.base.outputs.image }}" in built["with"]["build-args"]
+    assert re.search(r"^ARG PYTHON_IMAGE=\S+$", dockerfile.read_text("utf-8"), re.MULTILINE)
+    assert (built["with"]["sbom"], built["with"]["provenance"]) == ("true", "mode=max")
+    assert any("--preserve-digests" in step.get("run", "") for step in pushed)
+    assert set(attested) == {"actions/attest-build-provenance", "actions/attest-sbom"}
+    assert {each["subject-digest"] for each in attested.values()} == {"${{ steps.push.outputs.digest }}"}
 
 
 def test_scripts_that_the_workflow_calls_can_be_executed(workflow: dict[str, Any]) -> None:

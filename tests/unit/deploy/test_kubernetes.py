@@ -22,22 +22,27 @@ from tests.support.deploy_settings import (
     writable_folders,
 )
 from tests.support.documented_commands import ROOT
-from tests.support.kubernetes_objects import dangling, pods, read_objects
+from tests.support.kubernetes_objects import dangling, name_of, pods, read_objects
 
 FOLDER = DEPLOY / "kubernetes"
 OBJECTS = read_objects(FOLDER)
 SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "secret.example.yaml").read_text("utf-8"))
 SCALING = read_objects(FOLDER / "autoscaling")
 ADMIN: dict[str, Any] = yaml.safe_load((FOLDER / "admin.yaml").read_text("utf-8"))
+MIGRATE: dict[str, Any] = yaml.safe_load((FOLDER / "migrate.yaml").read_text("utf-8"))
+MONITORING = read_objects(FOLDER / "monitoring")
+INGRESS = read_objects(FOLDER / "ingress")
 SERVER = read_objects(FOLDER / "server")
 SERVER_SECRET: dict[str, Any] = yaml.safe_load((FOLDER / "server/secret.example.yaml").read_text("utf-8"))
-ALL = [*OBJECTS, SECRET, ADMIN, *SERVER, SERVER_SECRET]
-PODS = dict(pods(OBJECTS))
+OWN_KINDS = [item for item in MONITORING if item["kind"] == "ServiceMonitor"]
+COMPONENTS = [*INGRESS, *(item for item in MONITORING if item not in OWN_KINDS)]
+ALL = [*OBJECTS, SECRET, ADMIN, MIGRATE, *COMPONENTS, *SERVER, SERVER_SECRET]
+PODS = dict(pods([*OBJECTS, MIGRATE]))
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
 
 def found(kind: str, name: str) -> dict[str, Any]:
-    (item,) = [each for each in ALL if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    (item,) = [each for each in ALL if (each["kind"], name_of(each)) == (kind, name)]
     return dict(item)
 
 
@@ -49,16 +54,17 @@ def variables(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("item", ALL, ids=lambda item: f"{item['kind']}-{item['metadata']['name']}")
+@pytest.mark.parametrize("item", ALL, ids=lambda item: f"{item['kind']}-{name_of(item)}")
 def test_object_is_valid_by_the_schemas_of_kubernetes(item: dict[str, Any], version: str) -> None:
     kubernetes_validate.validate(item, version, strict=True)
 
 
-@pytest.mark.parametrize("item", SCALING, ids=lambda item: item["kind"])
-def test_object_of_keda_is_valid_by_its_published_schema(item: dict[str, Any]) -> None:
-    file = ROOT / f"tests/data/deploy_schemas/keda.sh_{item['kind'].lower()}s.yaml"
+@pytest.mark.parametrize("item", [*SCALING, *OWN_KINDS], ids=lambda item: item["kind"])
+def test_object_of_an_operator_is_valid_by_its_published_schema(item: dict[str, Any]) -> None:
+    group, _, number = item["apiVersion"].partition("/")
+    file = ROOT / f"tests/data/deploy_schemas/{group}_{item['kind'].lower()}s.yaml"
     definition = yaml.safe_load(file.read_text("utf-8").replace("x-kubernetes-preserve-unknown-fields", "x-kept"))
-    (version,) = [each for each in definition["spec"]["versions"] if each["name"] == "v1alpha1"]
+    (version,) = [each for each in definition["spec"]["versions"] if each["name"] == number]
     schema = _closed(version["schema"]["openAPIV3Schema"])
 
     jsonschema.validate(item, schema)
@@ -82,7 +88,8 @@ def _closed(schema: Any) -> Any:
 
 def test_everything_in_the_folder_is_part_of_the_kustomization() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-    files = {file.name for file in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml", "admin.yaml"}
+    files = {file.name for file in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml"}
+    files -= {"admin.yaml", "migrate.yaml"}
     images = {container["image"] for pod in PODS.values() for container in pod["spec"]["containers"]}
 
     assert files == set(kustomization["resources"])
@@ -98,7 +105,7 @@ def _set(path: str, value: Any) -> Callable[[list[Any]], None]:
 
     def change(objects: list[Any]) -> None:
         kind, name, *steps = path.split("/")
-        (target,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+        (target,) = [each for each in objects if (each["kind"], name_of(each)) == (kind, name)]
         for step in steps[:-1]:
             target = target[int(step) if step.isdigit() else step]
         target[steps[-1]] = value
@@ -246,6 +253,37 @@ def test_scaler_names_the_worker_and_a_key_of_the_secret() -> None:
     assert {each["metadata"]["namespace"] for each in SCALING} == {
         found("Deployment", "starling-api")["metadata"]["namespace"]
     }
+
+
+def test_migration_waits_for_nothing_that_the_kustomization_makes() -> None:
+    spec = MIGRATE["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert MIGRATE["metadata"]["namespace"] == found("Deployment", "starling-api")["metadata"]["namespace"]
+    assert container["envFrom"] == [{"secretRef": {"name": SECRET["metadata"]["name"]}}]
+    assert all("emptyDir" in volume for volume in spec["volumes"])
+    assert spec["serviceAccountName"] == "default"
+
+
+def test_monitor_finds_the_services_of_both_jobs_by_their_ports() -> None:
+    (monitor,) = OWN_KINDS
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    services = [item for item in ALL if item["kind"] == "Service"]
+    chosen = [item for item in services if wanted.items() <= item["metadata"].get("labels", {}).items()]
+    ports = {item["metadata"]["name"]: [port["name"] for port in item["spec"]["ports"]] for item in chosen}
+
+    assert ports == {"starling-api": ["http"], "starling-worker": ["health"]}
+    assert [each["port"] for each in monitor["spec"]["endpoints"]] == ["http", "health"]
+
+
+def test_ingress_leads_to_the_api_and_waits_for_a_run() -> None:
+    (ingress,) = INGRESS
+    (rule,) = ingress["spec"]["rules"]
+    service = rule["http"]["paths"][0]["backend"]["service"]
+    seconds = ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]
+
+    assert service["port"]["name"] in [port["name"] for port in found("Service", service["name"])["spec"]["ports"]]
+    assert int(seconds) > settings_from(variables("starling-api")).limits.run_seconds
 
 
 def test_scrape_configuration_finds_the_pods_of_each_job() -> None:
