@@ -147,6 +147,15 @@ def test_langfuse_without_its_package_is_named_by_a_start_and_by_doctor(base: Pa
     assert not any("Traceback" in one.stderr for one in said)
 
 
+def test_responses_api_without_its_package_is_named_by_a_start(without_extras: Installed) -> None:
+    provider = json.dumps({"hosted": {"base_url": "http://127.0.0.1:9/v1", "api": "responses"}})
+
+    refused = without_extras.run("up", "--port", "0", STARLING_PROVIDERS=provider, STARLING_MODEL="hosted:small")
+
+    assert refused.returncode == 2, refused.stderr
+    assert "`pip install 'starling-swarm[responses]'`" in unwrapped(refused.stderr)
+
+
 def unwrapped(text: str) -> str:
     return " ".join(text.split())
 

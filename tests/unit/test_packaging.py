@@ -80,7 +80,7 @@ def lock_fits(lock: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("extras", [["langfuse"], ["crewai", "langfuse"]])
+@pytest.mark.parametrize("extras", [["langfuse", "responses"], ["crewai", "langfuse", "responses"]])
 def test_lock_for_images_holds_what_the_image_runs_and_nothing_else(extras: list[str]) -> None:
     outcome = lock_fits(ROOT / f"requirements-runtime{'-crewai' * ('crewai' in extras)}.lock", *extras)
 
@@ -95,7 +95,7 @@ def test_lock_for_images_with_a_development_package_or_without_a_needed_one_is_r
         f"pytest=={pytest_lines.partition('==')[0]}\n" + re.sub(r"^aiohttp==", "aio==", text, flags=re.MULTILINE)
     )
 
-    outcome = lock_fits(changed, "langfuse")
+    outcome = lock_fits(changed, "langfuse", "responses")
 
     assert outcome.returncode == 1
     assert "lacks aiohttp" in outcome.stderr

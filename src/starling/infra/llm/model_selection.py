@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from http.client import HTTPException
+from importlib.util import find_spec
 from typing import Final
 from urllib.request import urlopen
 
@@ -172,6 +173,11 @@ def check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) ->
         langchain_model().open_langchain_model(name, possible_names(settings), frozenset())
     else:
         check_key(name, endpoint)
+        if endpoint.api == "responses" and find_spec("langchain_openai") is None:
+            raise ConfigurationError(
+                f"The model {name} needs the package langchain-openai, which isn't installed.",
+                "Install it with `pip install 'starling-swarm[responses]'`, or set `api` to chat_completions.",
+            )
 
 
 def langchain_model():
