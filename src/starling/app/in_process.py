@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Generator
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Final
 
 import httpx
@@ -28,6 +28,7 @@ from starling.core.settings.loading import load_settings
 from starling.core.settings.schema import Settings
 
 _URL: Final = "http://in-process"  # never connected to
+_ENDED: Final = "the platform in this process has ended"
 _STOP_SECONDS: Final = 12.0  # longer than a worker takes to hand back its runs
 
 
@@ -43,9 +44,8 @@ def in_process(settings_file: Path | None = None) -> Generator[Api]:
     with open_database(settings, meanwhile=lambda: None) as database:
         platform = _Platform(settings, database)
         try:
-            api = Api(_URL, transport=platform.started())
-            yield api
-            api.close()
+            with closing(Api(_URL, transport=platform.started())) as api:
+                yield api
         finally:
             platform.stop()
 
@@ -88,8 +88,10 @@ class _Platform:
                 self._ready.set_exception(error)
                 return
             caller = Principal(DEFAULT_TENANT, "", frozenset(Scope), on_host=True)
-            self._ready.set_result(_Routes(self._loop, make_app_for(services, caller)))
+            routes = _Routes(self._loop, make_app_for(services, caller))
+            self._ready.set_result(routes)
             await self._stopped.wait()
+            routes.end()
 
 
 class _Routes(httpx.BaseTransport):
@@ -98,11 +100,32 @@ class _Routes(httpx.BaseTransport):
     def __init__(self, loop: asyncio.AbstractEventLoop, app: FastAPI) -> None:
         self._loop = loop
         self._transport = httpx.ASGITransport(app)
+        self._lock = Lock()
+        self._open = set[Future[httpx.Response]]()
+        self._has_ended = False
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the answer to a request, read to its end."""
-        answer = asyncio.run_coroutine_threadsafe(self._sent(request), self._loop).result()
+        """Return the answer to a request, read to its end. Raises ConnectError once the platform ends."""
+        with self._lock:
+            if self._has_ended:
+                raise httpx.ConnectError(_ENDED, request=request)
+            answering = asyncio.run_coroutine_threadsafe(self._sent(request), self._loop)
+            self._open.add(answering)
+        try:
+            answer = answering.result()
+        except CancelledError:
+            raise httpx.ConnectError(_ENDED, request=request) from None
+        finally:
+            with self._lock:
+                self._open.discard(answering)
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+    def end(self) -> None:
+        """Answer no request any more: threads that wait for one get an error."""
+        with self._lock:
+            left, self._has_ended = [*self._open], True
+        for answering in left:
+            answering.cancel()
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
         async with httpx.AsyncClient(transport=self._transport) as client:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import httpx
 from httpx_sse import connect_sse
 
-from starling.client.api_errors import ONCE, TEMPORARY, Outage, RetryTimes, no_answer, refusal
-from starling.core.errors import ConfigurationError
+from starling.client.api_errors import ONCE, TEMPORARY, ApiUnavailableError, Outage, RetryTimes, no_answer, refusal
+from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.ids import new_id
 from starling.core.run_document.rows import EventRow
 
@@ -79,15 +79,15 @@ class Api:
 
     def get(self, path: str, **query: str | int | None) -> Any:
         """Return the JSON document at `path`; values of the query that are None are left out."""
-        return self.send("GET", path, query=query).json()
+        return self.document(self.send("GET", path, query=query))
 
     def put(self, path: str, body: object) -> Any:
         """Store a JSON document at `path` and return the answer."""
-        return self.send("PUT", path, body).json()
+        return self.document(self.send("PUT", path, body))
 
     def post(self, path: str, body: object = None, *, seconds: float = _READ_SECONDS, **query: str | int | None) -> Any:
         """Send a document to `path`, as `send` does, and return the answer."""
-        return self.send("POST", path, body, seconds=seconds, query=query).json()
+        return self.document(self.send("POST", path, body, seconds=seconds, query=query))
 
     def delete(self, path: str, **query: str | int | None) -> httpx.Response:
         """Delete what is at `path` and return the answer."""
@@ -121,6 +121,14 @@ class Api:
             except TEMPORARY as error:
                 outage.wait(error, reached=self._reached)
 
+    def document(self, answer: httpx.Response) -> Any:
+        """Return the JSON of an answer. Raises ApiUnavailableError for what Starling can't have answered."""
+        try:
+            return answer.json()
+        except ValueError:
+            said = f"What answers at {self.url} is not the API: it sends no JSON."
+            raise ApiUnavailableError(said, "Give the address of the API, not of what stands before it.") from None
+
     def pages(
         self,
         path: str,
@@ -143,7 +151,7 @@ class Api:
 
     def start(self, path: str, body: Document) -> Document:
         """Send a request for a run to `path` and return the answer; a repeated one leads to the same run."""
-        return self.send("POST", path, body, headers={"Idempotency-Key": new_id()}).json()
+        return self.document(self.send("POST", path, body, headers={"Idempotency-Key": new_id()}))
 
     def ask(self, request: Document) -> Iterator[EventRow]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
@@ -211,15 +219,23 @@ class Api:
                     yield EventRow(int(item.id or 0), item.event, json.loads(item.data))
 
     def _find_again(self) -> None:
+        if self._client.is_closed:
+            raise ApiUnavailableError(f"The client of {self.url} was closed.", "Open another one.")
         if url := self._relocate().rstrip("/"):
             self.url = url
             self._client.base_url = url
 
     @contextmanager
     def _answered(self) -> Generator[None]:
-        """Raise ApiUnavailableError for a request of the block without an answer; note if a connection was accepted."""
+        """Raise ApiUnavailableError for a request of the block without an answer; note if a connection was accepted.
+
+        Raises InvalidRequestError for a text that can't be sent.
+        """
         try:
             yield
+        except UnicodeEncodeError:
+            said = "The request has half of a surrogate pair, which no encoding can write."
+            raise InvalidRequestError(said, "Leave such characters out, or replace them.") from None
         except httpx.TransportError as error:
             self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             raise no_answer(self.url, error) from error

@@ -45,7 +45,8 @@ class Orchestrator:
         """
         body = {"message": user_message, "session_id": session_id, "config": {"mode": mode, "channel": channel}}
         headers = {"Idempotency-Key": new_id()}
-        answer = self.client.send("POST", "/process", body, seconds=_LONGEST_SECONDS, headers=headers).json()
+        sent = self.client.send("POST", "/process", body, seconds=_LONGEST_SECONDS, headers=headers)
+        answer = self.client.document(sent)
         if "reply" in answer:
             return OrchestratorResult(reply=answer["reply"], steps=answer["steps"], trace_id=answer["trace_id"])
         asked = [
