@@ -456,18 +456,6 @@ async def test_row_says_the_least_that_is_reviewed(
     assert sum("verdict" in str(body.get("response_format")) for body in api.model.bodies) == reviews
 
 
-async def test_coding_task_goes_to_the_coder_without_a_supervisor(api: Governed) -> None:
-    api.script.agent("t1", Answer("print()"))
-    api.script.reviewer(verdict("APPROVED"))
-    api.script.qa(Answer("print() [1]."))
-
-    done = await api.do(channel="CODE_TASK")
-
-    assert done["status"] == "succeeded"
-    assert not api.asked("You supervise agents")
-    assert "code" in api.models
-
-
 @pytest.mark.parametrize("agent", [OTHER, ""])
 async def test_direct_agent_that_can_not_work_is_replaced_by_a_plan(api: Governed, agent: str) -> None:
     """One whose tools are all forbidden, and none."""
@@ -479,14 +467,6 @@ async def test_direct_agent_that_can_not_work_is_replaced_by_a_plan(api: Governe
     codes = [step["metadata"]["code"] for step in done["steps"] if step["type"] == "warning"]
     assert (done["status"], done["reply"]) == ("succeeded", "Planned.")
     assert ("governance" in codes) == bool(agent)
-
-
-async def test_agent_that_a_caller_names_is_preferred_to_the_direct_one(api: Governed) -> None:
-    api.script.run(decision(reply="No."), t1=READ, qa=Answer("Done [1]."))
-
-    done = await api.do(channel="CODE_TASK", agent=AGENT)
-
-    assert (done["status"], api.effects.done()) == ("succeeded", ["read_it a"])
 
 
 # Epochs and tenants
