@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 from starling.core.tool_calls import AnswerSource
 
-GRAPH_VERSION = 2
+GRAPH_VERSION = 5
 """The version of the state in checkpoints, of its graph and of LangGraph's format. Names of nodes and keys of the state
 are append-only, so that later versions read what earlier ones wrote. Raise it where an earlier one can't read what this
 one writes: its workers then leave the run to others."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brain.state import GRAPH_VERSION
+from brain.state import FORK_VERSION
 from starling.core.conversation.turn import states_of
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.forks import ForkChanges, NotForkableError
@@ -314,7 +314,7 @@ async def test_earlier_version_leaves_a_fork_alone(platform: Platform, script: S
     key = await forked(platform, original.key)
     runs = platform.services.runs
     earlier = Leases(
-        platform.services.storage.engine, runs.queue.defer, runs.repository.admit, graph_version=GRAPH_VERSION
+        platform.services.storage.engine, runs.queue.defer, runs.repository.admit, graph_version=FORK_VERSION - 1
     )
 
     assert await earlier.claim(key, worker="old", lease_seconds=9, run_seconds=9) is None
