@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
@@ -181,10 +181,8 @@ class Gateway(ToolGateway):
 
     async def _invalidate(self, tenant: str, tool: str) -> None:
         self._parts.cache.invalidate(tenant, tool)
-        try:
+        with suppress(DatabaseUnavailableError):  # others use their results until they expire
             await self._parts.repository.announce_invalidation(tenant, tool)
-        except DatabaseUnavailableError as error:  # the call itself was made
-            _log.warning("other processes may use results of %s until they expire: %s", tool, error)
 
 
 @asynccontextmanager

@@ -128,6 +128,7 @@ async def planned_runs(folder: Path, url: str, *, workers: int = 0, **limits: fl
     async with ModelServer(answer) as model:
         variables: Mapping[str, str] = {
             "DATABASE_URL": url,
+            "LOG_LEVEL": "INFO",
             "STARLING_MCP_CONFIG": str(config),
             **model.variables,
             "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE_SECONDS, **limits}),

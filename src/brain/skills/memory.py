@@ -140,7 +140,6 @@ class SkillMemory:
             try:
                 found = await self.search(tenant, card.tools, task)
             except DatabaseUnavailableError as error:
-                _log.warning("no skills were recalled: %s", error)
                 span.fail(str(error))
                 return SkillSearch()
             except Exception as error:  # noqa: BLE001 - a task does without skills
@@ -230,7 +229,7 @@ class SkillMemory:
         try:
             return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:
-            _log.warning("a skill was not stored: %s", error)
+            _log.debug("a skill was not stored: %s", error)
         except Exception:  # noqa: BLE001 - the task has its result without a skill
             _log.exception("a skill was not stored")
         return Lesson(uses)

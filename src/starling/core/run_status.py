@@ -1,5 +1,6 @@
 """The status of a run."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -18,3 +19,11 @@ class RunStatus(StrEnum):
     @property
     def terminal(self) -> bool:
         return self not in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run has ended; `code` says why it did not succeed."""
+
+    status: RunStatus
+    code: str | None

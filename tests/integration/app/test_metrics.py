@@ -1,5 +1,6 @@
 """Metrics of models and of the database, also of failures."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sized
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,6 +34,14 @@ async def measured(answer: Answer) -> AsyncGenerator[MeasuredModels]:
 
 def value(models: MeasuredModels, name: str, **labels: str) -> float | None:
     return models.metrics.registry.get_sample_value(name, {"role": "coding", **labels})
+
+
+async def writable() -> None:
+    """Postgres takes writes."""
+
+
+async def epoch_7() -> int:
+    return 7
 
 
 async def none_open() -> Mapping[str, Sized]:
@@ -78,10 +87,7 @@ async def test_database_is_queried_at_most_once_per_interval() -> None:
         asked += 1
         return Backlog({RunStatus.QUEUED: 3}, 1.5)
 
-    async def epoch() -> int:
-        return 7
-
-    metrics_exporter = MetricsExporter(Metrics(), backlog, epoch, none_open)
+    metrics_exporter = MetricsExporter(Metrics(), writable, backlog, epoch_7, none_open)
     texts = [await metrics_exporter.text() for _ in range(3)]
 
     assert asked == 1
@@ -94,7 +100,38 @@ async def test_metrics_are_available_while_postgres_is_unavailable() -> None:
     async def away() -> Backlog:
         raise DatabaseUnavailableError("It is away.")
 
-    async def epoch() -> int:
-        return 7
+    assert b"starling_database_up 0.0" in await MetricsExporter(Metrics(), writable, away, epoch_7, none_open).text()
 
-    assert b"starling_database_up 0.0" in await MetricsExporter(Metrics(), away, epoch, none_open).text()
+
+async def test_disk_without_space_is_a_database_that_is_not_up_and_its_backlog_is_read() -> None:
+    async def full() -> None:
+        raise DatabaseUnavailableError("No space left on device.")
+
+    async def backlog() -> Backlog:
+        return Backlog({RunStatus.QUEUED: 3}, 1.5)
+
+    text = await MetricsExporter(Metrics(), full, backlog, epoch_7, none_open).text()
+
+    assert b"starling_database_up 0.0" in text
+    assert b'starling_runs{status="queued"} 3.0' in text
+
+
+async def test_silent_postgres_delays_metrics_by_two_seconds_at_most_and_is_not_up() -> None:
+    silence = asyncio.Event()
+    answers = [Backlog({RunStatus.QUEUED: 3}, 1.5)]
+
+    async def backlog() -> Backlog:
+        if not answers:
+            await silence.wait()
+        return answers.pop()
+
+    exporter = MetricsExporter(Metrics(), writable, backlog, epoch_7, none_open)
+    before = await exporter.text()
+    exporter._read = float("-inf")  # pyright: ignore[reportPrivateUsage] - as after five seconds
+    async with asyncio.timeout(2):
+        text = await exporter.text()
+
+    assert b"starling_database_up 1.0" in before
+    assert b"starling_database_up 0.0" in text
+    assert b'starling_runs{status="queued"} 3.0' in text
+    silence.set()

@@ -22,6 +22,7 @@ from starling.app.services import Services
 from starling.core.ids import new_id
 from starling.core.principal import HOST_ADMIN, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
+from starling.infra.postgres import availability
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
@@ -218,7 +219,10 @@ async def test_requests_wait_for_connections_that_other_requests_hold(town: Town
     assert health == (200, "", False, "")
 
 
-async def test_requests_are_refused_while_postgres_accepts_no_more_clients(open_folder: Path, tmp_path: Path) -> None:
+async def test_requests_are_refused_while_postgres_accepts_no_more_clients(
+    open_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability, "_FRESH_SECONDS", 1000.0)  # a check would open a connection
     with EmbeddedPostgres(open_folder, durable=False) as postgres:
         await upgrade(postgres.url)
         async with open_town(postgres.url, tmp_path) as town:

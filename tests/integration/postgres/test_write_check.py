@@ -1,7 +1,8 @@
-"""The check whether Postgres takes writes: shared by callers, and repeated after a second or a failed write."""
+"""The check whether Postgres takes writes: shared by callers, and repeated after a second or a failed statement."""
 
 import asyncio
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -9,8 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres import availability
 from starling.infra.postgres.availability import WriteCheck
+from starling.infra.postgres.engine import changing, execute_autocommit, transaction
 
-_execute = availability.execute_autocommit
+_FULL = """
+DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$"""
+_LOGGER = availability.__name__
 
 
 class Clock:
@@ -23,20 +27,28 @@ class Clock:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The statements that checks have sent, each of which Postgres has executed."""
-    sent: list[str] = []
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One item for each check that was made."""
+    made: list[None] = []
+    write = WriteCheck._write  # pyright: ignore[reportPrivateUsage]
 
-    async def execute(engine: AsyncEngine, statement: str, values: dict[str, Any]) -> object:
-        sent.append(statement)
-        return await _execute(engine, statement, values)
+    async def counted(self: WriteCheck) -> None:
+        made.append(None)
+        await write(self)
 
-    monkeypatch.setattr(availability, "execute_autocommit", execute)
-    return sent
+    monkeypatch.setattr(WriteCheck, "_write", counted)
+    return made
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have checks refused as by a Postgres whose disk is full, until it is undone."""
+    monkeypatch.setattr(availability, "_NEEDS_SPACE", (_FULL.encode(),))
+    return monkeypatch
 
 
 async def test_callers_of_one_moment_share_a_check_and_those_of_the_next_second_its_success(
-    engine: AsyncEngine, written: list[str]
+    engine: AsyncEngine, checks: list[None]
 ) -> None:
     clock = Clock()
     writes = WriteCheck(engine, clock)
@@ -44,38 +56,57 @@ async def test_callers_of_one_moment_share_a_check_and_those_of_the_next_second_
     await asyncio.gather(*(writes.check() for _ in range(20)))
     clock.now += 0.9
     await writes.check()
-    shared = len(written)
+    shared = len(checks)
     clock.now += 0.2
     await writes.check()
 
-    assert (shared, len(written)) == (1, 2)
+    assert (shared, len(checks)) == (1, 2)
 
 
-async def test_failed_write_ends_the_validity_of_a_successful_check(engine: AsyncEngine, written: list[str]) -> None:
-    writes = WriteCheck(engine, Clock())
+async def by_session(engine: AsyncEngine) -> None:
+    async with changing(engine) as connection:
+        await connection.exec_driver_sql(_FULL)
+
+
+async def by_transaction(engine: AsyncEngine) -> None:
+    async with transaction(engine) as connection:
+        await connection.execute(_FULL.encode())
+
+
+async def by_statement(engine: AsyncEngine) -> None:
+    await execute_autocommit(engine, _FULL, {})
+
+
+@pytest.mark.parametrize("write", [by_session, by_transaction, by_statement])
+async def test_failed_write_of_any_writer_ends_the_validity_of_a_successful_check(
+    engine: AsyncEngine, checks: list[None], write: Callable[[AsyncEngine], Awaitable[None]]
+) -> None:
+    clock = Clock()
+    writes = WriteCheck(engine, clock)
     await writes.check()
-    with pytest.raises(DatabaseUnavailableError), writes.watched():
-        raise DatabaseUnavailableError("The disk is full.")
+    clock.now += 0.1
+    with pytest.raises(DatabaseUnavailableError, match="No space left"):
+        await write(engine)
+    clock.now += 0.1
 
     await writes.check()
 
-    assert len(written) == 2
+    assert len(checks) == 2
 
 
 async def test_failure_is_shared_by_waiting_callers_and_not_kept(
-    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    engine: AsyncEngine, full_disk: pytest.MonkeyPatch
 ) -> None:
     writes = WriteCheck(engine, Clock())
-    with monkeypatch.context() as patched:
-        patched.setattr(availability, "_LOG_ENTRY", "SELECT NULL")  # what a Postgres that only reads returns
 
-        failed = await asyncio.gather(*(writes.check() for _ in range(5)), return_exceptions=True)
+    failed = await asyncio.gather(*(writes.check() for _ in range(5)), return_exceptions=True)
 
     assert [type(error) for error in failed] == [DatabaseUnavailableError] * 5
+    full_disk.undo()
     await writes.check()
 
 
-async def test_caller_that_is_cancelled_leaves_the_check_to_the_others(engine: AsyncEngine, written: list[str]) -> None:
+async def test_caller_that_is_cancelled_leaves_the_check_to_the_others(engine: AsyncEngine, checks: list[None]) -> None:
     writes = WriteCheck(engine, Clock())
     first, second = (asyncio.get_running_loop().create_task(writes.check()) for _ in range(2))
     await asyncio.sleep(0)
@@ -83,4 +114,39 @@ async def test_caller_that_is_cancelled_leaves_the_check_to_the_others(engine: A
     first.cancel()
     await second
 
-    assert len(written) == 1
+    assert len(checks) == 1
+
+
+async def test_outage_is_a_line_at_its_beginning_one_a_minute_and_one_at_its_end(
+    engine: AsyncEngine, full_disk: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    writes = WriteCheck(engine, clock)
+    with caplog.at_level(logging.INFO, _LOGGER):
+        for _ in range(70):
+            with pytest.raises(DatabaseUnavailableError):
+                await writes.check()
+            clock.now += 1
+        full_disk.undo()
+        await writes.check()
+
+    told = [record for record in caplog.records if record.name == _LOGGER]
+    begin, minute, end = ((record.levelname, record.getMessage()) for record in told)
+    assert begin[0] == minute[0] == "WARNING"
+    assert "No space left on device" in begin[1]
+    assert "for 60 s; failures: 61" in minute[1]
+    assert end == ("INFO", "Postgres can be used again, after 70 s; failures: 70")
+
+
+async def test_part_that_fails_while_others_work_keeps_the_outage_open(caplog: pytest.LogCaptureFixture) -> None:
+    outage = availability.postgres_outage(Clock())
+    with caplog.at_level(logging.INFO, _LOGGER):
+        outage.failed("refused", "notifications")
+        outage.failed("refused", "leases")
+        outage.recovered("leases")
+        outage.recovered("queries")
+        lasts = outage.lasts
+        outage.recovered("notifications")
+
+    assert lasts
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

@@ -4,12 +4,11 @@ import asyncio
 import hashlib
 import hmac
 import json
-import logging
 import re
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -36,8 +35,6 @@ _CHECK_SECONDS: Final = 2.0  # between two looks at the keys in use
 _OTHER_KEY = "Call with another key of the tenant; `starling key create` makes one."
 _ON_HOST = "An admin of the platform's machine may: `starling key create` there, or its local token."
 _LIST = "`starling key list` shows the existing keys, `starling key create` makes one."
-
-_log = logging.getLogger(__name__)
 
 
 class KeyService:
@@ -153,13 +150,11 @@ class RevocationWatcher:
             if not self._serving:
                 self._in_use.clear()
                 continue
-            try:
+            with suppress(DatabaseUnavailableError):
                 in_use = frozenset(self._serving)
                 for key_id in in_use - await self._keys.active(in_use):
                     for lifetime in self._serving.pop(key_id):
                         lifetime.reschedule(0)  # in the past: it ends now
-            except DatabaseUnavailableError as error:
-                _log.warning("the keys in use can't be checked: %s", error)
 
 
 @asynccontextmanager

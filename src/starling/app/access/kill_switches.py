@@ -1,8 +1,7 @@
 """Kill switches: what is halted, at most two seconds behind the database, and whether the target of a switch exists."""
 
-import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +19,6 @@ from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.listing import RunListing
 
 _POLL_SECONDS = 1.8  # in case a notification is lost
-_log = logging.getLogger(__name__)
 
 
 class KnownHalts(Halts):
@@ -81,10 +79,8 @@ class KillSwitchCache(KnownHalts):
     async def _listen(self, hub: NotificationHub) -> None:
         async with aclosing(hub.notices(HALTS, at_least_every=_POLL_SECONDS)) as notices:
             async for _ in notices:
-                try:
+                with suppress(DatabaseUnavailableError):
                     await self.refresh()
-                except DatabaseUnavailableError as error:
-                    _log.warning("kill switches can't be read: %s", error)
 
 
 async def halts_now(repository: SwitchRepository) -> Halts:

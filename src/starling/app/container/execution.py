@@ -106,5 +106,5 @@ async def open_execution(
         if settings.skills and services.retrieval.embedder is not None:
             upkeep = SkillUpkeep(storage.direct_url, services.retrieval.embedder)
             await stack.enter_async_context(in_background(upkeep.repeat(), "skill-upkeep"))
-        heartbeat = Heartbeat(renewer, seconds, active.cancel)
+        heartbeat = Heartbeat(renewer, seconds, active.cancel, storage.writes.outage)
         yield Execution(brain, Worker(runs.queue, runs.leases, heartbeat, work, settings.limits, draining))

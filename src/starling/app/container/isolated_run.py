@@ -67,4 +67,5 @@ async def _outcome(settings: Settings, work: IsolatedWork, begun: Callable[[], N
         raise
     except (LeaseLostError, DatabaseUnavailableError) as error:
         return {"error": str(error), "measured": measured}
-    return {"status": result.status if isinstance(result, RunResult) else None, "measured": measured}
+    ended = result if isinstance(result, RunResult) else None
+    return {"status": ended and ended.status, "code": ended and ended.code, "measured": measured}

@@ -96,7 +96,7 @@ async def services_over(
         limits = connection_limits(settings.limits, storage.url, storage.direct_url)
         streams = open_engine(storage.url, replace(limits, size=_STREAM_CONNECTIONS))
         stack.push_async_callback(streams.dispose)
-        queue = RunQueue(storage.direct_url, storage.hub)
+        queue = RunQueue(storage.direct_url, storage.hub, storage.writes.outage)
         reader = RunReader(engine, storage.broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         retrieval = build_retrieval(settings, engine)
@@ -183,7 +183,7 @@ def build_retrieval(settings: Settings, engine: Engine, patience: float = PATIEN
 def _runs(storage: Storage, settings: Settings, queue: RunQueue, reader: RunReader) -> RunServices:
     engine, limits = storage.engine, settings.limits
     caps = {"cap": limits.runs_per_tenant, "backlog": limits.queued_runs_per_tenant}
-    runs = RunRepository(engine, queue.defer, **caps, local=queue, writes=storage.writes)
+    runs = RunRepository(engine, queue.defer, **caps, local=queue)
     interrupts, listing, feedback = InterruptRepository(engine, runs), RunListing(engine), FeedbackRepository(engine)
     ledger, documents = LedgerReader(engine), RunDocumentRepository(engine)
     # a worker of another process may send their status to Langfuse

@@ -14,6 +14,7 @@ from starling.app.container.database import Database
 from starling.app.runs.retention import RetentionService
 from starling.app.storage import Storage
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
+from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
@@ -45,7 +46,9 @@ async def open_storage(
     async with AsyncExitStack() as stack:
         engine = open_engine(database.url, limits)
         stack.push_async_callback(engine.dispose)
-        hub = await stack.enter_async_context(open_hub(database.direct_url))
+        writes = WriteCheck(engine)
+        await stack.enter_async_context(in_background(writes.watch(), "check-writes-while-idle"))
+        hub = await stack.enter_async_context(open_hub(database.direct_url, writes.outage))
         notices = NoticeSender(engine)
         stack.push_async_callback(notices.close)
         broadcast = Broadcast(hub, notices)
@@ -61,12 +64,12 @@ async def open_storage(
             engine=engine,
             hub=hub,
             broadcast=broadcast,
-            writes=WriteCheck(engine),
+            writes=writes,
             artifacts=PostgresArtifacts(engine, quota),
             epochs=epochs,
             keys=KeyService(KeyRepository(engine), SystemClock()),
             metrics=MetricsExporter(
-                metrics, partial(backlog, engine), epochs.active_number, servers.breakers.by_server
+                metrics, writes.check, partial(backlog, engine), epochs.active_number, servers.breakers.by_server
             ),
             prompts=PromptSelection(PromptFolder(settings.prompts_dir), remote_prompts(settings), prompts, epochs),
             retention=RetentionService(engine, Retention(engine), ThreadChanges(engine)),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -18,7 +17,6 @@ from starling.infra.postgres.runs.acceptance import Claim
 
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
 _STOP_SECONDS = 2.0
-_log = logging.getLogger(__name__)
 
 type _Execute = Callable[[Claim], Awaitable[RunResult | None]]
 
@@ -73,13 +71,11 @@ class EpochFollower:
 
     async def _listen(self, hub: NotificationHub) -> None:
         async for rung in hub.notices(CHANNEL, at_least_every=_LOOK_SECONDS):
-            try:
+            with contextlib.suppress(DatabaseUnavailableError):
                 async with self._turn:
                     if rung or await self._epochs.active_number() != self.epoch:
                         await self._refresh()
                     await self.tidy()
-            except DatabaseUnavailableError as error:
-                _log.warning("the registry can't be read: %s", error)
 
     async def _refresh(self) -> None:
         number = await self._epochs.active_number()

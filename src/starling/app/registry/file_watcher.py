@@ -46,8 +46,7 @@ class FileWatcher:
                 continue
             try:
                 report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
-            except DatabaseUnavailableError as error:
-                _log.warning("%s changed but can't be stored yet: %s", self._file, error)
+            except DatabaseUnavailableError:
                 continue
             except StarlingError as error:
                 _log.warning("%s changed but can't be used: %s", self._file, error)

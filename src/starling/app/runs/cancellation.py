@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from brain.lifecycle.active_runs import ActiveRuns
@@ -43,11 +43,9 @@ class RunCancellation:
 
     async def cancel_superseded(self, key: RunKey) -> None:
         """Cancel the earlier runs on the thread that `key` replaces; workers end the running ones."""
-        try:
+        with suppress(DatabaseUnavailableError):  # they are cancelled later
             for earlier in await self.repository.flagged_before(key):
                 await self.cancel(earlier)
-        except DatabaseUnavailableError as error:
-            _log.warning("the runs that run %s replaces are cancelled later: %s", key.id, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,5 @@ class CancellationListener:
     async def _listen(self, hub: NotificationHub) -> None:
         async with aclosing(hub.notices(CANCEL_CHANNEL, at_least_every=_LOOK_SECONDS)) as notices:
             async for _ in notices:
-                try:
+                with suppress(DatabaseUnavailableError):
                     self.active_runs.cancel_all(await self.repository.flagged())
-                except DatabaseUnavailableError as error:
-                    _log.warning("the runs to cancel can't be read: %s", error)

@@ -26,8 +26,7 @@ _QUIET: Final = (
 )
 
 _LEAST: Final = {
-    "psycopg": logging.ERROR,  # it logs a warning for each connection closed by a cancelled query
-    "psycopg.pool": logging.WARNING,
+    "psycopg": logging.ERROR,  # it warns of each connection closed by a cancelled query, or that can't be opened
     "starling.infra.postgres.connections": logging.WARNING,  # SQLAlchemy's pool logs when it is opened and closed
     "watchfiles": logging.WARNING,  # else a line for each of ours, if the log is in the watched folder
 }

@@ -16,6 +16,7 @@ from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.leases import Backlog
 
 _FRESH_SECONDS: Final = 5.0
+_WAIT_SECONDS: Final = 1.5
 _UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal)
 _RUN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _CALL_BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -85,11 +86,14 @@ class Metrics:
             "When this process' tools became those of that epoch, in Unix time; 0 where it calls none.",
         )
         self.unfinished = gauge("runs", "Unfinished runs of the database.", "status")
+        self.interrupts = gauge(
+            "open_interrupts", "Questions and approvals that wait for a person; age is hour, day, week or older.", "age"
+        )
         self.oldest = gauge(
             "oldest_queued_seconds",
             "How long the first queued run has waited for a worker; not those held back by a thread or a limit.",
         )
-        self.database = gauge("database_up", "Whether Postgres answers: 1 or 0.")
+        self.database = gauge("database_up", "Whether Postgres answers and takes writes: 1 or 0.")
         self.build = gauge("build_info", "1; the labels say what runs here.", "version", "commit")
         ProcessCollector(registry=registry)
         self.measured: list[Measurement] | None = None
@@ -125,9 +129,10 @@ class Metrics:
         self.breakers.clear()
         for server, found in breakers.items():
             self.breakers.labels(server).set(len(found))
-        self.database.set(1)
         self.epoch.set(epoch or 0)
         self.oldest.set(backlog.oldest_seconds)
+        for age in ("hour", "day", "week", "older"):
+            self.interrupts.labels(age).set(backlog.interrupts.get(age, 0))
         for status in _UNFINISHED:
             self.unfinished.labels(status.value).set(backlog.unfinished.get(status, 0))
 
@@ -137,21 +142,32 @@ class MetricsExporter:
     """Exports the metrics; the database is read at most every five seconds."""
 
     metrics: Metrics
+    check_writes: Callable[[], Awaitable[object]]
     backlog: Callable[[], Awaitable[Backlog]]
     epoch: Callable[[], Awaitable[int | None]]
     breakers: Callable[[], Awaitable[Mapping[str, Sized]]]
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _looked: float = field(default=float("-inf"), init=False)
+    _reading: asyncio.Task[None] | None = field(default=None, init=False)
+    _read: float = field(default=float("-inf"), init=False)
 
     async def text(self) -> bytes:
-        """Return all metrics; while Postgres is away those of the process, with `starling_database_up` 0."""
-        async with self._turn:
-            if monotonic() - self._looked >= _FRESH_SECONDS:
-                build = await asyncio.to_thread(build_info)  # the first time it may run git
-                self.metrics.build.labels(build.version, build.commit).set(1)
-                try:
-                    self.metrics.look(await self.backlog(), await self.epoch(), await self.breakers())
-                except DatabaseUnavailableError:
-                    self.metrics.database.set(0)
-                self._looked = monotonic()
+        """Return all metrics within two seconds.
+
+        While Postgres is away or silent, those from it are what they last were, and `starling_database_up` is 0.
+        """
+        if monotonic() - self._read >= _FRESH_SECONDS:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.get_running_loop().create_task(self._read_database(), name="read-metrics")
+            if not (await asyncio.wait({self._reading}, timeout=_WAIT_SECONDS))[0]:
+                self.metrics.database.set(0)
         return self.metrics.text()
+
+    async def _read_database(self) -> None:
+        build = await asyncio.to_thread(build_info)  # the first time it may run git
+        self.metrics.build.labels(build.version, build.commit).set(1)
+        try:
+            self.metrics.look(await self.backlog(), await self.epoch(), await self.breakers())
+            await self.check_writes()
+            self.metrics.database.set(1)
+        except DatabaseUnavailableError:
+            self.metrics.database.set(0)
+        self._read = monotonic()

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
+from starling.core.outages import Outage
 from starling.core.settings.schema import Settings
 from starling.infra.context_service import ContextService, open_context_service
 from starling.infra.postgres.audit import Outbox
@@ -30,18 +31,20 @@ class OutboxRelay:
     async def deliver_forever(self) -> None:
         """Deliver until cancelled."""
         pause = _LOOK_SECONDS
+        outage = Outage(
+            _log, "audit events aren't delivered to the context service", "audit events are delivered again"
+        )
         while True:
-            failure = await self._deliver()
-            if failure:
-                _log.warning(
-                    "audit events were not delivered to the context service: %s; next attempt in %.1f s", failure, pause
-                )
+            if failure := await self._deliver():
+                outage.failed(failure)
+            else:
+                outage.recovered()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_SECONDS) if failure else _LOOK_SECONDS
 
     async def _deliver(self) -> str:
         """Deliver all that is due, up to the first failure; return that one."""
-        try:
+        with suppress(DatabaseUnavailableError):
             while events := await self.outbox.take(_AT_ONCE, lease_seconds=_LEASE_SECONDS):
                 delivered, failure = 0, ""
                 while delivered < len(events) and not (failure := await self.service.deliver(events[delivered])):
@@ -49,8 +52,6 @@ class OutboxRelay:
                 await self.outbox.settle(events[:delivered], events[delivered:])
                 if failure:
                     return failure
-        except DatabaseUnavailableError as error:
-            return str(error)
         return ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from starling.core.background_tasks import in_background
 from starling.core.clock import Clock, Deadline, SystemClock
 from starling.core.errors import DatabaseUnavailableError
+from starling.core.outages import Outage
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.feedback import DELIVERY_DAYS, FEEDBACK_CHANNEL, UnsentScoreRepository, UnsentScores
@@ -43,6 +44,8 @@ class ScoreRelay:
         self._client = client
         self._clock = clock
         self._with_comments = with_comments
+        failing = f"scores can't be delivered to {client.address}; they are sent later"
+        self._outage = Outage(_log, failing, f"scores are delivered to {client.address} again", clock.monotonic)
         self._pause = 0.0  # after the last delivery, if it failed
         self._next = Deadline(clock, 0)
         self._wake = asyncio.Event()
@@ -68,7 +71,7 @@ class ScoreRelay:
 
     async def deliver(self) -> None:
         """Deliver all that is due until Langfuse fails; do nothing in the pause after a failure."""
-        try:
+        with suppress(DatabaseUnavailableError):
             while self._next.passed and (found := await self._unsent.take(_AT_ONCE)):
                 if expired := [one for one in found if one.expired]:
                     text = "scores of %d runs are not sent: they are older than %d days"
@@ -78,8 +81,6 @@ class ScoreRelay:
                     done = await asyncio.to_thread(self._send, batch)
                     await self._unsent.settle(done.sent, [one for one, _ in done.refused])
                     self._report(done)
-        except DatabaseUnavailableError as error:
-            _log.warning("scores that have to be sent can't be read: %s", error)
 
     def _send(self, batch: Sequence[UnsentScores]) -> _Delivery:
         """Send a batch; if Langfuse refuses some of it, in halves, since its answer doesn't say which. Blocks."""
@@ -108,7 +109,7 @@ class ScoreRelay:
         ]
 
     def _report(self, done: _Delivery) -> None:
-        """Log what was refused, and when Langfuse begins and ends to fail; set the pause."""
+        """Log what was refused, and outages of Langfuse; set the pause."""
         runs_by_reason: defaultdict[str, list[str]] = defaultdict(list)
         for one, reason in done.refused:
             runs_by_reason[reason].append(one.run_id)
@@ -119,10 +120,10 @@ class ScoreRelay:
                 ", ".join(runs),
                 reason,
             )
-        if done.failure and not self._pause:
-            _log.warning("scores can't be delivered to %s; they are sent later: %s", self._client.address, done.failure)
-        elif self._pause and not done.failure:
-            _log.info("scores are delivered to %s again", self._client.address)
+        if done.failure:
+            self._outage.failed(done.failure)
+        else:
+            self._outage.recovered()
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE) if done.failure else 0.0
         self._next = Deadline(self._clock, self._pause)
 

@@ -11,12 +11,15 @@ from threading import Event
 from starling.app.telemetry.log_context import run_log_context
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
+from starling.core.outages import Outage
 from starling.core.runs import Run
+from starling.infra.postgres.availability import postgres_outage
 from starling.infra.postgres.runs.leases import LeaseKey, LeaseRenewer, RenewalResult
 
 _RENEWALS_PER_LEASE = 3  # while renewals succeed
 _TRUSTED_SHARE = 5 / 6  # of a lease; the rest is the time to stop a run before another worker may claim it
 _EXPIRY_CHECKS_PER_LEASE = 20
+_PART = "leases"  # of an outage
 _RETRIES_PER_LEASE = 15  # after a renewal that failed or met a locked row
 
 _log = logging.getLogger(__name__)
@@ -35,7 +38,14 @@ class Heartbeat:
     A lease is lost when the run's fence has changed, or when it was not renewed for so long that it may expire.
     """
 
-    def __init__(self, renewals: LeaseRenewer, lease_seconds: float, on_cancel: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        renewals: LeaseRenewer,
+        lease_seconds: float,
+        on_cancel: Callable[[str], None],
+        outage: Outage | None = None,
+    ) -> None:
+        self._outage = outage or postgres_outage()
         self._renewals = renewals
         self._seconds = lease_seconds
         self._on_cancel = on_cancel
@@ -82,13 +92,15 @@ class Heartbeat:
 
     def _renew(self, loop: asyncio.AbstractEventLoop, runs: Sequence[Run]) -> bool:
         if not runs:
+            self._outage.recovered(_PART)
             return True
         begun = lease_time()
         try:
             renewed = self._renewals.renew(runs)
         except DatabaseUnavailableError as error:
-            _log.warning("leases can't be renewed: %s", error)
+            self._outage.failed(error, _PART)
             return False
+        self._outage.recovered(_PART)
         loop.call_soon_threadsafe(self._apply, begun, runs, renewed)
         return not renewed.locked
 
@@ -98,7 +110,7 @@ class Heartbeat:
             if lease is None:
                 continue
             if key not in renewed.held:
-                self._lose(lease, "another worker claimed it")
+                self._lose(lease, logging.WARNING, "another worker claimed it")
             elif key not in renewed.locked:
                 lease.since = begun
             if key in renewed.cancelled:
@@ -111,11 +123,11 @@ class Heartbeat:
             lapsed = lease_time() - self._seconds * _TRUSTED_SHARE
             for lease in list(self._leases.values()):
                 if lease.since < lapsed:
-                    self._lose(lease, "its lease couldn't be renewed")
+                    self._lose(lease, logging.INFO, "its lease couldn't be renewed")
 
-    def _lose(self, lease: _Lease, reason: str) -> None:
+    def _lose(self, lease: _Lease, level: int, reason: str) -> None:
         with run_log_context(lease.run):
-            _log.warning("the run is stopped in this worker: %s", reason)
+            _log.log(level, "the run is stopped in this worker: %s", reason)
         self.remove(lease.run)
         lease.on_lost()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from starling.app.telemetry.metrics import Measurement
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
-from starling.core.run_status import RunStatus
+from starling.core.run_status import RunEnd, RunStatus
 from starling.core.runs import Run
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -76,8 +76,8 @@ class IsolatedRuns:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
 
-    async def execute(self, claim: Claim) -> RunStatus | None:
-        """Execute a claimed run; return its status, or None if it waits or continues later.
+    async def execute(self, claim: Claim) -> RunEnd | None:
+        """Execute a claimed run; return how it has ended, or None if it waits or continues later.
 
         Raises LeaseLostError, DatabaseUnavailableError.
         """
@@ -88,7 +88,7 @@ class IsolatedRuns:
         if message := outcome.get("error"):
             await self._requeue(claim.run, crashed=False)
             raise DatabaseUnavailableError(message)
-        return RunStatus(outcome["status"]) if outcome["status"] else None
+        return RunEnd(RunStatus(outcome["status"]), outcome["code"]) if outcome["status"] else None
 
     async def _outcome(self, claim: Claim) -> dict[str, Any] | None:
         """Return the outcome that a process reported, None if it ended without one. Cancelling it kills the process."""

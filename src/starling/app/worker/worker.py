@@ -14,7 +14,7 @@ from starling.core.background_tasks import in_background
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.ids import process_name
-from starling.core.run_status import RunStatus
+from starling.core.run_status import RunEnd, RunStatus
 from starling.core.runs import RunResult
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.availability import retry_while_unavailable
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[RunResult | None]]
 """Returns the result of the run, or None where only this execution has ended: the run waits or continues later."""
-type ExecuteAlone = Callable[[Claim], Awaitable[RunStatus | None]]
-"""Returns the status of the run, or None likewise."""
+type ExecuteAlone = Callable[[Claim], Awaitable[RunEnd | None]]
+"""Returns how the run has ended, or None likewise."""
 type Sweep = Callable[[], Awaitable[object]]
 
 
@@ -144,7 +144,7 @@ class Worker:
             elif (version := await self._leases.later_version(key)) is not None:
                 _log.warning("run %s waits for a worker of a newer version, which began it: graph %d", key.id, version)
         except DatabaseUnavailableError as error:
-            _log.warning("run %s could not be claimed and waits for the next sweep: %s", key.id, error)
+            _log.info("run %s could not be claimed and waits for the next sweep: %s", key.id, error)
         except Exception:
             self._failed.add(key.id)
             raise
@@ -192,24 +192,24 @@ class Worker:
                 "run claimed", extra={"worker": self.name, "claim": claim.run.fence, "crashes": claim.run.crashes}
             )
             try:
-                status = await self._handled(claim, park=park)
+                ended = await self._handled(claim, park=park)
             except (LeaseLostError, DatabaseUnavailableError) as error:
-                _log.warning("run %s stopped in this worker and continues elsewhere or later: %s", claim.run.id, error)
+                _log.info("run %s stopped in this worker and continues elsewhere or later: %s", claim.run.id, error)
                 if isinstance(error, RunUnwritableError) and not park:  # although its lease was renewed
                     self._failed.add(claim.run.id)
             else:
                 fields = {"ms": round((perf_counter() - begun) * 1000)}
-                if status is None:
+                if ended is None:
                     _log.info("execution ended", extra=fields)
                 else:
                     self._drain_counts["ended"] += 1
-                    _log.info("run ended", extra=fields | {"status": status})
+                    _log.info("run ended", extra=fields | {"status": ended.status, "code": ended.code})
 
-    async def _handled(self, claim: Claim, *, park: bool) -> str | None:
-        """Return the status of a run that has ended, None for one that waits or continues later."""
+    async def _handled(self, claim: Claim, *, park: bool) -> RunEnd | None:
+        """Return how a run has ended, None for one that waits or continues later."""
         if park or not claim.run.suspected:
             result = await (self._handlers.park if park else self._handlers.execute)(claim)
-            return None if result is None else result.status
+            return None if result is None else RunEnd(RunStatus(result.status), result.code)
         # A suspected run is executed if a process may start for it, else handed back: it must not keep its slot.
         if not self._queue.reserve_isolated():
             await retry_while_unavailable(partial(self._leases.release, claim.run))
@@ -229,7 +229,7 @@ class Worker:
                     await sweep()
                 if found:
                     _log.warning("runs without a valid lease that were queued again: %d", found)
-            except DatabaseUnavailableError as error:
-                _log.warning("the sweep is postponed: %s", error)
+            except DatabaseUnavailableError:
+                continue
             except Exception:  # noqa: BLE001 - the worker's edge: the next sweep may succeed
                 _log.exception("the sweep failed")

@@ -4,8 +4,9 @@ A server that only reads, or whose disk is full, still answers queries.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import Final
@@ -14,12 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.ids import new_id
-from starling.infra.postgres.engine import (
-    execute_autocommit,
-    replace_idle_connections,
-    transaction,
-)
+from starling.core.outages import Outage
+from starling.infra.postgres.connections import answers_within
+from starling.infra.postgres.engine import observe_failures, pipelined_transaction
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -50,40 +48,57 @@ async def retry_while_unavailable[T](
 
 
 _FRESH_SECONDS: Final = 1.0
-_LOG_ENTRY: Final = """
-SELECT CASE WHEN current_setting('transaction_read_only') = 'off'
-       THEN pg_logical_emit_message(true, 'starling', '')::text END"""  # a commit in the write-ahead log, and no row
-_ROW: Final = """
-INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
-SELECT '', %(id)s::text, string_agg(md5(random()::text), ''), %(id)s::uuid FROM generate_series(1, 1000)"""  # 32 kB
+_IDLE_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 5.0
+_QUERIES: Final = "queries"
+_log = logging.getLogger(__name__)
+# A function's rows that exceed `work_mem` go to a file, here of about 1 MB. A row or a log entry may fit into a file
+# that is there already.
+_NEEDS_SPACE: Final = (
+    b"SELECT FROM idempotency_keys WHERE false FOR UPDATE",  # refused by a server that only reads
+    b"SET LOCAL work_mem = '64kB'",
+    b"SET LOCAL temp_tablespaces = ''",
+    b"SELECT count(*) FROM generate_series(1, 50000)",
+    b"SELECT pg_logical_emit_message(true, 'starling', '')",  # a commit in the write-ahead log, and no row
+)
+
+
+def postgres_outage(clock: Callable[[], float] = monotonic) -> Outage:
+    """Return what the parts of a process that need Postgres report its failures to."""
+    return Outage(_log, "Requests to Postgres fail", "Postgres can be used again", clock)
 
 
 class WriteCheck:
-    """Checks writes on request, with rows once a real write has failed, until such a check succeeds.
+    """Checks that Postgres takes writes and has room for them: on request, and every ten seconds by `watch`.
 
-    A success counts for a second, unless a write fails meanwhile. Callers that come during a check share its result.
+    A success counts for a second, unless a statement of the engine fails meanwhile. Callers that come during a check
+    share its result.
     """
 
     def __init__(self, engine: AsyncEngine, clock: Callable[[], float] = monotonic) -> None:
+        self.outage = postgres_outage(clock)
         self._engine = engine
         self._clock = clock
-        self._failed = False
-        self._succeeded = float("-inf")  # when the last successful check began
+        self._failed_at = self._succeeded = float("-inf")  # of the last check that succeeded: when it began
         self._checking: asyncio.Task[None] | None = None
+        observe_failures(engine, self.failed)
 
-    @contextmanager
-    def watched(self) -> Generator[None]:
-        """Note whether the write in this block succeeds."""
-        try:
-            yield
-        except DatabaseUnavailableError:
-            self._failed = True
-            raise
-        self._failed = False
+    def failed(self, error: DatabaseUnavailableError) -> None:
+        """Note that a statement failed."""
+        self._failed_at = self._clock()
+        self.outage.failed(error, _QUERIES)
+
+    async def watch(self) -> None:
+        """Check every ten seconds, during an outage every second, until cancelled."""
+        while True:
+            await asyncio.sleep(_FRESH_SECONDS)
+            if self.outage.lasts or self._clock() - self._succeeded >= _IDLE_SECONDS:
+                with suppress(DatabaseUnavailableError):
+                    await self.check()
 
     async def check(self) -> None:
         """Raise DatabaseUnavailableError unless Postgres takes writes, or took one within the last second."""
-        if not self._failed and self._clock() - self._succeeded < _FRESH_SECONDS:
+        if self._failed_at < self._succeeded and self._clock() - self._succeeded < _FRESH_SECONDS:
             return
         if (checking := self._checking) is None or checking.done():
             checking = self._checking = asyncio.get_running_loop().create_task(self._write(), name="check-writes")
@@ -93,12 +108,10 @@ class WriteCheck:
 
     async def _write(self) -> None:
         begun = self._clock()
-        if await execute_autocommit(self._engine, _LOG_ENTRY, {}) == (None,):
-            await replace_idle_connections(self._engine)
-            raise DatabaseUnavailableError("Postgres only reads.", "Check that it is the primary server.")
-        if self._failed:
-            async with transaction(self._engine) as connection:
-                await connection.execute(_ROW, {"id": new_id()})
-                await connection.rollback()
-        self._failed = False
+        with answers_within(_ANSWER_SECONDS):
+            async with pipelined_transaction(self._engine) as connection:
+                for statement in _NEEDS_SPACE:
+                    await connection.execute(statement)
         self._succeeded = begun
+        if self._failed_at < begun:
+            self.outage.recovered(_QUERIES)

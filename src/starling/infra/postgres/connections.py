@@ -6,7 +6,7 @@ that the driver uses without SQLAlchemy.
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from math import inf
@@ -18,6 +18,8 @@ from psycopg.abc import PQGen
 from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.util import await_only, greenlet_spawn
+
+from starling.core.errors import DatabaseUnavailableError
 
 KEEPALIVE: Final[dict[str, Any]] = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
 _ANSWER_SECONDS: ContextVar[float] = ContextVar("starling_answer_seconds", default=inf)
@@ -101,6 +103,7 @@ class DriverPool(AsyncAdaptedQueuePool):
         super().__init__(*arguments, **options)
         self._kept: list[PoolProxiedConnection] = []
         self._waiting = 0  # checkouts that have no connection yet
+        self.on_failure: Callable[[DatabaseUnavailableError], None] = lambda _: None
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncGenerator[DriverConnection]:

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import traceback
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -43,7 +43,7 @@ _PLANNER_OPTIONS = "-c plan_cache_mode=force_generic_plan -c jit=off"
 _PROGRAM_LIMIT_EXCEEDED = "54"  # SQLSTATE class "program limit exceeded": permanent for a statement
 _UNAVAILABLE = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)  # read-only: the server isn't the primary
 _SESSION_ENDED = ("FATAL", "PANIC")  # severities with which the server ends the session, whatever the reason
-_REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
+_REMEDY = "Check that Postgres runs, has connections and disk space left, and that DATABASE_URL is right."
 _ADDRESS_REMEDY = """Write DATABASE_URL as postgresql://user:password@host:5432/database. In user and password write \
 @ as %40, / as %2F, : as %3A, "," as %2C, [ as %5B, ] as %5D and % as %25."""
 INDEXES_ONLY = "SET LOCAL enable_seqscan = off"
@@ -123,7 +123,7 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
 
     For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement. Raises as `reading`.
     """
-    with translated():
+    with translated(engine):
         async with _pool(engine).autocommit() as connection:
             await connection.execute(b"BEGIN")
             yield connection
@@ -133,7 +133,7 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
 @contextlib.asynccontextmanager
 async def pipelined_transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
     """Yield what `transaction` yields, in a pipeline: statements are sent when a result is fetched, and at the end."""
-    with translated():
+    with translated(engine):
         async with _pool(engine).autocommit() as connection, connection.pipeline():
             await connection.execute(b"BEGIN")
             yield connection
@@ -157,14 +157,9 @@ async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[
 
     One round trip, without BEGIN and COMMIT. Raises as `reading`.
     """
-    with translated():
+    with translated(engine):
         async with _pool(engine).autocommit() as connection:
             return await (await connection.execute(encoded(statement), values)).fetchall()
-
-
-async def replace_idle_connections(engine: AsyncEngine) -> None:
-    """Have connections that aren't in use replaced before their next use: their server only reads."""
-    await _pool(engine).replace_idle()
 
 
 def _pool(engine: AsyncEngine) -> DriverPool:
@@ -199,25 +194,39 @@ async def connected(
 
 
 @contextlib.contextmanager
-def translated() -> Generator[None]:
-    """Turn errors that mean "Postgres is unavailable or too slow" into DatabaseUnavailableError; raise others as is."""
+def translated(engine: AsyncEngine | None = None) -> Generator[None]:
+    """Turn errors that mean "Postgres is unavailable or too slow" into DatabaseUnavailableError; raise others as is.
+
+    The observer of the engine's failures is told.
+    """
     try:
         yield
-    except (DBAPIError, psycopg.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        if not _is_unavailable(cause):
-            raise
-        raise DatabaseUnavailableError(f"Postgres can't be used: {first_line(cause)}.", _REMEDY) from error
-    except PoolTimeoutError as error:
-        raise DatabaseUnavailableError(
-            "All connections to Postgres stayed in use for too long.", "Lower the number of parallel runs."
-        ) from error
+    except (DBAPIError, psycopg.Error, PoolTimeoutError) as error:
+        if isinstance(error, PoolTimeoutError):
+            text, remedy = (
+                "All connections to Postgres stayed in use for too long.",
+                "Lower the number of parallel runs.",
+            )
+        else:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if not _is_unavailable(cause):
+                raise
+            text, remedy = f"Postgres can't be used: {first_line(cause)}.", _REMEDY
+        unavailable = DatabaseUnavailableError(text, remedy)
+        if engine is not None:
+            _pool(engine).on_failure(unavailable)
+        raise unavailable from error
+
+
+def observe_failures(engine: AsyncEngine, observer: Callable[[DatabaseUnavailableError], None]) -> None:
+    """Have `observer` called with each failure of this engine's connections."""
+    _pool(engine).on_failure = observer
 
 
 @contextlib.asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
     """Give a connection for queries. Raises DatabaseUnavailableError."""
-    with translated():
+    with translated(engine):
         async with engine.connect() as connection:
             yield connection
 
@@ -225,7 +234,7 @@ async def reading(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
 @contextlib.asynccontextmanager
 async def changing(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
     """Give the transaction of a change, which is committed where the block ends well. Raises as `reading`."""
-    with translated():
+    with translated(engine):
         async with engine.begin() as connection:
             yield connection
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +14,9 @@ from psycopg.sql import SQL, Identifier
 
 from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
-from starling.infra.postgres.engine import ConnectionLimits, connected, first_line
+from starling.core.outages import Outage
+from starling.infra.postgres.availability import postgres_outage
+from starling.infra.postgres.engine import ConnectionLimits, connected
 
 _RECONNECT_SECONDS: Final = 1.0
 _LIMITS: Final = ConnectionLimits(connect_seconds=10)
@@ -30,7 +31,7 @@ SELECT count(*) FROM pg_locks
 WHERE locktype = 'advisory' AND classid = 1400140146 AND objid = 1 AND objsubid = 2 AND pid <> pg_backend_pid()
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
-_log = logging.getLogger(__name__)
+_PART: Final = "notifications"  # of an outage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +43,9 @@ class _Subscription:
 class NotificationHub:
     """Passes notifications on to the subscribers of this process. Made by `open_hub`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, outage: Outage | None = None) -> None:
         self._url = url
+        self._outage = outage or postgres_outage()
         self._subscriptions: defaultdict[str, set[_Subscription]] = defaultdict(set)
         self._listening: set[str] = set()
         self._wake = asyncio.Event()
@@ -90,7 +92,7 @@ class NotificationHub:
                 async with connected(self._url, _LIMITS, "starling-listen") as connection:
                     await self._listen(connection)
             except (DatabaseUnavailableError, psycopg.Error) as error:  # also a replica's, which refuses LISTEN
-                _log.warning("lost the connection that listens for notifications: %s", first_line(error))
+                self._outage.failed(error, _PART)
             self.has_peers = True
             if not self._listening:
                 await asyncio.sleep(_RECONNECT_SECONDS)
@@ -102,6 +104,7 @@ class NotificationHub:
         self._own_pid = connection.info.backend_pid
         await connection.execute(SQL("LISTEN {}").format(Identifier(_PEERS)))
         await connection.execute(_ANNOUNCE.encode())
+        self._outage.recovered(_PART)
         loop = asyncio.get_running_loop()
         count_at = loop.time()
         while True:
@@ -156,8 +159,8 @@ class NotificationHub:
 
 
 @asynccontextmanager
-async def open_hub(url: str) -> AsyncGenerator[NotificationHub]:
+async def open_hub(url: str, outage: Outage | None = None) -> AsyncGenerator[NotificationHub]:
     """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
-    hub = NotificationHub(url)
+    hub = NotificationHub(url, outage)
     async with in_background(hub.listen(), "listen-for-notifications"):
         yield hub

@@ -170,8 +170,10 @@ class FairJobs(JobManager):
     notification came meanwhile: it may be of a job that the query couldn't see.
     """
 
-    def __init__(self, connector: JobConnector, slots: TenantSlots) -> None:
+    def __init__(self, connector: JobConnector, slots: TenantSlots, on_answer: Callable[[], None]) -> None:
+        """`on_answer` is called after each fetch that Postgres has answered."""
         super().__init__(connector)
+        self._on_answer = on_answer
         self._connector = connector
         self._slots = slots
         self.pace = FetchPace(lambda: connector.hub.peers, monotonic)
@@ -187,6 +189,7 @@ class FairJobs(JobManager):
             values = {"order": self._slots.order, "at_limit": at_limit, "queues": queues, "worker_id": worker_id}
             statement = _FETCH if self._slots.isolated_free else _FETCH_UNSUSPECTED
             rows = await self._connector.execute_query_all_async(statement, **values)
+            self._on_answer()
             if rows:
                 return Job.from_row(rows[0])
             self.pace.found_nothing()

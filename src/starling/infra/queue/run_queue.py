@@ -12,6 +12,8 @@ import procrastinate
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from psycopg import OperationalError
 
+from starling.core.outages import Outage
+from starling.infra.postgres.availability import postgres_outage
 from starling.infra.postgres.connections import answers_within
 from starling.infra.postgres.engine import first_line
 from starling.infra.postgres.notifications import NotificationHub
@@ -35,11 +37,12 @@ class RunQueue:
     not a transaction pooler; it is connected to only by `work`.
     """
 
-    def __init__(self, url: str, hub: NotificationHub) -> None:
+    def __init__(self, url: str, hub: NotificationHub, outage: Outage | None = None) -> None:
+        self._outage = outage or postgres_outage()
         self._slots = TenantSlots()
         connector = JobConnector(url, hub)
         self._app = procrastinate.App(connector=connector)
-        self._app.job_manager = self._jobs = FairJobs(connector, self._slots)
+        self._app.job_manager = self._jobs = FairJobs(connector, self._slots, partial(self._outage.recovered, _QUEUE))
         self._task = self._app.task(name="starling.run", queue=_QUEUE)(self._fetched)
         self._handler: Handler | None = None
         self._direct: set[asyncio.Task[None]] = set()
@@ -119,7 +122,7 @@ class RunQueue:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
                 raise asyncio.CancelledError from error
-            _log.warning("the queue could not be reached and is restarted: %s", first_line(error.__cause__ or error))
+            self._outage.failed(first_line(error.__cause__ or error), _QUEUE)
 
     def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)

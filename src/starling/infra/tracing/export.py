@@ -13,6 +13,7 @@ import httpx
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 
 from starling.core.clock import Clock, Deadline, SystemClock
+from starling.core.outages import Outage
 from starling.infra.tracing.delivery import PAUSE, BatchThread, attempts
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient, ScoreSender
@@ -70,7 +71,7 @@ class SpanClient:
 
 
 class SpanExporter:
-    """Logs one warning when spans can't be delivered, and one line when they can be again.
+    """Delivers spans, and logs outages of the collector.
 
     Encoding spans costs more than recording them, so during an outage they are dropped without being encoded, and
     delivery is retried every ten seconds.
@@ -81,10 +82,10 @@ class SpanExporter:
     ) -> None:
         self._encode = encode
         self._post = post
-        self._endpoint = endpoint
         self._clock = clock
         self._pause = Deadline(clock, 0)
-        self._unavailable = False
+        failing = f"traces can't be delivered to {endpoint}; spans are dropped until they can, runs continue"
+        self._outage = Outage(_log, failing, f"traces are delivered to {endpoint} again", clock.monotonic)
 
     def export(self, spans: Sequence[OpenSpan]) -> None:
         """Deliver spans, or drop them."""
@@ -94,17 +95,9 @@ class SpanExporter:
             self._post(self._encode(spans))
         except (SpansNotTakenError, httpx.HTTPError) as error:
             self._pause = Deadline(self._clock, _PAUSE_SECONDS)
-            if not self._unavailable:
-                _log.warning(
-                    "traces can't be delivered to %s; spans are dropped until they can, runs continue: %s",
-                    self._endpoint,
-                    str(error) or type(error).__name__,
-                )
-            self._unavailable = True
-            return
-        if self._unavailable:
-            _log.info("traces are delivered to %s again", self._endpoint)
-        self._unavailable = False
+            self._outage.failed(str(error) or type(error).__name__)
+        else:
+            self._outage.recovered()
 
 
 @asynccontextmanager

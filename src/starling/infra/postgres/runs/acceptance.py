@@ -24,7 +24,7 @@ from starling.core.events.run_events import RunStarted
 from starling.core.runs import DirectCall, Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.availability import WriteCheck, retry_while_unavailable
+from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import Policy, apply_policy, check_continues, lock_for, take_turn
@@ -218,7 +218,7 @@ class Claim:
 class RunRepository:
     """Queries over the run row. Each public method is one transaction unless it takes a connection."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         engine: AsyncEngine,
         defer: Defer,
@@ -227,9 +227,7 @@ class RunRepository:
         backlog: int = sys.maxsize,
         local: LocalWorker | None = None,
         retry_seconds: float = RETRY_SECONDS,
-        writes: WriteCheck | None = None,
     ) -> None:
-        self.writes = writes or WriteCheck(engine)
         self._engine = engine
         self._defer = defer
         self._local = local
@@ -247,14 +245,12 @@ class RunRepository:
         """
         begun = monotonic()
         try:
-            with self.writes.watched():
-                return await self._accept(new)
+            return await self._accept(new)
         except DatabaseUnavailableError as error:
             waited = isinstance(error.__cause__, PoolTimeoutError) or monotonic() - begun >= self._retry_seconds
             if waited:  # for a connection, which sent nothing, or for an answer
                 raise
-        with self.writes.watched():
-            return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
+        return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
 
     async def _accept(self, new: NewRun) -> Acceptance:
         local = self._local if self._local is not None and self._local.reserve(new.key.tenant) else None

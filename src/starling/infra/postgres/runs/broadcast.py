@@ -65,7 +65,9 @@ class NoticeSender:
             self._pending.clear()
             try:
                 await execute_autocommit(self._engine, SEND_NOTICES, {"notices": notices})
-            except (DatabaseUnavailableError, psycopg.Error) as error:
+            except DatabaseUnavailableError:
+                continue
+            except psycopg.Error as error:
                 _log.warning("readers in other processes are not notified of new events: %s", error)
 
 

@@ -1,10 +1,10 @@
 """Leases: claiming runs, renewing the claims, taking over what was lost, and how many runs wait."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.forks import ForkOrigin
@@ -307,22 +307,32 @@ class LeaseRenewer:
             self._connection = None
 
 
+_OPEN_INTERRUPTS: Final = text("""
+SELECT CASE WHEN now() - created_at < '1 hour' THEN 'hour' WHEN now() - created_at < '1 day' THEN 'day'
+    WHEN now() - created_at < '7 days' THEN 'week' ELSE 'older' END AS age, count(*)
+FROM interrupts WHERE state = 'open' GROUP BY age""")
+
+
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The number of unfinished runs by status, and the seconds that the first queued run has waited for a worker.
+
+    `interrupts` are the open ones by age: `hour` for those of the last hour, `day`, `week`, or `older`.
 
     A run that waits for an earlier one of its thread, or for its tenant's limit, doesn't wait for a worker yet.
     """
 
     unfinished: Mapping[RunStatus, int]
     oldest_seconds: float
+    interrupts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 async def backlog(engine: Engine) -> Backlog:
-    """Count the unfinished runs. Raises DatabaseUnavailableError."""
+    """Count the unfinished runs and the open interrupts. Raises DatabaseUnavailableError."""
     seconds = func.extract("epoch", func.max(func.now() - runs.c.admitted_at))
     query = select(runs.c.status, func.count(), seconds).where(runs.c.ended_at.is_(None)).group_by(runs.c.status)
     async with reading(engine) as connection:
         found = {RunStatus(row[0]): (row[1], float(row[2] or 0)) for row in await connection.execute(query)}
+        asked = {row[0]: row[1] for row in await connection.execute(_OPEN_INTERRUPTS)}
     _, oldest = found.get(RunStatus.QUEUED, (0, 0.0))
-    return Backlog({status: count for status, (count, _) in found.items()}, oldest)
+    return Backlog({status: count for status, (count, _) in found.items()}, oldest, asked)

@@ -1,7 +1,6 @@
 """Queries over stored runs: event streams, results, steps and journals."""
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
@@ -41,8 +40,6 @@ WITH RECURSIVE page (seq, type, data, bytes, rows) AS (
         WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid) AND seq > page.seq ORDER BY seq LIMIT 1) AS following
     WHERE bytes < :most_bytes AND rows < :most_rows)
 SELECT seq, type, data, bytes < :most_bytes AND rows < :most_rows FROM page ORDER BY seq""")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,7 @@ class RunReader:
             listener.add_page(page.events)
             listener.behind |= not page.last
             return not page.events and await self._shielded(self._ended_by(key, after))
-        except DatabaseUnavailableError as error:
-            _log.info("a reader of run %s waits for Postgres: %s", key.id, error)
+        except DatabaseUnavailableError:
             await listener.wait(self._poll_seconds)
             listener.behind = True
             return False
@@ -132,8 +128,7 @@ class RunReader:
         keys = {listener.key for listener in listeners}
         try:
             found = await self._shielded(self._stream_ends(keys))
-        except DatabaseUnavailableError as error:
-            _log.warning("the check for missed events failed: %s", error)
+        except DatabaseUnavailableError:
             return
         for listener in listeners:
             seq, ended = found[listener.key]

@@ -1,8 +1,8 @@
 """The writer of a run: events, steps and journal entries are stored in fenced batches."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -69,7 +69,6 @@ _FLUSH_DELAY_SECONDS = 0.02
 _RETRY_SECONDS = 120.0
 _CLOSE_SECONDS = 1.0
 
-_log = logging.getLogger(__name__)
 
 # One statement: if the fence has changed, it writes nothing.
 _FENCED = """
@@ -295,12 +294,10 @@ class RunWriter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _flush_until_empty(self) -> None:
-        try:
+        with suppress(LeaseLostError, DatabaseUnavailableError):  # the next flush raises the error
             while not self._pending.empty:  # more may be collected during a write
                 await asyncio.sleep(_FLUSH_DELAY_SECONDS)
                 await self.flush()
-        except (LeaseLostError, DatabaseUnavailableError) as error:
-            _log.warning("a write of run %s failed: %s", self.run.id, error)  # the next flush raises the error
 
     async def _write_batch(self, batch: _Batch) -> None:
         try:
