@@ -110,13 +110,15 @@ class RequestGovernance:
         """Return the decision that is recorded in `own`, else a new one.
 
         For a fork of a run that recorded what a service decided (`original`), that bounds the fork, too: no service is
-        asked again. A run of an earlier version, which recorded none, gets no direct agent.
+        asked again, unless the fork has another request. A run of an earlier version, which recorded none, gets no
+        direct agent.
         """
         mode, channel = run.config.mode, run.config.channel
         by_table = TableGovernance(table, run.tenant)
         if own is not None and "governance" in own:
             return GovernanceDecision.model_validate(own["governance"])
-        if own is None and original is not None and "governance" in original:
+        has_other_request = run.forked_from is not None and run.forked_from.changes.input
+        if own is None and not has_other_request and original is not None and "governance" in original:
             stored = GovernanceDecision.model_validate(original["governance"])
             if stored.source != "table":
                 choices = {"default_role": None, "direct_agent": None}  # are of the original's channel

@@ -59,6 +59,7 @@ from starling.core.errors import (
     SuspendedError,
 )
 from starling.core.events.run_events import Failure, Warn
+from starling.core.governance import GovernanceTable
 from starling.core.llm import ModelClient
 from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
@@ -217,7 +218,7 @@ class Brain:
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         stored = (journal.find("", "context") or {}) if entries else None
         original = await parts.reader.own_context(RunKey(run.tenant, origin.run)) if origin and not entries else None
-        decision = await governance.decision(run, await registry.governance(run.epoch), stored, original)
+        decision = await governance.decision(run, await self._table(run, stored), stored, original)
         run = governance.bounded(run, decision)
         active.shorten(run.remaining_seconds)
         usable, switched_off = self._usable(run, roster, governance.allowance(run, decision).effects)
@@ -287,6 +288,12 @@ class Brain:
             roster = roster.without(ARCHITECT.name)
         usable = roster.limited(effects, down, run.grant)
         return usable.halted(self._parts.halts.named("agent", run.tenant)), switched_off
+
+    async def _table(self, run: Run, stored: Mapping[str, Any] | None) -> GovernanceTable:
+        """Return the table of the run's epoch; of a fork that begins that in force, whatever the original's was."""
+        registry = self._parts.registry
+        is_fork = run.forked_from is not None and stored is None
+        return await (registry.governance_in_force() if is_fork else registry.governance(run.epoch))
 
     def _availability(self, run: Run) -> Availability:
         return Availability(self._parts.gateway.listing, self._parts.halts, run.tenant, run.caller)

@@ -63,6 +63,10 @@ class Registry:
         """Return what the requests of an epoch's runs are allowed. Raises NotFoundError."""
         return (self._epochs.get(epoch) or await self._built(epoch)).manifest.governance
 
+    async def governance_in_force(self) -> GovernanceTable:
+        """Return what requests are allowed that begin now: the table of the active epoch."""
+        return (await self._repository.active()).manifest.governance
+
     async def with_stars(self, roster: Roster, tenant: str, hashes: Collection[str]) -> Roster:
         """Return a roster with teams of these stars in place of those of the same names."""
         if not hashes:

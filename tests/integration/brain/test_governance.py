@@ -208,6 +208,37 @@ async def test_run_keeps_the_row_of_its_epoch_and_the_next_one_gets_that_of_a_re
     assert report.changes.governance.added == ("modes.MODERATE.max_tokens",)
 
 
+async def test_fork_gets_the_row_in_force_and_not_that_of_the_epoch_of_its_original(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(reply="Hello."))
+    original = await platform.ask("Hi.")
+    table = GovernanceTable.model_validate({"modes": {"MODERATE": {"max_tokens": 99}}})
+    await platform.services.registry.reload(None, ADMIN, governance=table)
+    request = ForkRequest(at="start", changes=ForkChanges(input="Hi again."))
+
+    accepted = await platform.services.forks.accept(CALLER, original.key.id, request)
+    fork = await platform.finish(RunKey(CALLER.tenant, accepted.started.run_id))
+
+    assert [body["max_tokens"] for body in platform.model.bodies] == [4_096, 99]
+    assert (await stored(platform, fork.key))["row"]["max_tokens"] == 99
+
+
+async def test_models_of_agents_own_are_not_asked_where_their_role_is_not_allowed(
+    opened: Open, script: ScriptedModel
+) -> None:
+    own = {"behavior_template": "You write haiku.", "llm_model": "scripted:large"}
+    script.run(decision(task("t1", "poet")), t1=Answer("Masts in morning mist."))
+    async with opened(**governed(modes={"MODERATE": {"roles": ["router"]}})) as platform:
+        for config in ({"id": "critic"}, {"id": "poet", "reflection_agent_id": "critic"}):
+            await platform.services.agents.create(CALLER, LLMAgentConfig.model_validate(own | config), ADMIN)
+
+        stream = await platform.ask("Write a haiku.")
+
+        asked = {body["model"] for body in platform.model.bodies}
+    assert (stream.status, "large" in asked) == ("succeeded", False)
+
+
 async def test_table_stays_until_a_reload_has_another_one(platform: Platform) -> None:
     registry, shows = platform.services.registry, platform.services.governance.show
     table = GovernanceTable.model_validate({"modes": {"MODERATE": {"seconds": 60}}})

@@ -153,6 +153,16 @@ async def test_fork_is_bound_by_what_a_service_decided_of_its_original(source: s
     assert decided.row.direct_agent is None
 
 
+async def test_fork_with_another_request_is_decided_on_anew() -> None:
+    origin = ForkOrigin(run="run", at="start", changes=ForkChanges(input="Another one."), live=True)
+    stored = GovernanceDecision(source="service", row=GovernanceRow())
+    fork, original = replace(make_run(), forked_from=origin), {"governance": stored.model_dump(mode="json")}
+
+    decided = await RequestGovernance(LIMITS).decision(fork, GovernanceTable(), None, original)
+
+    assert decided.source == "table"
+
+
 async def test_fork_of_a_run_that_the_table_decided_on_is_decided_on_by_its_own_mode() -> None:
     original = {"governance": {"source": "table", "row": {"effects": ["read"]}}}
 
