@@ -197,7 +197,8 @@ class GovernanceTable(GovernanceRows, defer_build=False):
             for place, row in rows.places():
                 cells = [cell for cell in CELLS if place.partition(".")[2] in (*cell, "/".join(cell))]
                 for name, value in row.members().items():
-                    tops = [self.row(*cell).members().get(name) for cell in cells]
+                    unset = "always" if name == "review" else None  # without a policy agents are mostly reviewed
+                    tops = [self.row(*cell).members().get(name, unset) for cell in cells]
                     if all(top is not None and _NARROWER[name](top, value) != value for top in tops):
                         at = f"tenants.{tenant}.{place}.{name}"
                         yield f"{at} allows more than the rows of all tenants, whose bound holds"

@@ -103,13 +103,19 @@ def test_bounds_of_a_tenant_that_have_no_effect_are_named() -> None:
         modes={"MODERATE": {"max_tokens": 500}},
         tenants={
             "acme": {
-                "modes": {"CONSERVATIVE": {"effects": ["read", "unsafe"]}, "MODERATE": {"max_tokens": 400}},
+                "modes": {
+                    "CONSERVATIVE": {"effects": ["read", "unsafe"]},
+                    "MODERATE": {"max_tokens": 400, "review": "risky"},  # where no policy is set, all is reviewed
+                    "EXPLORATORY": {"review": "always"},
+                },
                 "channels": {"CHAT": {"effects": ["read", "unsafe"]}},  # narrows the other two modes
             }
         },
     )
 
-    assert [text.partition(" ")[0] for text in made.ineffective()] == ["tenants.acme.modes.CONSERVATIVE.effects"]
+    found = [text.partition(" ")[0] for text in made.ineffective()]
+
+    assert found == ["tenants.acme.modes.CONSERVATIVE.effects", "tenants.acme.modes.MODERATE.review"]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def model_request(
 ) -> ModelRequest:
     """Return the next request of an agent, asked of its own role unless `role` names another one.
 
-    What the supervisor called simple the generalist asks of the role `router`.
+    What the supervisor called simple the generalist asks of the role `router`. A model of the agent's own is asked in
+    place of its role's, so only where that role is allowed.
     """
     card, allowance = execution.card, execution.context.allowance
     is_simple = execution.dispatch.get("is_simple") and card.name == GENERALIST.name
@@ -87,7 +88,7 @@ def model_request(
         tools=tuple(tools),
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(execution).used,
-        model=card.model,
+        model=card.model if card.role in allowance.roles else None,
         tool_names=tool_names,
     )
 

@@ -127,7 +127,7 @@ class Reviewer:
             response=VERDICT,
             max_tokens=allowance.max_tokens,
             prompt=prompt.used,
-            model=reviewer.llm_model if reviewer else None,
+            model=reviewer.llm_model if reviewer and ModelRole.REASONING in allowance.roles else None,
         )
         return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
 
