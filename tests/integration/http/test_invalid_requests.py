@@ -30,7 +30,7 @@ GOOD = {"input": "hello", "thread_id": "t"}
         (GOOD | {"config": {"mode": "BOLD"}}, "body.config.mode"),
         (GOOD | {"config": {"agent": "no name"}}, "body.config.agent"),
         (GOOD | {"config": {"reflect": False}}, "body.config.reflect"),
-        (GOOD | {"config": {"replan": "always"}}, "body.config.replan"),
+        (GOOD | {"config": {"replan": "often"}}, "body.config.replan"),
         (GOOD | {"config": {"limits": {"run_seconds": 0}}}, "body.config.limits.run_seconds"),
     ],
 )

@@ -465,8 +465,9 @@ async def test_request_whose_commits_are_lost_leaves_nothing_but_a_run(
 async def _until(platform: ChatPlatform, before: dict[str, Any]) -> None:
     """Wait until all threads are as they were."""
     for _ in range(50):
-        if await everything(platform) == before:
-            return
+        with suppress(AssertionError):  # a branch that is deleted while it is read
+            if await everything(platform) == before:
+                return
         await asyncio.sleep(0.2)
     assert await everything(platform) == before
 

@@ -90,9 +90,8 @@ def _error_in(message: Message) -> dict[str, str]:
     """Return the error of the last event of a stream for an OpenAI client."""
     assert not message["more_body"]
     event = bytes(message["body"])
-    assert event.startswith(b"data: ")
     assert event.endswith(b"\n\n")
-    return json.loads(event.removeprefix(b"data: "))["error"]
+    return json.loads(event.removeprefix(b"event: error\n").removeprefix(b"data: "))["error"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
