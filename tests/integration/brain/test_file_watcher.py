@@ -77,6 +77,7 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
 ) -> None:
     file, settings = platform.settings.mcp_config, platform.settings.model_copy(update={"watch_mcp_config": True})
     assert file is not None
+    caplog.set_level("DEBUG", "starling.app.registry.file_watcher")
     async with proxied(database_url) as database:
         engine, port = open_engine(database.url), database.proxy.port
         registry = build_registry(

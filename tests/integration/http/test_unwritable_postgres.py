@@ -1,4 +1,4 @@
-"""A Postgres that is frozen, that only reads, or whose disk is full: requests fail in time, and `/ready` says so."""
+"""A Postgres that is frozen, or that only reads: requests fail in time, and `/ready` says so."""
 
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,6 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import execute_autocommit, translated
 from tests.integration.http.conftest import running_api
 from tests.support.postgres_faults import terminate_backends
-
-_FULL = """
-CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
-CREATE TRIGGER full_disk BEFORE INSERT ON runs EXECUTE FUNCTION full_disk();
-CREATE TRIGGER full_disk BEFORE INSERT ON idempotency_keys EXECUTE FUNCTION full_disk()"""
-_ROOM = "DROP FUNCTION full_disk CASCADE"
-_REQUEST = {"input": "Hello.", "thread_id": "t"}
 
 
 async def execute(url: str, statement: str) -> None:
@@ -44,18 +36,6 @@ async def test_query_of_a_request_that_postgres_does_not_answer_is_given_up(engi
     request: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
     with pytest.raises(DatabaseUnavailableError, match="no answer within"):
         await TelemetryMiddleware(app, Metrics(), answer_seconds=0.2)(request, unused, ignored)
-
-
-async def test_platform_on_a_full_disk_is_not_ready_until_there_is_room(database_url: str, tmp_path: Path) -> None:
-    async with running_api(database_url, tmp_path, {}) as api:
-        await execute(database_url, _FULL)
-        async with api.client.post("/v1/runs", json=_REQUEST) as refused, api.client.get("/ready") as full:
-            statuses = [refused.status, full.status]
-        await execute(database_url, _ROOM)
-        async with api.client.get("/ready") as again:
-            statuses.append(again.status)
-
-    assert statuses == [503, 503, 200]
 
 
 async def test_platform_whose_postgres_only_reads_is_not_ready(database_url: str, tmp_path: Path) -> None:

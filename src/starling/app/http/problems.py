@@ -129,7 +129,8 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> Problem
     """Return the response that carries an error of ours; what it says of the database is for admins only."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     if isinstance(error, _OF_THE_DATABASE) and not (caller and KeyScope.ADMIN in caller.scopes):
-        _log.debug("answered 503: %s", error)
+        is_outage = isinstance(error, DatabaseUnavailableError)  # which is logged once, where it is noticed
+        _log.log(logging.DEBUG if is_outage else logging.WARNING, "answered 503: %s", error)
         error = type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
     title = error.code.replace("_", " ").capitalize()
     more: dict[str, Any] = {"remedy": error.remedy}

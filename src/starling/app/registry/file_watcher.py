@@ -46,7 +46,8 @@ class FileWatcher:
                 continue
             try:
                 report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
-            except DatabaseUnavailableError:
+            except DatabaseUnavailableError as error:
+                _log.debug("%s changed but can't be stored yet: %s", self._file, error)
                 continue
             except StarlingError as error:
                 _log.warning("%s changed but can't be used: %s", self._file, error)

@@ -28,7 +28,7 @@ def caller(*scopes: Scope) -> Principal:
 def test_error_of_the_database_tells_only_admins_and_the_log_its_details(
     kind: type[StarlingError], asker: Principal | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.DEBUG):
         response = problem_of(kind(DETAIL, "Set DATABASE_URL."), asker)
 
     assert response.status_code == 503
