@@ -129,7 +129,10 @@ BROKEN: dict[str, tuple[ServerConfig, str]] = {
     "no-variable": (server_of({"command": "sh", "args": ["${NO_SUCH}"]}), "NO_SUCH is not set"),
     "unreachable": (server_of({"url": "http://127.0.0.1:9/mcp"}), "can't be reached"),
     "no-address": (server_of({"url": "nowhere"}), "is not an HTTP address"),
-    "no-header": (server_of({"url": "http://127.0.0.1:9/mcp", "headers": {"X-Who": "Zoë"}}), "'X-Who' has what no header can have"),
+    "no-header": (
+        server_of({"url": "http://127.0.0.1:9/mcp", "headers": {"X-Who": "Zoë"}}),
+        "'X-Who' has what no header can have",
+    ),
     "quiet-end": (server_of({"command": "true"}), "it ended with exit code 0"),
 }
 
