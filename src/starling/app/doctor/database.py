@@ -24,14 +24,14 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
         database = find_database(settings)
     except DatabaseUnavailableError as error:
         return [warning("postgres", error.message, error.remedy)]
-    async with connected(database.direct_url) as connection:
-        row = await (await connection.execute(_VERSIONS)).fetchone()
-        revision = await current_revision(connection)
-    version, pgvector = row or ("unknown", None)
     try:
+        async with connected(database.direct_url) as connection:
+            row = await (await connection.execute(_VERSIONS)).fetchone()
+            revision = await current_revision(connection)
         await check_schema(database.direct_url)
     except DatabaseUnsuitableError as error:
         return [problem("postgres", error)]
+    version, pgvector = row or ("unknown", None)
     return [ok("postgres", f"PostgreSQL {version} answers, with pgvector {pgvector} and schema {revision}.")]
 
 
@@ -43,7 +43,7 @@ async def check_clock(settings: Settings) -> Sequence[Diagnostic]:
             before = clock.now()
             row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
             after = clock.now()
-    except DatabaseUnavailableError:  # `check` reports that
+    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # `check` reports that
         return []
     return [] if row is None else [clock_finding(before + (after - before) / 2, row[0])]
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+from starling.core.errors import ConfigurationError, DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.infra.fast_json import dumps
 from starling.infra.postgres.connections import (
     KEEPALIVE,
@@ -202,6 +202,8 @@ def translated(engine: AsyncEngine | None = None) -> Generator[None]:
     try:
         yield
     except (DBAPIError, psycopg.Error, PoolTimeoutError) as error:
+        if "unsupported startup parameter" in str(error):  # PgBouncer's words
+            raise pooled_transactions() from error
         if isinstance(error, PoolTimeoutError):
             text, remedy = (
                 "All connections to Postgres stayed in use for too long.",
@@ -216,6 +218,14 @@ def translated(engine: AsyncEngine | None = None) -> Generator[None]:
         if engine is not None:
             _pool(engine).on_failure(unavailable)
         raise unavailable from error
+
+
+def pooled_transactions() -> DatabaseUnsuitableError:
+    """Return the error where a transaction pooler is in the way to Postgres itself."""
+    return DatabaseUnsuitableError(
+        "DATABASE_URL leads to a transaction pooler: notifications, leases and the queue need sessions of Postgres.",
+        "Set DATABASE_DIRECT_URL to the address of Postgres itself, past the pooler.",
+    )
 
 
 def observe_failures(engine: AsyncEngine, observer: Callable[[DatabaseUnavailableError], None]) -> None:

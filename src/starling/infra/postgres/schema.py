@@ -12,7 +12,15 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
-from starling.infra.postgres.engine import ConnectionLimits, changing, connected, driver, first_line, open_engine
+from starling.infra.postgres.engine import (
+    ConnectionLimits,
+    changing,
+    connected,
+    driver,
+    first_line,
+    open_engine,
+    pooled_transactions,
+)
 
 COMPATIBLE_FROM: Final = "0018"
 """Versions of Starling whose newest revision is this or later can use a database at our newest one. A revision that
@@ -22,6 +30,7 @@ _LOCK = 0x7374_6172_6C69_6E67  # "starling": the advisory lock that a migration 
 _NOTE: Final = f"COMMENT ON TABLE alembic_version IS 'compatible from {COMPATIBLE_FROM}'"
 _COMPATIBLE = re.compile(r"compatible from (\d+)")
 _STATE = "SELECT version_num, obj_description('alembic_version'::regclass, 'pg_class') FROM alembic_version"
+_SESSION = "SELECT coalesce(current_setting('starling.session', true) = 'own', false)"
 _MIGRATION_LIMITS = ConnectionLimits(size=1, statement_seconds=600, lock_seconds=120, idle_in_transaction_seconds=600)
 
 
@@ -41,6 +50,7 @@ async def upgrade(url: str) -> str:
     DatabaseUnavailableError if Postgres can't be reached.
     """
     async with connected(url) as connection:
+        await _check_session(connection, url)
         await check_versions(connection)
         found = await _state(connection)
         if found.revision == revisions()[-1] and found.compatible_from is None:  # restored from a dump without comments
@@ -55,6 +65,7 @@ async def upgrade(url: str) -> str:
 async def check(url: str) -> None:
     """Raise DatabaseUnsuitableError unless the server and the schema at `url` suit this version of Starling."""
     async with connected(url) as connection:
+        await _check_session(connection, url)
         await check_versions(connection)
         found = await _state(connection)
     if _is_older(found):
@@ -98,6 +109,18 @@ def migrations_folder() -> Path:
     package = Path(__file__).parents[2]
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parents[1] / "migrations"
+
+
+async def _check_session(connection: AsyncConnection[Any], url: str) -> None:
+    """Raise DatabaseUnsuitableError where other clients get the session of this connection, too."""
+    row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    if row == (connection.info.backend_pid,):  # a pooler gives clients a number of its own
+        return
+    async with connected(url) as other:
+        await connection.execute("SELECT set_config('starling.session', 'own', false)")
+        seen = [await (await each.execute(_SESSION)).fetchone() for each in (other, connection)]
+    if seen != [(False,), (True,)]:
+        raise pooled_transactions()
 
 
 def _is_older(found: SchemaState) -> bool:
