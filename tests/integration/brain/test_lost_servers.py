@@ -3,8 +3,12 @@
 import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
+import pytest
+
+from mcp_gateway.sessions.breakers import ServerBreakers
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from tests.integration.brain.conftest import Open
@@ -46,8 +50,10 @@ def card(platform: Platform, number: int, name: str) -> str:
 
 
 async def test_server_that_dies_during_a_run_is_degraded_in_the_next_decision(
-    opened: Open, script: ScriptedModel, workbench: Workbench, tmp_path: Path
+    opened: Open, script: ScriptedModel, workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # An open breaker stays open: on a slow machine its first second may pass before the next decision.
+    monkeypatch.setattr(ServerBreakers, "__init__", partialmethod(ServerBreakers.__init__, now=lambda: 0.0))
     script.supervisor(decision(task("t1", BENCH, "look at the disk")), decision(task("t1", BENCH, "look again")))
     script.agent("t1", replace(LOOK, hold="alive"), LOOK)
     script.reviewer(verdict("APPROVED"))
