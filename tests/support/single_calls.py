@@ -13,6 +13,8 @@ from tests.support.platform_process import PlatformProcess
 type Body = dict[str, Any]
 type Headers = Mapping[str, str]
 
+_REASON = "It is being tested."
+
 
 @dataclass(frozen=True, slots=True)
 class SingleCalls(ApiClient):
@@ -81,15 +83,22 @@ class SingleCalls(ApiClient):
         return await self.post(f"/v1/approvals/{asked['id']}", status, json=body)
 
     @asynccontextmanager
-    async def switched_off(self, kind: str, name: str) -> AsyncGenerator[None]:
-        """Switch something off until the block ends."""
-        await self.put("/v1/switches", json={"kind": kind, "name": name, "reason": "It is being tested."})
-        await asyncio.sleep(2)  # within which every process applies it
+    async def switched_off(
+        self, kind: str, name: str, tool: str = "effects.read_it", by: Headers | None = None
+    ) -> AsyncGenerator[None]:
+        """Switch something off until the block ends, of which `tool` is a part; it is called with wrong arguments."""
+        await self.put("/v1/switches", json={"kind": kind, "name": name, "reason": _REASON})
+        await self._until(tool, by, off=True)
         try:
             yield
         finally:
             await self.delete("/v1/switches", 204, params={"kind": kind, "name": name})
-            await asyncio.sleep(2)
+            await self._until(tool, by, off=False)
+
+    async def _until(self, tool: str, by: Headers | None, *, off: bool) -> None:
+        async with asyncio.timeout(60):
+            while off != (_REASON in str(await self.call(tool, by=by, unknown="argument"))):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
 
 def _request(tool: str, arguments: Body, by: Headers | None, once: str, seconds: float | None) -> Body:

@@ -16,49 +16,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 QUESTION = "How full is this disk?"
 
 
-async def test_completion_is_the_answer_of_a_run(api: LiveApi) -> None:
-    async with openai_client(api.url) as client:
-        found = await client.chat.completions.with_raw_response.create(
-            model="starling", messages=[{"role": "user", "content": QUESTION}]
-        )
-
-    completion = found.parse()
-    run = await api.get(f"/v1/runs/{found.headers['x-run-id']}")
-    assert completion.choices[0].message.content == run["result"]["reply"]
-    assert completion.choices[0].finish_reason == "stop"
-    assert completion.usage
-    assert completion.usage.total_tokens == run["result"]["usage"]["tokens"]
-    assert completion.model_extra
-    assert completion.model_extra["starling"]["run_id"] == run["run_id"]
-    assert completion.model_extra["starling"]["citations"] == run["result"]["citations"]
-    assert completion.id == f"chatcmpl-{run['run_id'].replace('-', '')}"
-
-
-async def test_stream_tells_the_progress_and_sends_the_final_text_as_one_piece(api: LiveApi) -> None:
-    async with openai_client(api.url) as client:
-        stream = await client.chat.completions.create(
-            model="starling",
-            messages=[{"role": "user", "content": QUESTION}],
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        chunks = [chunk async for chunk in stream]
-
-    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
-    texts = [delta.content for delta in deltas if delta.content]
-    told = "".join((delta.model_extra or {}).get("reasoning_content", "") for delta in deltas)
-    assert deltas[0].role == "assistant"
-    assert len(texts) == 1
-    assert "[1]" in texts[0]
-    assert "Plan: " in told
-    assert "works on t1." in told
-    assert "t1 APPROVED" in told
-    assert chunks[-2].choices[0].finish_reason == "stop"
-    assert chunks[-2].model_extra
-    assert chunks[-2].model_extra["starling"]["status"] == "succeeded"
-    assert chunks[-1].usage is not None
-
-
 async def test_synchronous_client_gets_the_same(api: LiveApi) -> None:
     def ask() -> tuple[str | None, str]:
         with blocking_openai_client(api.url) as client:
@@ -101,67 +58,6 @@ async def test_models_are_the_agents_that_the_key_may_use(api: LiveApi) -> None:
     assert answer.choices[0].message.content
     assert unknown.value.code == "model_not_found"
     assert unknown.value.param == "model"
-
-
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"functions": [{"name": "f"}]}, "functions"),
-        ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"modalities": ["text", "audio"]}, "modalities[1]"),
-        ({"audio": {"voice": "alloy", "format": "mp3"}}, "audio"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
-            "messages[0].content",
-        ),
-        ({"messages": [{"role": "assistant", "content": "hello"}]}, "messages"),
-        ({"messages": list[Any]()}, "messages"),
-        ({"metadata": {"thread_id": "a/.."}}, "metadata.thread_id"),
-    ],
-)
-async def test_what_is_not_supported_is_refused_by_name(api: LiveApi, more: dict[str, Any], param: str) -> None:
-    body: dict[str, Any] = {"model": "starling", "messages": [{"role": "user", "content": "hello"}], **more}
-
-    refused = await api.post("/v1/chat/completions", 400, json=body)
-
-    assert refused["error"]["param"] == param
-    assert refused["error"]["type"] == "invalid_request_error"
-
-
-async def test_harmless_and_unknown_fields_are_ignored(api: LiveApi) -> None:
-    body = {
-        "model": "starling",
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
-    }
-    ignored = {
-        "temperature": 0.2,
-        "top_p": 1,
-        "max_tokens": 5,
-        "max_completion_tokens": 5,
-        "seed": 1,
-        "stop": ["x"],
-        "user": "u",
-        "store": True,
-        "metadata": {"a": "b"},
-        "service_tier": "auto",
-        "reasoning_effort": "low",
-        "parallel_tool_calls": True,
-        "presence_penalty": 1,
-        "tools": [],
-        "n": 1,
-        "logprobs": False,
-        "response_format": {"type": "text"},
-        "modalities": ["text"],
-        "tool_choice": "none",
-        "a_field_of_tomorrow": {},
-    }
-
-    answer = await api.post("/v1/chat/completions", json=body | ignored)
-
-    assert answer["choices"][0]["message"]["content"]
 
 
 async def test_conversation_of_2000_messages_in_parts_is_answered(api: LiveApi) -> None:

@@ -7,11 +7,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import openai
 import pytest
 
-from starling.core.principal import Grant
 from tests.support.chat_platform import (
     ChatDialogue,
     ChatPlatform,
@@ -42,20 +39,6 @@ def code_in(text: str) -> str:
     found = re.search(r"`approve ([0-9A-F]+)", text)
     assert found, text
     return found[1]
-
-
-async def test_question_comes_as_a_message_and_the_next_message_answers_it(platform: ChatPlatform) -> None:
-    platform.script.supervisor(QUESTION, decision(reply="Fine."))
-    async with platform_client(platform) as client:
-        dialogue = ChatDialogue(client)
-
-        asked = await dialogue.say("Is the disk fine?")
-        answered = await dialogue.say("the first")
-
-    assert text_of(asked) == "Which disk?"
-    assert extension_of(asked)["status"] == "waiting"
-    assert text_of(answered) == "Fine."
-    assert extension_of(answered)["run_id"] == extension_of(asked)["run_id"]
 
 
 async def test_edited_answer_to_a_question_is_a_branch_that_begins_after_the_question(platform: ChatPlatform) -> None:
@@ -179,115 +162,6 @@ async def test_progress_before_a_decision_is_not_told_again_after_it(platform: C
     told = "".join((part.model_extra or {}).get("reasoning_content") or "" for part in parts)
     assert "t1 APPROVED" in told
     assert "works on t1" not in told
-
-
-async def test_approval_is_given_by_exactly_its_code_and_by_nothing_else(platform: ChatPlatform) -> None:
-    charging(platform)
-    async with platform_client(platform) as client:
-        dialogue = ChatDialogue(client)
-        asked = await dialogue.say("Charge it.")
-        code = code_in(text_of(asked))
-        for wrong in ("yes", "approve", "approve 0123456789", f"approve {code}!", f"approve {code.lower()}", "thanks"):
-            refused = await dialogue.say(wrong)
-            assert code_in(text_of(refused)) == code
-            assert platform.effects.done() == []
-
-        approved = await dialogue.say(f" approve {code}\n")
-
-    assert '"what": "a"' in text_of(asked)
-    assert "effects.charge" in text_of(asked)
-    assert f"/v1/runs/{extension_of(asked)['run_id']}/resume" in text_of(asked)
-    assert text_of(approved) == "Charged [1]."
-    assert extension_of(approved)["run_id"] == extension_of(asked)["run_id"]
-    assert extension_of(approved)["effects"][0]["name"] == "effects.charge"
-    assert platform.effects.done() == ["charge a"]
-    assert len(await platform.run_ids()) == 1
-
-
-async def test_rejected_call_is_not_made(platform: ChatPlatform) -> None:
-    charging(platform)
-    async with platform_client(platform) as client:
-        dialogue = ChatDialogue(client)
-        asked = await dialogue.say("Charge it.")
-
-        rejected = await dialogue.say(f"reject {code_in(text_of(asked))}")
-
-    assert platform.effects.done() == []
-    assert extension_of(rejected)["status"] != "waiting"
-
-
-async def test_approval_of_a_named_thread_is_given_there(platform: ChatPlatform) -> None:
-    charging(platform)
-    async with platform_client(platform) as client:
-        there = ChatDialogue(client, thread="shop")
-        elsewhere = ChatDialogue(client, thread="garden")
-        asked = await there.say("Charge it.")
-        code = code_in(text_of(asked))
-        await elsewhere.say(f"approve {code}")
-        assert platform.effects.done() == []
-
-        await there.say(f"approve {code}")
-
-    assert platform.effects.done() == ["charge a"]
-
-
-async def test_repeated_approval_gets_the_answer_of_the_same_run(platform: ChatPlatform) -> None:
-    charging(platform)
-    async with platform_client(platform) as client:
-        dialogue = ChatDialogue(client)
-        asked = await dialogue.say("Charge it.")
-        approval, before = f"approve {code_in(text_of(asked))}", list(dialogue.messages)
-        first = await dialogue.say(approval)
-
-        again = await ChatDialogue(client, before).say(approval)
-
-    assert text_of(again) == text_of(first)
-    assert platform.effects.done() == ["charge a"]
-
-
-async def test_key_that_may_not_make_the_call_can_not_approve_it(platform: ChatPlatform) -> None:
-    charging(platform)
-    narrow = await platform.key(grant=Grant(tools=frozenset({"effects.put"})))
-    async with platform_client(platform) as client, platform_client(platform, narrow) as limited:
-        asked = await ChatDialogue(client, thread="shop").say("Charge it.")
-        with pytest.raises(openai.PermissionDeniedError):
-            await ChatDialogue(limited, thread="shop").say(f"approve {code_in(text_of(asked))}")
-
-    assert platform.effects.done() == []
-
-
-async def test_caller_without_a_key_can_not_approve(platform: ChatPlatform) -> None:
-    charging(platform)
-    async with platform_client(platform) as client:
-        asked = await ChatDialogue(client, thread="shop").say("Charge it.")
-    message = {"role": "user", "content": f"approve {code_in(text_of(asked))}"}
-    body = {"model": "starling", "messages": [message], "metadata": {"thread_id": "shop"}}
-
-    async with (
-        aiohttp.ClientSession(platform.url) as session,
-        session.post("/v1/chat/completions", json=body) as response,
-    ):
-        answer = await response.json()
-
-    assert response.status == 403, answer
-    assert answer["error"]["type"] == "permission_error"
-    assert platform.effects.done() == []
-
-
-async def test_budget_is_raised_by_its_code_and_a_number(database_url: str, tmp_path: Path) -> None:
-    async with chat_platform(database_url, tmp_path, run_tokens=10) as platform:
-        charging(platform)
-        async with platform_client(platform) as client:
-            dialogue = ChatDialogue(client)
-            asked = await dialogue.say("Charge it.")
-            code = code_in(text_of(asked))
-            without = await dialogue.say(f"approve {code}")
-            more = await dialogue.say(f"approve {code} 100000")
-
-    assert "tokens" in text_of(asked)
-    assert code_in(text_of(without)) == code
-    assert "effects.charge" in text_of(more)
-    assert code_in(text_of(more)) != code
 
 
 async def test_run_whose_budget_is_refused_is_cut_off(database_url: str, tmp_path: Path) -> None:

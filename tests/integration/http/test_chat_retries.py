@@ -18,18 +18,16 @@ from starling.core.principal import HOST_ADMIN
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import IdempotencyKey
 from tests.support.chat_platform import (
-    ChatDialogue,
     ChatPlatform,
     chat_platform,
     extension_of,
     platform_client,
     text_of,
 )
-from tests.support.effect_recorder import AGENT
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.openai_clients import openai_client
-from tests.support.platform import calls, decision, task
+from tests.support.platform import decision
 from tests.support.tcp_proxy import Moment, TcpProxy
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -85,21 +83,6 @@ async def test_repeated_stream_and_response_join_their_runs(platform: ChatPlatfo
     assert len(await platform.run_ids()) == 2
 
 
-async def test_equal_request_that_is_not_repeated_begins_a_run_of_its_own(platform: ChatPlatform) -> None:
-    platform.script.supervisor(decision(reply="Hello."))
-    async with platform_client(platform) as client:
-        first = await client.chat.completions.create(model="starling", messages=HELLO)
-        second = await client.chat.completions.create(model="starling", messages=HELLO)
-        repeated = await client.chat.completions.create(model="starling", messages=HELLO, extra_headers=RETRIED)
-        other_key = await platform.key()
-        async with platform_client(platform, other_key) as other:
-            others = await other.chat.completions.create(model="starling", messages=HELLO, extra_headers=RETRIED)
-
-    first, second, repeated, others = (extension_of(one)["run_id"] for one in (first, second, repeated, others))
-    assert first != second == repeated
-    assert others not in (first, second)
-
-
 async def test_idempotency_key_leads_to_the_same_run_and_only_for_an_equal_body(platform: ChatPlatform) -> None:
     platform.script.supervisor(decision(reply="Hello."))
     key = {"Idempotency-Key": "order-4711"}
@@ -113,18 +96,6 @@ async def test_idempotency_key_leads_to_the_same_run_and_only_for_an_equal_body(
 
     assert extension_of(first)["run_id"] == extension_of(again)["run_id"]
     assert reused.value.code == "idempotency_key_reused"
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-async def test_client_that_disconnects_cancels_its_run(platform: ChatPlatform, path: str, stream: bool) -> None:
-    platform.script.held = True
-    platform.script.supervisor(decision(reply="Hello."))
-
-    await disconnect_from(platform, path, {"stream": stream})
-
-    [run_id] = await platform.run_ids()
-    assert (await platform.ended(run_id))["status"] == "cancelled"
 
 
 async def test_response_in_the_background_goes_on_when_its_client_disconnects(platform: ChatPlatform) -> None:
@@ -212,67 +183,6 @@ async def test_failed_run_is_a_failed_response_with_its_text(platform: ChatPlatf
     assert response.output_text == response.error.message == text_of(completion)
     assert kinds[-1] == "response.failed"
     assert extension_of(completion)["status"] == "failed"
-
-
-async def test_switched_off_server_is_not_called(platform: ChatPlatform) -> None:
-    await platform.put("/v1/switches", json={"kind": "server", "name": "effects", "reason": "Closed."})
-    platform.script.run(decision(task("t1", AGENT)), t1=calls(("put", {"what": "a"})), qa=Answer("Put [1]."))
-    async with platform_client(platform) as client:
-        answer = await client.chat.completions.create(model="starling", messages=HELLO)
-        models = [model.id async for model in client.models.list()]
-
-    assert platform.effects.done() == []
-    assert extension_of(answer)["degraded"]
-    assert AGENT not in models
-
-
-async def test_tenants_do_not_see_each_others_runs(platform: ChatPlatform) -> None:
-    platform.script.supervisor(decision(reply="Hello."))
-    own, foreign = await platform.key(), await platform.key(tenant="other")
-    async with platform_client(platform, own) as client, platform_client(platform, foreign) as other:
-        first = await client.chat.completions.create(
-            model="starling", messages=HELLO, extra_headers={"X-Thread-Id": "shared", "Idempotency-Key": "one"}
-        )
-        second = await other.chat.completions.create(
-            model="starling", messages=HELLO, extra_headers={"X-Thread-Id": "shared", "Idempotency-Key": "one"}
-        )
-        response = f"resp_{extension_of(first)['run_id'].replace('-', '')}"
-        with pytest.raises(openai.NotFoundError):
-            await other.responses.retrieve(response)
-        with pytest.raises(openai.NotFoundError):
-            await other.responses.cancel(response)
-        with pytest.raises(openai.BadRequestError):
-            await other.responses.create(model="starling", input="hello", previous_response_id=response)
-        branches = await platform.get("/v1/threads/shared", headers={"Authorization": f"Bearer {foreign}"})
-
-    assert extension_of(second)["run_id"] != extension_of(first)["run_id"]
-    assert [branch["runs"] for branch in branches["branches"]] == [1]
-
-
-EARLIER: list[Any] = [{"role": "user", "content": "My dog is Rex."}, {"role": "assistant", "content": "Noted."}]
-
-
-async def test_refused_requests_leave_no_threads_and_no_branches(database_url: str, tmp_path: Path) -> None:
-    limits = {"runs_per_tenant": 1, "queued_runs_per_tenant": 1, "input_chars": 100}
-    async with chat_platform(database_url, tmp_path, **limits) as platform, platform_client(platform) as client:
-        platform.script.supervisor(decision(reply="Hello."))
-        dialogue = ChatDialogue(client)
-        await dialogue.say("hello")
-        await dialogue.say("again")
-        with pytest.raises(openai.BadRequestError):
-            await ChatDialogue(client, EARLIER).say("long " * 100)
-        platform.script.held = True
-        for number in (1, 2):
-            await client.responses.create(model="starling", input=f"hello {number}", background=True)
-            await platform.model.received(3)
-        before = await platform.get("/v1/threads")
-
-        for messages, thread in ((EARLIER, ""), (EARLIER, "named"), (dialogue.messages[:2], "")):
-            with pytest.raises(openai.RateLimitError):
-                await ChatDialogue(client, messages, thread).say("hello")
-
-        assert await platform.get("/v1/threads") == before
-        assert len(before["threads"]) == 3
 
 
 def body_of(path: str, more: dict[str, Any]) -> dict[str, Any]:

@@ -202,7 +202,7 @@ async def test_switch_and_grant_stop_calls_of_the_service(api: SingleCalls, serv
 
     await api.refused(404, f"{NAME}.act", by=narrow, how="forbidden")
     await api.refused(404, f"{NAME}.look", by=other, how="forbidden")
-    async with api.switched_off("server", NAME):
+    async with api.switched_off("server", NAME, f"{NAME}.look"):
         off = [await api.call(f"{NAME}.{tool}", how="forbidden") for tool in ("act", "look")]
 
     assert [each["status"] for each in off] == ["error"] * 2

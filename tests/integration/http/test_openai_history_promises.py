@@ -134,6 +134,7 @@ async def test_turn_that_is_regenerated_or_edited_becomes_a_branch_and_both_go_o
         {"messages": [{"role": "system", "content": "Be brief."}, *talk("Ants.", "Answer 1.", "Bees.")]},
         {"messages": [*talk("Ants.", "Answer 1."), {"role": "developer", "content": "Be rude."}, *talk("Bees.")]},
         {"messages": talk("Ants.", "<think>Plan: a long one.</think>\nAnswer 1.", "Bees.")},
+        {"messages": talk("Ants.\r\n", '<details type="reasoning" done="true">\nx\n</details>\nAnswer 1.\n', "Bees.")},
         {"temperature": 0.1, "seed": 4, "stream": False, "max_tokens": 7},
         {
             "messages": [
@@ -173,6 +174,7 @@ async def test_what_clients_change_about_messages_is_no_other_conversation(
         {"messages": talk("Ants.", "Answer 1", "Bees.")},
         {"messages": talk("Ants.", "Answer 2.", "Bees.")},
         {"messages": talk("Before.", "Yes.", "Ants.", "Answer 1.", "Bees.")},
+        {"messages": [{"role": "system", "content": "Never imported."}, *talk("Before.", "Yes.", "Bees.")]},
     ],
 )
 async def test_another_conversation_begins_a_thread_with_the_messages_before(
@@ -191,7 +193,7 @@ async def test_another_conversation_begins_a_thread_with_the_messages_before(
 
     assert thread not in (other, again)
     assert other == again
-    said = [message["content"] for message in sent["messages"]]
+    said = [message["content"] for message in sent["messages"] if message["role"] != "system"]
     assert (await line(platform, other))[: len(said) + 1] == [*said, answer]
     assert await line(platform, thread) == ["Ants.", "Answer 1."]
 
@@ -247,6 +249,17 @@ async def test_history_of_a_response_without_a_name_is_imported(platform: ChatPl
     assert "Rex is my dog." in last_asked(platform)
 
 
+async def test_messages_that_go_on_at_the_same_time_get_a_branch_each(
+    platform: ChatPlatform, client: AsyncOpenAI
+) -> None:
+    thread, _ = await ask(client, "Ants.")
+
+    await asyncio.gather(*(ask(client, "Ants.", "Answer 1.", f"Bees {number}.") for number in range(3)))
+
+    found = (await platform.get(f"/v1/threads/{thread}"))["branches"]
+    assert [branch["runs"] for branch in found] == [2, 1, 1]
+
+
 # Named threads
 
 
@@ -270,6 +283,17 @@ async def test_named_thread_takes_what_follows_the_last_answer_and_imports_once(
     assert said == ["Ants.", "Yes.", "Bees.", "Answer 1."]
     assert ("Cats." in request, "Dogs." in request, "Other." in request) == (True, True, False)
     assert (answer, elks, last) == ("Answer 2.", "Elks.", "Answer 3.")
+
+
+async def test_messages_of_several_clients_to_a_named_thread_are_answered_in_turn(
+    platform: ChatPlatform, client: AsyncOpenAI
+) -> None:
+    named: dict[str, Any] = {"extra_headers": {"X-Thread-Id": (thread := new_id())}}
+
+    told = await asyncio.gather(*(ask(client, f"Ants {number}.", **named) for number in range(4)))
+
+    assert {found for found, _ in told} == {thread}
+    assert (await platform.get(f"/v1/threads/{thread}"))["branches"][0]["runs"] == 4
 
 
 async def test_named_thread_that_was_filled_otherwise_imports_nothing(
@@ -375,14 +399,8 @@ async def full_disk(_: ChatPlatform, url: str, __: ProxiedDatabase) -> AsyncGene
 
 
 @asynccontextmanager
-async def locked_runs(_: ChatPlatform, url: str, __: ProxiedDatabase) -> AsyncGenerator[None]:
-    async with await AsyncConnection.connect(url) as connection:
-        await connection.execute(b"LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE")
-        yield
-
-
-@asynccontextmanager
-async def cut_connections(_: ChatPlatform, __: str, proxied: ProxiedDatabase) -> AsyncGenerator[None]:
+async def cut_connections(platform: ChatPlatform, _: str, proxied: ProxiedDatabase) -> AsyncGenerator[None]:
+    await platform.services.storage.engine.dispose()  # which knows prepared statements, whose text isn't sent again
     proxied.proxy.cut("before", b"INTO runs", times=100)
     yield
     proxied.proxy.cut("before", b"never said", times=1)
@@ -419,7 +437,7 @@ def refused_bodies(thread: str) -> Sequence[dict[str, Any]]:
     )
 
 
-@pytest.mark.parametrize("fault", [full_disk, locked_runs, cut_connections, exhausted_pool])
+@pytest.mark.parametrize("fault", [full_disk, cut_connections, exhausted_pool])
 async def test_request_that_is_refused_without_the_database_leaves_nothing(
     database_url: str, tmp_path: Path, fault: Fault
 ) -> None:
