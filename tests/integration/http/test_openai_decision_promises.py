@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 import pytest_asyncio
@@ -362,20 +363,26 @@ async def test_key_without_the_scope_run_decides_nothing(
 
 
 async def test_nobody_decides_without_a_key(database_url: str, tmp_path: Path) -> None:
-    async with chat_platform(database_url, tmp_path) as platform, platform_client(platform) as client:
+    async with (
+        chat_platform(database_url, tmp_path) as platform,
+        platform_client(platform) as client,
+        aiohttp.ClientSession(platform.url) as nobody,
+    ):
         dialogue, code = await charging(platform, client, what := new_id())
-        body = {"model": "starling", "messages": [{"role": "user", "content": f"approve {code}"}]}
-        for path, sent in ((CHAT, body), (RESPONSES, {"model": "starling", "input": f"approve {code}"})):
-            headers = {"X-Thread-Id": dialogue.said["thread_id"]}
-            async with platform.client.post(path, json=sent, headers={**headers, "Authorization": ""}) as response:
-                assert (await response.json())["error"]["type"] == "permission_error"
-        run_id = dialogue.said["run_id"].replace("-", "")
-        sent = {"model": "starling", "input": f"approve {code}", "previous_response_id": f"resp_{run_id}"}
-        async with platform.client.post(RESPONSES, json=sent, headers={"Authorization": ""}) as response:
-            await response.read()
+        run_id, said = dialogue.said["run_id"].replace("-", ""), f"approve {code}"
+        there = {"X-Thread-Id": dialogue.said["thread_id"]}
+        refused: list[str] = []
+        for path, sent, headers in (
+            (CHAT, {"messages": [{"role": "user", "content": said}]}, there),
+            (CHAT, {"messages": [{"role": "user", "content": said}]}, {**there, "Authorization": ""}),
+            (RESPONSES, {"input": said, "previous_response_id": f"resp_{run_id}"}, {}),
+        ):
+            async with nobody.post(path, json={"model": "starling", **sent}, headers=headers) as response:
+                refused.append((await response.json())["error"]["type"])
 
+        assert refused == ["permission_error", "authentication_error", "permission_error"]
         assert (await waits(platform, dialogue.said["run_id"]), arrived(platform, what)) == (True, 0)
-        await dialogue.say(f"approve {code}")
+        await dialogue.say(said)
         assert done(platform, what) == 1
 
 
