@@ -401,7 +401,7 @@ async def full_disk(_: ChatPlatform, url: str, __: ProxiedDatabase) -> AsyncGene
 @asynccontextmanager
 async def cut_connections(platform: ChatPlatform, _: str, proxied: ProxiedDatabase) -> AsyncGenerator[None]:
     await platform.services.storage.engine.dispose()  # which knows prepared statements, whose text isn't sent again
-    proxied.proxy.cut("before", b"INTO runs", times=100)
+    proxied.proxy.cut("before", b"INTO runs", times=1_000_000)
     yield
     proxied.proxy.cut("before", b"never said", times=1)
 
