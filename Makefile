@@ -24,7 +24,7 @@ quick: environment ## unit and contract tests, in less than a minute
 test: environment servers ## all tests, but for soak tests and long chaos rounds
 	@scripts/server-env sqlite
 	@scripts/node-servers
-	$(bin)/python -m pytest -n auto --dist worksteal
+	$(bin)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 soak: environment servers ## tests of races and outages again, with many rounds and real waiting times
 	@$(bin)/python -m tests.support.wrong_clock

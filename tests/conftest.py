@@ -22,8 +22,8 @@ from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
 from tests.support.open_folder import new_open_folder
-from tests.support.work_order import dealt
 
+_LONGEST = ("tests/chaos/", "tests/e2e/", "tests/integration/", "")
 _TEMPLATE = "starling_template"
 _TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
 
@@ -48,9 +48,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(trylast=True)  # after tests were deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have each of several worker processes begin with long tests and end with short ones."""
-    if workers := getattr(config, "workerinput", {}).get("workercount"):
-        items[:] = dealt(items, workers, lambda item: item.nodeid.partition("::")[0])
+    """Have several worker processes begin with the long tests and end with the short ones; files stay whole."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next(place for place, kind in enumerate(_LONGEST) if item.nodeid.startswith(kind)))
 
 
 def pytest_collection_finish() -> None:
