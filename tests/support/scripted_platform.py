@@ -19,7 +19,7 @@ type Document = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ScriptedPlatform:
-    """The events of the run that is accepted, answers by path, and what was sent to it.
+    """The events of the run that is accepted, answers by path, with or without the query, and what was sent to it.
 
     What is sent to a path that has an answer gets it, with its `status` if it has one: that of a refusal.
     """
@@ -62,8 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream()
         elif path == "/v1/approvals":
             self._answer(200, self.platform.waiting)
-        elif path in self.platform.answers:
-            self._answer(200, self.platform.answers[path])
+        elif answer := self.platform.answers.get(self.path, self.platform.answers.get(path)):
+            self._answer(200, answer)
         else:
             self._answer(404, {"detail": f"There is no {path}.", "remedy": "", "code": "not_found"})
 

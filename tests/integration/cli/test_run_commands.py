@@ -50,3 +50,17 @@ def test_score_outside_its_range_is_refused(platform: ScriptedPlatform, workspac
     done = workspace.starling("run", "feedback", RUN, "--score", "5")
 
     assert (done.returncode, platform.sent) == (2, [])
+
+
+def test_unfinished_runs_of_all_tenants_are_listed_with_their_tenants() -> None:
+    run = {"run_id": RUN, "thread_id": "t", "status": "queued", "created_at": MOMENT, "seconds": 0.8, "input": "Hello"}
+    runs = [{**run, "tenant": tenant} for tenant in ("shop", "bank")]
+    with (
+        ScriptedPlatform(answers={"/v1/runs?all_tenants=true&limit=20": {"runs": runs, "next": None}}).serving() as one,
+        new_workspace(STARLING_URL=one.url) as workspace,
+    ):
+        done = workspace.starling("run", "list", "--all-tenants")
+
+    head, *rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert head[1] == "TENANT", done.stderr
+    assert [row[1] for row in rows] == ["shop", "bank"]

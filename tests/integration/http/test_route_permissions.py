@@ -386,6 +386,23 @@ async def test_threads_of_other_tenants_are_not_listed(town: Town) -> None:
     }
 
 
+async def test_unfinished_runs_of_all_tenants_are_listed_for_admins_alone(town: Town) -> None:
+    admins, others = frozenset({Scope.ADMIN}), frozenset(Scope) - {Scope.ADMIN}
+    refused: list[int] = []
+
+    async with client_of(town, f"Bearer {await town.key(admins)}") as client:
+        listed = (await client.get("/v1/runs?all_tenants=true")).json()["runs"]
+        none = (await client.get("/v1/runs?all_tenants=true&status=waiting")).json()["runs"]
+        refused.append((await client.get("/v1/runs")).status_code)
+        refused.append((await client.get("/v1/runs?all_tenants=true&status=failed")).status_code)
+    async with client_of(town, f"Bearer {await town.key(others)}") as client:
+        refused.append((await client.get("/v1/runs?all_tenants=true")).status_code)
+
+    assert (BANK, town.run.id, "queued") in [(run["tenant"], run["run_id"], run["status"]) for run in listed]
+    assert none == []
+    assert refused == [403, 422, 403]
+
+
 async def test_idempotency_key_of_another_tenant_creates_a_run_of_its_own(town: Town) -> None:
     key = await town.key(frozenset(Scope))
     before = await town.checksum(BANK)

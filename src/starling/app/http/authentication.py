@@ -185,21 +185,27 @@ class RequireScope:
 
     def __init__(self, *scopes: Scope) -> None:
         self.scopes = frozenset(scopes)
-        self._wanted = " or ".join(repr(scope.value) for scope in scopes)
 
     async def __call__(self, request: Request, _: Annotated[object, Security(_BEARER)]) -> Principal:
         """Return the caller. Raises ForbiddenError."""
         principal = await optional_caller(request)
         if principal is None:
             raise UnauthorizedError("This route needs a key.", _REMEDY)
-        if not self.scopes & principal.scopes and not principal.key_id:
-            raise UnauthorizedError(f"A request without a key lacks the scope {self._wanted}.", _ADMIN_REMEDY)
-        if not self.scopes & principal.scopes:
-            raise ForbiddenError(
-                f"The key {principal.key_id} lacks the scope {self._wanted}.",
-                "Use another key; `starling key create --scope` makes one.",
-            )
+        require(principal, *self.scopes)
         return principal
+
+
+def require(principal: Principal, *scopes: Scope) -> None:
+    """Raise UnauthorizedError or ForbiddenError unless the caller has one of these scopes."""
+    if principal.scopes.intersection(scopes):
+        return
+    wanted = " or ".join(repr(scope.value) for scope in sorted(scopes))
+    if not principal.key_id:
+        raise UnauthorizedError(f"A request without a key lacks the scope {wanted}.", _ADMIN_REMEDY)
+    raise ForbiddenError(
+        f"The key {principal.key_id} lacks the scope {wanted}.",
+        "Use another key; `starling key create --scope` makes one.",
+    )
 
 
 async def optional_caller(request: Request) -> Principal | None:

@@ -37,6 +37,7 @@ type IdempotencyKey = Annotated[
 
 # Each route declares its caller by one of these; a test checks that every route does.
 type Caller = Annotated[Principal, Depends(RequireScope(Scope.RUN))]
+type RunLister = Annotated[Principal, Depends(RequireScope(Scope.RUN, Scope.ADMIN))]
 type ToolCaller = Annotated[Principal, Depends(RequireScope(Scope.RUN, Scope.SERVICE))]
 type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]

@@ -28,21 +28,25 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
         str | None, typer.Option(metavar="NAME|HASH", help="Only runs whose model calls used this wording of a prompt.")
     ] = None,
     tenant: Tenant = DEFAULT_TENANT,
+    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="The unfinished runs of all tenants.")] = False,
     full: Full = False,
     utc: Utc = False,
     as_json: Json = False,
 ) -> None:
     """List the latest runs. Other commands take the short ids shown here, and `last`."""
     query = {"status": status and status.value, "thread_id": thread, "prompt": prompt}
+    query |= {"all_tenants": "true" if all_tenants else None}
     pages = connection_of(context).api(tenant).pages("/v1/runs", "runs", query, most=_PAGE, limit=limit)
     found = [{"id": run["run_id"], **{name: run[name] for name in run if name != "run_id"}} for run in pages]
     if as_json:
         print_json(found)
     elif found:
-        columns, ids = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [run["id"] for run in found]
+        columns = ("RUN", "TENANT", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST")
+        ids = [run["id"] for run in found]
         rows = [
             (
                 name,
+                run["tenant"],
                 run["status"],
                 moment(run["created_at"], utc=utc),
                 f"{run['seconds']:.1f}",
@@ -52,9 +56,10 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
             for name, run in zip(ids if full else short_ids(ids), found, strict=True)
         ]
         has_room = not results().is_terminal or results().width >= _WIDTH_WITH_THREADS
-        shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or has_room]
+        left_out = {"TENANT" if not all_tenants else "", "THREAD" if not (full or has_room) else ""}
+        shown = [index for index, name in enumerate(columns) if name not in left_out]
         print_table([columns[index] for index in shown], [[row[index] for index in shown] for row in rows])
-    elif status or thread or prompt:
+    elif status or thread or prompt or all_tenants:
         print_line("There are no such runs.")
     else:
         print_line(f"The tenant {tenant} has no runs yet. `starling ask` makes one; `--tenant` names another tenant.")

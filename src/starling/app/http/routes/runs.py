@@ -10,11 +10,14 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
+from starling.app.http.authentication import require
+from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey, RunLister
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import RUN_LOCATION, ClosedModel, Name, RunAccepted, RunBody, run_path
+from starling.core.errors import InvalidRequestError
 from starling.core.events.stream import AnyEvent
+from starling.core.principal import Scope
 from starling.core.run_document.document import RunDocument
 from starling.core.runs import ForkRequest, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -50,6 +53,9 @@ class RunQuery(ClosedModel):
         None,
         pattern="^[0-9a-z_]{1,64}$",
         description="Only those with a model call that used this prompt: by its hash or how that begins, or its name.",
+    )
+    all_tenants: bool = Field(
+        False, description="The unfinished ones of all tenants. Needs the scope `admin`, without it `run`."
     )
     limit: int = Field(20, ge=1, le=200)
 
@@ -119,15 +125,19 @@ async def fork(
 
 
 @router.get("", summary="List runs", responses=refusals(422))
-async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
+async def latest(services: FromServices, caller: RunLister, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first. A `prompt` whose text is not stored is answered with 404."""
+    require(caller, Scope.ADMIN if wanted.all_tenants else Scope.RUN)
+    if wanted.all_tenants and wanted.status and wanted.status.terminal:
+        raise InvalidRequestError(f"Runs with status {wanted.status} are listed for one tenant.", "Omit `all_tenants`.")
     before = str(wanted.before) if wanted.before else None
     prompt = None
     if wanted.prompt:
         digest = (await services.prompt_catalog.show(wanted.prompt)).hash
         prompt = PromptFilter(digest, await services.storage.epochs.pinning_prompt(digest))
+    tenant = None if wanted.all_tenants else caller.tenant
     which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending, prompt)
-    found = await services.runs.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
+    found = await services.runs.listing.latest(tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=shown, next=shown[-1].run_id if more else None)
 

@@ -21,6 +21,7 @@ _CLOCKS: Final = timedelta(hours=1)  # by which those of processes and of Postgr
 class RunSummary:
     """A run in a list. `seconds` is the time from acceptance to end, or until now; `input` is truncated."""
 
+    tenant: str
     run_id: str
     thread_id: str
     status: RunStatus
@@ -72,23 +73,23 @@ class RunListing:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def latest(self, tenant: str, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
-        """Return the latest runs, newest first."""
+    async def latest(self, tenant: str | None, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
+        """Return the latest runs, newest first; without a tenant the unfinished ones of all."""
         seconds = func.extract("epoch", func.coalesce(runs.c.ended_at, func.now()) - runs.c.created_at)
         beginning = func.left(runs.c.input, _INPUT_CHARS)
         query = (
-            select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
+            select(runs.c.tenant, runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
             .where(*_conditions(tenant, which))
             .order_by(runs.c.id.desc())  # ids sort by creation time
             .limit(limit)
         )
         async with reading(self._engine) as connection:
             found = await connection.execute(query)
-            return [RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found]
+            return [RunSummary(*row[:3], RunStatus(row.status), row.created_at, float(row[5]), row[6]) for row in found]
 
 
-def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
+def _conditions(tenant: str | None, which: RunFilter) -> list[ColumnElement[bool]]:
+    conditions = [runs.c.ended_at.is_(None) if tenant is None else runs.c.tenant == tenant]
     if which.thread_id is not None:
         conditions.append(runs.c.thread_id == which.thread_id)
     if which.status is not None:
@@ -102,7 +103,7 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
     if which.before is not None:
         conditions.append(runs.c.id < which.before)
     if which.ending is not None:
-        conditions.append(runs.c.id.in_(_ending_in(tenant, which.ending)))
+        conditions.append(runs.c.id.in_(_ending_in(conditions[0], which.ending)))
     if which.prompt is not None:
         used = steps.c.metadata["prompt"]["hash"].astext == which.prompt.hash
         used = exists().where(steps.c.tenant == runs.c.tenant, steps.c.run_id == runs.c.id, used)
@@ -123,8 +124,8 @@ def _id_at(moment: datetime) -> str:
     return str(UUID(int=int(moment.timestamp() * 1_000) << 80))
 
 
-def _ending_in(tenant: str, ending: str) -> Select[tuple[str]]:
-    """Return the query for the ids that end in these hex digits, among the latest runs of the tenant."""
-    latest = select(runs.c.id).where(runs.c.tenant == tenant).order_by(runs.c.id.desc()).limit(ENDING_SCAN).subquery()
+def _ending_in(listed: ColumnElement[bool], ending: str) -> Select[tuple[str]]:
+    """Return the query for the ids that end in these hex digits, among the latest runs that are listed."""
+    latest = select(runs.c.id).where(listed).order_by(runs.c.id.desc()).limit(ENDING_SCAN).subquery()
     digits = func.replace(cast(latest.c.id, Text), "-", "")
     return select(latest.c.id).where(func.right(digits, len(ending)) == ending)
