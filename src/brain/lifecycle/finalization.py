@@ -83,4 +83,12 @@ def _result(
         degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
         usage=meter.usage(),
         effects=list(changes),
+        missing=_missing(state),
     )
+
+
+def _missing(state: GraphState) -> frozenset[str]:
+    """Return the codes of why parts of the answer are missing."""
+    failed = {it["task_id"]: it.get("code", "rejected") for it in state["results"] if it["status"] == "failed"}
+    parts = [(part.get("code"), part.get("task_id")) for part in state["degraded"]]
+    return frozenset(code or failed.get(task or "", "not_reached" if task else "unserved") for code, task in parts)

@@ -142,7 +142,7 @@ class Step(ClosedDocument):
 class RunResult(ClosedDocument):
     """Result of a run: the response of `POST /process` without steps and ids.
 
-    `code` says why a run did not succeed, None if it did.
+    `code` says why a run did not succeed, None if it did; `missing` why parts of the answer are missing, for metrics.
     """
 
     status: FinalStatus
@@ -154,3 +154,4 @@ class RunResult(ClosedDocument):
     usage: Usage = Usage()
     code: str | None = None
     effects: list[Change] = Field(default=[])
+    missing: frozenset[str] = Field(default=frozenset(), exclude=True)

@@ -52,6 +52,15 @@ async def test_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) ->
     assert value(after, "starling_streams_open") == 0
 
 
+async def test_run_whose_answer_lacks_a_part_is_counted_by_the_reason(api: LiveApi) -> None:
+    before = await collected(api)
+    await api.ask("How full is the disk? Book a flight to Lima.")
+    after = await collected(api)
+
+    name = "starling_runs_degraded_total"
+    assert value(after, name, reason="unserved") - value(before, name, reason="unserved") == 1
+
+
 async def test_runs_cancelled_or_replaced_by_the_api_are_counted(database_url: str) -> None:
     newer = RunRequest(input="Hi.", thread_id="interrupted", policy="interrupt")
     async with a_quiet_api(database_url) as api:

@@ -58,6 +58,8 @@ def values_of(use: Use, label: str) -> set[str]:
     """Return the values that a label may have, empty where they are names of somebody's models or servers."""
     if label == "status":
         return UNFINISHED if use.metric == "starling_runs" else {status.value for status in RunStatus} | {"5.."}
+    if label == "age":
+        return {"hour", "day", "week", "older"}
     if label == "route":
         return {str(getattr(route, "path", "")) for router in (health, metrics) for route in router.router.routes}
     return error_codes() | {"ok", "succeeded"} if label == "outcome" else set()

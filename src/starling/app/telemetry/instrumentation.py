@@ -108,4 +108,6 @@ class MeasuredRuns:
         result = await self.inner(claim)
         if result is not None:
             self.metrics.measure("run_seconds", result.status, value=perf_counter() - begun)
+            for reason in result.missing:
+                self.metrics.measure("runs_degraded", reason)
         return result

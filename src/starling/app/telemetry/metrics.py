@@ -58,6 +58,7 @@ class Metrics:
             if status.terminal:
                 self.runs_ended.labels(status.value)  # 0, so that rules see the first one as an increase
         self.run_seconds = histogram("run_seconds", "From a run's claim to its end.", _RUN_BUCKETS, "status")
+        self.runs_degraded = counter("runs_degraded", "Ended runs without a part of the answer, by reason.", "reason")
         outcomes = "`other` where the settings choose none such; outcome is ok, or the code of the error."
         self.model_calls = counter("model_calls", f"Answers of models, {outcomes}", "role", "model", "outcome")
         self.model_tokens = counter("model_tokens", "Tokens as endpoints count them.", "role", "model", "direction")
