@@ -1,24 +1,30 @@
-"""`starling init`: write commented configuration files to begin with."""
+"""`starling init`: write commented configuration files to begin with, and the model that a person chooses."""
 
 import json
+import os
 import sys
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 import typer
 
 from starling.app.cli.options import Json
+from starling.app.cli.platform import late_imports
+from starling.app.cli.platform.settings_file import DEFAULT
 from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.prompts import has_person
 from starling.core.errors import ConfigurationError
+from starling.core.settings.client import ENVIRONMENT_FILE
 
 app = typer.Typer(add_completion=False)
 
 _SERVERS: Final = """\
 // The MCP servers of Starling: each becomes one specialist agent. Comments and trailing commas are allowed here.
-// Uncomment what you need, then run `starling up`, or `starling registry reload` while it runs.
+// `starling server enable NAME` tries one that is "disabled" and enables it, also while `starling up` runs.
 //
 // "x-starling" is for Starling alone: "effect" says what the tools of a server may change. Tools that only "read" are
-// called freely; calls of others are recorded before they are made. ${VARIABLE} is read when the server is started.
+// called freely; calls of others are recorded before they are made. ${VARIABLE} is read when the server is started,
+// from the environment or starling.env.
 {
   "mcpServers": {
     // This machine: processor, memory, disk, load. Comes with Starling.
@@ -29,26 +35,31 @@ _SERVERS: Final = """\
     },
 
     // The time in any time zone, and conversions.
-    // "time": {"command": "uvx", "args": ["mcp-server-time"], "x-starling": {"effect": "read"}},
+    "time": {"disabled": true, "command": "uvx", "args": ["mcp-server-time"], "x-starling": {"effect": "read"}},
 
     // Files below the folders that you name.
-    // "filesystem": {
-    //   "command": "npx",
-    //   "args": ["-y", "@modelcontextprotocol/server-filesystem", "."],
-    //   "x-starling": {"approval": "unsafe"},
-    // },
+    "filesystem": {
+      "disabled": true,
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-filesystem", "."],
+      "x-starling": {"approval": "unsafe"},
+    },
 
     // A git repository.
-    // "git": {"command": "uvx", "args": ["mcp-server-git", "--repository", "."]},
+    "git": {"disabled": true, "command": "uvx", "args": ["mcp-server-git", "--repository", "."]},
 
     // A SQLite database (the server needs an MCP library older than version 2).
-    // "sqlite": {"command": "uvx", "args": ["--with", "mcp<2", "mcp-server-sqlite", "--db-path", "data.db"]},
+    "sqlite": {
+      "disabled": true,
+      "command": "uvx",
+      "args": ["--with", "mcp<2", "mcp-server-sqlite", "--db-path", "data.db"],
+    },
 
     // Web pages as text.
-    // "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "x-starling": {"effect": "read"}},
+    "fetch": {"disabled": true, "command": "uvx", "args": ["mcp-server-fetch"], "x-starling": {"effect": "read"}},
 
     // A memory of entities and their relations, kept in a file.
-    // "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]},
+    "memory": {"disabled": true, "command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]},
 
     // A server that you reach over HTTP, with a key from the environment.
     // "remote": {
@@ -66,8 +77,7 @@ _SETTINGS: Final = """\
 approval: unsafe
 
 # The models, with fallbacks in order. Without one: OpenAI's if OPENAI_API_KEY is set, else a local Ollama.
-# model: openai:gpt-4.1-mini
-# model_reasoning: openai:gpt-4.1, openai:gpt-4.1-mini
+{model}# model_reasoning: openai:gpt-4.1, openai:gpt-4.1-mini
 
 # An endpoint of your own that speaks OpenAI's protocol: its models are named local:MODEL.
 # providers:
@@ -92,13 +102,27 @@ approval: unsafe
 
 
 @app.command()
-def init(as_json: Json = False) -> None:
-    """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed."""
-    files = {"mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)), "starling.yaml": _SETTINGS}
+def init(context: typer.Context, as_json: Json = False) -> None:
+    """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed.
+
+    On a terminal it first asks for a model, and tries it. A key is written into starling.env, which only you can read.
+    """
+    is_asked = has_person() and not as_json and not (DEFAULT.exists() or ENVIRONMENT_FILE.exists())
+    chosen = late_imports.chosen_model(context) if is_asked else None
+    settings = "".join(f"{name}: {json.dumps(value)}\n" for name, value in chosen.settings.items()) if chosen else ""
+    files = {
+        "mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)),
+        "starling.yaml": _SETTINGS.replace("{model}", settings or "# model: openai:gpt-4.1-mini\n"),
+    }
+    if chosen and chosen.key:
+        files[str(ENVIRONMENT_FILE)] = (
+            f"# Keys for Starling in this folder: share them with nobody.\nOPENAI_API_KEY={chosen.key}\n"
+        )
     written: list[str] = []
     for name, text in files.items():
         try:
-            with Path(name).open("x", encoding="utf-8") as opened:
+            opener = partial(os.open, mode=0o600 if name == str(ENVIRONMENT_FILE) else 0o666)
+            with open(name, "x", encoding="utf-8", opener=opener) as opened:
                 opened.write(text)
             written.append(name)
         except FileExistsError:
@@ -114,4 +138,6 @@ def init(as_json: Json = False) -> None:
         print_line(f"Wrote {name}.")
     for name in kept:
         print_line(f"{name} was there before and is unchanged.")
-    print_line("Next: uncomment servers in mcp.json, then `starling doctor` and `starling up`.")
+    print_line(
+        "Next: `starling server enable NAME` for more servers of mcp.json, then `starling doctor` and `starling up`."
+    )

@@ -10,6 +10,7 @@ import typer
 
 from starling.app.cli.lazy_commands import Lazy, import_quietly, lazy_group
 from starling.core.errors import StarlingError
+from starling.core.settings.client import read_environment_file
 
 FAILED, USAGE, UNAVAILABLE, UNANSWERED = 1, 2, 3, 4
 _EXIT_CODES = {
@@ -82,6 +83,7 @@ def root(
     ] = False,
 ) -> None:
     """Starling makes a specialist agent of each MCP server and lets them solve your requests together."""
+    read_environment_file()
     context.obj = settings
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from starling.core.errors import ConfigurationError
+
 EMBEDDED: Final = "embedded"
 """The `database_name` of the embedded database."""
+ENVIRONMENT_FILE: Final = Path("starling.env")
 _PORTS: Final = range(65_536)
 
 
@@ -30,6 +33,24 @@ class ClientSettings:
     log_level: str
     mcp_config: Path | None = None
     governs: bool = False
+
+
+def read_environment_file() -> None:
+    """Set the variables of `starling.env` in this folder that have no value yet. Raises ConfigurationError."""
+    try:
+        lines = ENVIRONMENT_FILE.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{ENVIRONMENT_FILE} can't be read: {error}.") from None
+    for number, line in enumerate(lines, start=1):
+        name, given, value = map(str.strip, line.partition("="))
+        if line.strip().startswith("#") or not line.strip():
+            continue
+        if not (name and given):
+            raise ConfigurationError(f"{ENVIRONMENT_FILE} is wrong: line {number} is not of the form NAME=VALUE.")
+        if not os.environ.get(name):  # noqa: TID251
+            os.environ[name] = value  # noqa: TID251
 
 
 def default_data_dir() -> Path:

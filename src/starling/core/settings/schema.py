@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
@@ -238,7 +239,9 @@ class Settings(BaseSettings):
         "",
         "The user as whom root starts stdio servers, where that user reaches their command and files.",
     )
-    ollama_base_url: str = _setting("OLLAMA_BASE_URL", "http://localhost:11434", "Address of Ollama.")
+    ollama_base_url: str = _setting(
+        "OLLAMA_BASE_URL", "http://localhost:11434", "Address of Ollama.", also="OLLAMA_HOST"
+    )
     openai_api_key: SecretStr | None = _setting(
         "OPENAI_API_KEY", None, "Makes `openai:gpt-4.1-mini` the default model."
     )
@@ -347,6 +350,16 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("ollama_base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        """Complete what Ollama itself takes, such as `0.0.0.0` or `:8080`."""
+        if "://" in value:
+            return value
+        parts = urlsplit(f"//{value}")
+        host = parts.hostname or "localhost"
+        return f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 11434}"
 
     @property
     def langfuse_names(self) -> Mapping[str, str]:

@@ -107,7 +107,7 @@ def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:
 async def _default(settings: Settings) -> str:
     if _key("OPENAI_API_KEY", settings.openai_api_key):
         return _DEFAULT_OPENAI
-    pulled = await _pulled_models(settings.ollama_base_url)
+    pulled = await pulled_models(settings.ollama_base_url)
     if pulled is None:
         return OFFLINE
     if _DEFAULT_OLLAMA_MODEL in pulled:
@@ -119,7 +119,7 @@ async def _default(settings: Settings) -> str:
     return OFFLINE
 
 
-async def _pulled_models(base_url: str) -> frozenset[str] | None:
+async def pulled_models(base_url: str) -> frozenset[str] | None:
     """Return the names of the models in an Ollama, or None if it does not answer."""
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
     try:

@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from mcp_gateway.configuration.servers import read_config
 from starling.app.cli.init import init
 from starling.app.cli.platform.settings_file import read_settings_file
+from starling.app.cli.server.effects import FileEdit
 from starling.core.settings.loading import load_settings
 
 
@@ -17,8 +20,12 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def written(*, as_json: bool = False) -> None:
+    init(typer.Context(TyperCommand("starling")), as_json=as_json)
+
+
 def test_written_files_are_valid_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    init()
+    written()
 
     settings = load_settings(read_settings_file(None), "starling.yaml")
     assert list(read_config(Path("mcp.json"))) == ["system_health"]
@@ -26,19 +33,22 @@ def test_written_files_are_valid_as_they_are(capsys: pytest.CaptureFixture[str])
     assert "Wrote mcp.json.\nWrote starling.yaml.\n" in capsys.readouterr().out
 
 
-def test_every_server_can_be_uncommented(folder: Path) -> None:
-    init()
+def test_every_disabled_server_can_be_enabled_and_the_other_one_uncommented(folder: Path) -> None:
+    written()
     file = folder / "mcp.json"
+    for name in ("time", "filesystem", "git", "sqlite", "fetch", "memory"):
+        FileEdit.enabling(file, name).write()
     text = file.read_text()
-    body = text.partition('"mcpServers"')
+    head, remote = text.split("key from the environment.\n")
 
-    file.write_text(body[0] + body[1] + re.sub(r'^(\s*)// (?=["}{ ]|\s)(?![A-Z])', r"\1", body[2], flags=re.MULTILINE))
+    file.write_text(head + "\n" + remote.replace("// ", ""))
 
-    assert {"time", "filesystem", "git", "sqlite", "fetch", "memory", "remote"} < read_config(file).keys()
+    assert len(read_config(file)) == 8
+    assert '"disabled": true' not in text
 
 
 def test_every_setting_can_be_uncommented(folder: Path) -> None:
-    init()
+    written()
     file = folder / "starling.yaml"
 
     file.write_text(re.sub(r"^# (?=[a-z_ ]+:( |$))", "", file.read_text(), flags=re.MULTILINE))
@@ -51,7 +61,7 @@ def test_every_setting_can_be_uncommented(folder: Path) -> None:
 def test_files_that_are_there_are_not_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "mcp.json").write_text("mine")
 
-    init(as_json=True)
+    written(as_json=True)
 
     assert (folder / "mcp.json").read_text() == "mine"
     assert capsys.readouterr().out == '{"written": ["starling.yaml"], "kept": ["mcp.json"]}\n'

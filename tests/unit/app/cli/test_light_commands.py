@@ -21,7 +21,19 @@ _HEAVY = {
     *("mcp_gateway",),
 }
 _OF_THE_DATABASE = ("command_settings", "database_api", "server.changes", "server.effects")
-_OF_SERVICES = ("up", "serve", "worker", "doctor", "db", "key", "signals", "process_", "gc_tuning", "startup_report")
+_OF_SERVICES = (
+    "up",
+    "serve",
+    "worker",
+    "doctor",
+    "model_choice",
+    "db",
+    "key",
+    "signals",
+    "process_",
+    "gc_tuning",
+    "startup_report",
+)
 _DONE: dict[str, Any] = {"type": "done", "status": "succeeded", "reply": "Noon.", "usage": {}}
 _RUN = {"run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "status": "succeeded", "thread_id": "t", "input": "Hi."}
 _ANSWERS: dict[str, Any] = {

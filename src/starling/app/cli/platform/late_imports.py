@@ -20,6 +20,13 @@ def checked_settings(context: typer.Context):
     return settings_of(context)
 
 
+def chosen_model(context: typer.Context):
+    """Return the model that a person chooses. Imports the clients of models."""
+    from starling.app.cli import model_choice
+
+    return model_choice.chosen_model(checked_settings(context))
+
+
 def database_api(context: typer.Context, tenant: str):
     """Return the API for a tenant over the database. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
     from starling.app.cli.platform.database_api import DatabaseApi

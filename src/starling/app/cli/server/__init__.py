@@ -16,6 +16,7 @@ _COMMANDS = {
     ),
     "approve": Lazy("starling.app.cli.server.tools", "Approve tools that are new or were changed by their server."),
     "add": Lazy(_CHANGING, "Add a server and its specialist agent."),
+    "enable": Lazy(_CHANGING, "Enable a server of the mcpServers file."),
     "import": Lazy("starling.app.cli.server.imports", "Add servers of MCP registry documents, as a plan first."),
     "remove": Lazy(_CHANGING, "Remove a server and its specialist agent."),
 }

@@ -1,4 +1,4 @@
-"""`starling server add`, `remove` and `test`."""
+"""`starling server add`, `enable`, `remove` and `test`."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -7,19 +7,20 @@ import typer
 
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
-from mcp_gateway.registration.discovery import try_servers
+from mcp_gateway.registration.discovery import Listed, try_servers
 from starling.app.cli.completion import Server
 from starling.app.cli.options import Json, Yes
-from starling.app.cli.platform.command_settings import settings_of
-from starling.app.cli.server.effects import confirmed_effects, documents_of
+from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.platform.settings_file import MCP_FILE
+from starling.app.cli.server.effects import FileEdit, applied, confirmed_effects, documents_of
 from starling.app.cli.server.tools import split_pairs
 from starling.app.cli.signals import run_until_stopped, run_with
 from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
 from starling.app.container.configuration import private_files
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
-from starling.core.errors import ServerUnavailableError
-from starling.core.settings.schema import environment
+from starling.core.errors import DatabaseUnavailableError, ServerUnavailableError
+from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 
@@ -63,11 +64,7 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     config = _config(
         name, target, split_pairs(values or [], "KEY"), {key: one for key, one in given.items() if one is not None}
     )
-    with progress(f"Listing {name} …"):
-        trial = try_servers({name: config}, settings.limits, environment(), private_files(settings))
-        listed = run_until_stopped(trial)[name]
-    if isinstance(listed, ServerUnavailableError):
-        raise listed
+    listed = _tried(settings, name, config)
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
     chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
     listing, report = run_with(
@@ -78,6 +75,30 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     document = {"name": name, "tools": tools, "epoch": report.epoch, "proposed": documents_of(proposed)}
     text = f"{name} is in epoch {report.epoch}, with {len(tools)} tools: {', '.join(tools)}."
     print_result(document, text, as_json=as_json)
+
+
+@app.command()
+def enable(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name of a server of the mcpServers file.")],
+    as_json: Json = False,
+) -> None:
+    """Enable a server that the mcpServers file has as `disabled`: its tools are listed, and the file is changed.
+
+    The file keeps its comments and its layout. Where a platform runs, runs accepted from now on can use the server.
+    Nothing is changed if the server can't be started or its tools can't be listed.
+    """
+    settings = with_servers_found_here(settings_of(context))
+    edit = FileEdit.enabling(settings.mcp_config or MCP_FILE, name)
+    tools = [*_tried(settings, name, edit.config[name]).tools]
+    try:
+        epoch = applied(settings, edit, name)
+    except DatabaseUnavailableError:  # nothing runs
+        epoch = None
+        edit.write()
+    where = f"in epoch {epoch}" if epoch else f"enabled in {edit.file}"
+    text = f"{name} is {where}, with {len(tools)} tools: {', '.join(tools)}."
+    print_result({"name": name, "tools": tools, "epoch": epoch}, text, as_json=as_json)
 
 
 @app.command()
@@ -107,6 +128,15 @@ def try_out(context: typer.Context, name: Server, as_json: Json = False) -> None
     for what, tools in differences.items():
         if tools:
             print_line(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
+
+
+def _tried(settings: Settings, name: str, config: ServerConfig) -> Listed:
+    with progress(f"Listing {name} …"):
+        trial = try_servers({name: config}, settings.limits, environment(), private_files(settings))
+        listed = run_until_stopped(trial)[name]
+    if isinstance(listed, ServerUnavailableError):
+        raise listed
+    return listed
 
 
 def _config(name: str, target: Sequence[str], values: dict[str, str], options: dict[str, Any]) -> ServerConfig:

@@ -6,8 +6,9 @@ Effects of a server of an `mcpServers` file are written into it: the file is wri
 import difflib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +42,7 @@ from starling.app.cli.terminal.prompts import confirmed
 from starling.app.container.database import find_database
 from starling.app.container.services import open_services
 from starling.app.container.storage import open_storage
-from starling.core.errors import ConfigurationError, ConflictError
+from starling.core.errors import ConfigurationError, ConflictError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
@@ -49,6 +50,7 @@ from starling.infra.postgres.audit import Actor
 
 app = typer.Typer(add_completion=False)
 _BOM = b"\xef\xbb\xbf"
+_DISABLED = re.compile(r'"disabled"\s*:\s*(true)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,7 @@ class FileEdit:
 
         Raises ConfigurationError where the file has comments, or not the server as it is stored.
         """
-        try:
-            before = file.read_bytes()
-            text = before.decode("utf-8-sig")
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{file} can't be read: {error}.") from None
+        before, text = _read(file)
         found = parse_config(text, str(file)).get(name)
         if found is None or found.hash != stored.hash:
             raise ConfigurationError(f"{file} has no server {name} with the configuration that is in use.")
@@ -81,6 +79,28 @@ class FileEdit:
         server["x-starling"] = with_effects_of_tools(server.get("x-starling"), effects)
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         return cls(file, before, _BOM * before.startswith(_BOM) + text.encode(), parse_config(text, str(file)))
+
+    @classmethod
+    def enabling(cls, file: Path, name: str) -> "FileEdit":
+        """Return the edit that enables a server; comments and layout are kept.
+
+        Raises NotFoundError where the file has no such server, ConfigurationError where it can't be edited.
+        """
+        before, text = _read(file)
+        config = parse_config(text, str(file))
+        if name in config:
+            return cls(file, before, before, config)
+        plain = without_comments(text)
+        servers = json.loads(plain)["mcpServers"]
+        if name not in servers:
+            raise NotFoundError("server", name, f"{file} has these: {', '.join(servers) or 'none'}.")
+        enabled = {**servers, name: {**servers[name], "disabled": False}}
+        for place in _DISABLED.finditer(plain):
+            edited = text[: place.start(1)] + "false" + text[place.end(1) :]
+            if json.loads(without_comments(edited))["mcpServers"] == enabled:
+                after = _BOM * before.startswith(_BOM) + edited.encode()
+                return cls(file, before, after, parse_config(edited, str(file)))
+        raise ConfigurationError(f'{file} has no `"disabled": true` in {name}.', "Enable it in the file yourself.")
 
     def changes_only(self, name: str, rows: Iterable[ServerRow]) -> bool:
         """Return whether the other servers of the file are the stored servers of files, unchanged."""
@@ -97,7 +117,7 @@ class FileEdit:
     def write(self) -> None:
         """Replace the file in one step; it keeps its permissions. Raises ConflictError where it has changed since."""
         file = self.file.resolve()
-        if file.read_bytes() != self.before:
+        if file.read_bytes() not in (self.before, self.after):
             raise ConflictError(f"{self.file} was changed meanwhile.", "Nothing was written; run the command again.")
         draft = file.with_name(f".{file.name}.{os.getpid()}.new")
         try:
@@ -208,6 +228,12 @@ def _set_in_file(
     otherwise = f"Not written: `--yes` writes this to {edit.file}."
     if not confirmed(f"Write this to {edit.file}?", yes=yes, quiet=quiet, otherwise=otherwise):
         return None
+    return applied(settings, edit, name)
+
+
+def applied(settings: Settings, edit: FileEdit, name: str) -> int | None:
+    """Write the file and reload it; return the epoch, None where the file would change other servers, too."""
+    rows, _ = _stored_servers(settings)
     edit.write()
     if not edit.changes_only(name, rows):
         hint = "`starling registry plan` shows what else it changes, `starling registry reload` applies it."
@@ -218,9 +244,21 @@ def _set_in_file(
         return run_with(services, lambda opened: opened.registry.reload(edit.config, Actor.local("cli"))).epoch
 
 
+def _read(file: Path) -> tuple[bytes, str]:
+    try:
+        content = file.read_bytes()
+        return content, content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file} can't be read: {error}.", "`starling init` writes an mcp.json.") from None
+
+
+def _stored_servers(settings: Settings) -> tuple[Sequence[ServerRow], Mapping[tuple[str, str], JsonObject]]:
+    storage = open_storage(settings, find_database(settings))
+    return run_with(storage, lambda opened: opened.servers.servers_and_tools())
+
+
 def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, dict[str, JsonObject]]:
     """Return all stored servers, the one with this name, and the definitions of its tools. Raises NotFoundError."""
-    storage = open_storage(settings, find_database(settings))
-    rows, definitions = run_with(storage, lambda opened: opened.servers.servers_and_tools())
+    rows, definitions = _stored_servers(settings)
     row = known_row(name, rows)
     return rows, row, {tool: definitions[name, tool] for tool in row.tools}

@@ -63,9 +63,7 @@ def _models(models: Mapping[str, str]) -> str:
         return ", ".join(f"{role} {name}" for role, name in models.items())
     name = next(iter(names))
     if name.startswith(_OFFLINE):
-        return (
-            f"{name}, which follows rules and understands little; set OPENAI_API_KEY or STARLING_MODEL for a real one"
-        )
+        return f"{name}, which follows rules and understands little; set STARLING_MODEL to a language model"
     return name
 
 

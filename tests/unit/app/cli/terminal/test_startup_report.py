@@ -65,4 +65,4 @@ def test_it_suggests_a_question_that_a_tool_can_answer(
 def test_the_offline_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     report(_started(model="offline:rules"), as_json=False)
 
-    assert "OPENAI_API_KEY or STARLING_MODEL" in capsys.readouterr().out
+    assert "set STARLING_MODEL to a language model" in capsys.readouterr().out
