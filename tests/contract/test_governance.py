@@ -40,7 +40,6 @@ WIDE: Mapping[str, Any] = {
     "review": "never",
     "direct_agent": "architect",
 }
-OPEN = GovernanceRow()
 
 
 def service_settings(url: str | None) -> Settings:
@@ -97,21 +96,6 @@ async def decided_with(server: BrainstemServer, mode: Mode = Mode.MODERATE) -> G
         return await governance.evaluate_request("session", Channel.SYSTEM_HEALTH, mode, "How is the disk?")
 
 
-async def test_service_is_sent_the_request_and_the_token(server: BrainstemServer) -> None:
-    await decided_with(server)
-
-    assert server.asked == [
-        {
-            "session_id": "session",
-            "channel": "SYSTEM_HEALTH",
-            "mode": "MODERATE",
-            "user_message": "How is the disk?",
-            "tenant": "acme",
-        }
-    ]
-    assert server.tokens == {"Bearer token-of-the-brainstem"}
-
-
 async def test_narrower_answer_of_the_service_holds(server: BrainstemServer) -> None:
     server.answer = {"tools": ["bench.look", "mail.*"], "effects": ["read"], "seconds": 5, "approval": "always"}
 
@@ -120,16 +104,6 @@ async def test_narrower_answer_of_the_service_holds(server: BrainstemServer) -> 
     assert decided.source == "service"
     assert decided.row.tools == ("bench.look",)
     assert (decided.row.effects, decided.row.seconds, decided.row.approval) == (("read",), 5, "always")
-
-
-async def test_service_may_have_a_request_planned_that_would_go_to_a_direct_agent(server: BrainstemServer) -> None:
-    server.answer = {"direct_agent": ""}
-    async with server.serving() as url, open_brainstem(service_settings(url)) as service:
-        assert service is not None
-        governance = ServiceGovernance(TableGovernance(TABLE, "acme"), service)
-        decided = await governance.evaluate_request("session", Channel.CODE_TASK, Mode.MODERATE, "Print one.")
-
-    assert decided.row.direct_agent == ""
 
 
 async def test_wider_answer_of_the_service_is_clamped_to_the_table(server: BrainstemServer) -> None:
@@ -165,12 +139,31 @@ async def test_without_a_valid_answer_the_row_of_conservative_holds(reason: str)
     assert cautious.narrowed(decided.row) == decided.row
 
 
-async def test_answer_that_leaves_no_role_is_invalid(server: BrainstemServer) -> None:
-    server.answer = {"roles": ["coding"]}
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (403, "{}"),
+        (204, ""),
+        (200, "<html>signed in</html>"),
+        (200, "[]"),
+        (200, "null"),
+        (200, '"read"'),
+        (200, '{"effects": "read"}'),
+        (200, '{"effects": ["read", "everything"]}'),
+        (200, '{"effect": ["read"]}'),
+        (200, '{"seconds": -5}'),
+        (200, '{"seconds": 1e999}'),
+        (200, '{"temperature": NaN}'),
+        (200, '{"tenants": {"acme": {}}}'),
+        (200, '{"effects": ["read"], "effects": ["unsafe"]}'),
+        (200, "[" * 100_000),
+        (200, '{"tools": [' + '"effects.put",' * 600_000 + '"effects.put"]}'),
+    ],
+)
+async def test_answer_that_is_not_valid_decides_nothing(status: int, answer: str) -> None:
+    decided = await decided_with(BrainstemServer(answer, status))
 
-    decided = await decided_with(server, Mode.CONSERVATIVE)
-
-    assert (decided.source, "no role" in decided.warning) == ("fallback", True)
+    assert (decided.source, bool(decided.warning)) == ("fallback", True)
 
 
 async def test_address_that_is_none_is_refused_at_the_start() -> None:

@@ -9,7 +9,7 @@ from mcp_gateway.sessions import pool
 
 @pytest.fixture(scope="session", autouse=True)
 def short_end_of_sessions() -> Generator[None]:
-    """Wait 2 s at the end of a gateway for calls that were cancelled and never answered; no process needs longer."""
+    """Wait 3.5 s, not 6, at the end of a gateway for calls that were cancelled and are never answered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "_CLOSE_SECONDS", 2.0)
+        patch.setattr(pool, "_CLOSE_SECONDS", 3.5)
         yield

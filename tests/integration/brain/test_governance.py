@@ -6,18 +6,16 @@ from typing import Any
 import pytest
 
 from starling.core.agents import LLMAgentConfig, Persona
-from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.errors import InvalidRequestError
 from starling.core.forks import ForkChanges
 from starling.core.governance import GovernanceTable
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.runs import DirectCall, ForkRequest, Mode, RunStatus
+from starling.core.runs import ForkRequest, RunStatus
 from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
-from tests.support.brainstem_server import BrainstemServer
 from tests.support.effect_recorder import AGENT, EffectRecorder
-from tests.support.gateway_harness import free_port
 from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_script import Answer
 from tests.support.platform import (
@@ -25,7 +23,6 @@ from tests.support.platform import (
     CALLER,
     SHOP,
     Platform,
-    RunStream,
     ScriptedModel,
     Workbench,
     calls,
@@ -90,20 +87,6 @@ async def test_narrowed_row_of_a_tenant_holds_for_members_of_a_running_team(
     assert used == {"router"}
 
 
-async def test_tool_outside_the_row_of_a_tenant_is_not_offered_to_custom_agents_of_crewai(
-    opened: Open, script: ScriptedModel, workbench: Workbench
-) -> None:
-    agent = LLMAgentConfig(id="keeper", runtime="crewai", persona=PERSONA, tools=("bench.look", "bench.change"))
-    script.run(decision(task("t1", "keeper")), t1=[CHANGE, Answer("Done.")], qa=Answer("Done [1]."))
-    async with opened(**governed(**of_tenant(tools=["bench.look"]))) as platform:
-        await platform.services.agents.create(CALLER, agent, ADMIN)
-        await platform.ask("Change the door.")
-
-    shown = [body for body in platform.requests_containing('<task id="t1">') if body.get("tools")]
-    assert "change" not in {tool["function"]["name"] for body in shown for tool in body["tools"]}
-    assert workbench.done() == []
-
-
 async def test_agents_without_an_allowed_tool_are_left_out_and_the_supervisor_is_told(
     opened: Open, script: ScriptedModel
 ) -> None:
@@ -130,20 +113,6 @@ async def test_stricter_approval_of_server_and_row_holds(
         [question] = await open_interrupts(platform, key)
         status = (await platform.services.runs.documents.row(key)).status
     assert (question.kind, status, effects.done()) == ("approval", RunStatus.WAITING, [])
-
-
-async def test_read_needs_approval_where_the_row_says_always(
-    opened: Open, script: ScriptedModel, effects: EffectRecorder
-) -> None:
-    script.supervisor(decision(task("t1", AGENT)))
-    script.agent("t1", calls(("read_it", {"what": "a"})))
-    async with opened(
-        servers={"effects": effects.as_server()}, **governed(modes={"MODERATE": {"approval": "always"}})
-    ) as platform:
-        key = await platform.accept("Read it.")
-        await execute_run(platform, key)
-
-        assert [item.kind for item in await open_interrupts(platform, key)] == ["approval"]
 
 
 async def test_time_limit_of_the_row_ends_a_run(opened: Open, script: ScriptedModel) -> None:
@@ -191,21 +160,6 @@ async def test_direct_agent_that_isnt_there_leaves_the_request_to_the_supervisor
     assert (stream.reply, stream.codes) == ("Hello.", ["governance"])
     assert "nobody" in stream.of("warning")[0]["message"]
     assert kept["row"]["direct_agent"] == ""
-
-
-async def test_run_keeps_the_row_of_its_epoch_and_the_next_one_gets_that_of_a_reload(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(reply="Hello."))
-    key = await platform.accept("Hi.", thread="a")
-    table = GovernanceTable.model_validate({"modes": {"MODERATE": {"max_tokens": 99}}})
-    report = await platform.services.registry.reload(None, ADMIN, governance=table)
-    await platform.finish(key)
-
-    await platform.ask("Hi.", thread="b")
-
-    assert [body["max_tokens"] for body in platform.model.bodies] == [4_096, 99]
-    assert report.changes.governance.added == ("modes.MODERATE.max_tokens",)
 
 
 async def test_fork_gets_the_row_in_force_and_not_that_of_the_epoch_of_its_original(
@@ -274,77 +228,3 @@ async def test_table_that_names_what_there_isnt_is_refused_with_the_places(platf
     ]
     assert all(text in str(refused.value) for text in said)
     assert await platform.services.storage.epochs.active_number() == before
-
-
-async def test_single_call_of_a_read_is_bound_by_the_row_of_its_tenant(opened: Open) -> None:
-    async with opened(**governed(**of_tenant(tools=["shop.*"]))) as platform:
-        with pytest.raises(NotFoundError):
-            await platform.services.tools.execute(CALLER, DirectCall(tool="bench.look", arguments={"thing": "a"}), 5)
-
-
-async def planned_with(
-    opened: Open, script: ScriptedModel, url: str, **config: Any
-) -> tuple[RunStream, Mapping[str, Any], str]:
-    """Make a run of a platform with this service; return it, its decision, and what the supervisor was shown."""
-    script.supervisor(decision(reply="Hello."))
-    async with opened(**governed(url)) as platform:
-        stream = await platform.ask("Hi.", **config)
-        return stream, await stored(platform, stream.key), str(platform.model.bodies[0])
-
-
-async def test_narrower_decision_of_the_service_holds_and_is_kept_with_the_run(
-    opened: Open, script: ScriptedModel
-) -> None:
-    server = BrainstemServer({"tools": ["bench.look"], "max_tokens": 55, "roles": ["router"]})
-    async with server.serving() as url:
-        stream, kept, shown = await planned_with(opened, script, url)
-
-    assert (stream.codes, SHOP in shown, "'max_tokens': 55" in shown) == ([], False, True)
-    assert (kept["source"], kept["row"]["tools"]) == ("service", ["bench.look"])
-    assert [(one["session_id"], one["user_message"], one["mode"]) for one in server.asked] == [
-        ("thread", "Hi.", "MODERATE")
-    ]
-
-
-async def test_wider_decision_of_the_service_leaves_what_the_table_allows(opened: Open, script: ScriptedModel) -> None:
-    server = BrainstemServer({"effects": ["read", "idempotent", "unsafe"], "roles": ["coding", "router"]})
-    async with server.serving() as url:
-        stream, kept, shown = await planned_with(opened, script, url, mode=Mode.CONSERVATIVE)
-
-    assert (stream.codes, SHOP in shown) == ([], False)
-    assert (kept["row"]["effects"], kept["row"]["roles"]) == (["read"], ["router"])
-
-
-@pytest.mark.parametrize("answer", ["no JSON", {"roles": ["poet"]}, None], ids=["no JSON", "unknown role", "away"])
-async def test_without_a_valid_decision_the_row_of_conservative_holds_with_a_warning(
-    opened: Open, script: ScriptedModel, answer: Any
-) -> None:
-    server = BrainstemServer(answer)
-    async with server.serving() as url:
-        away = f"http://127.0.0.1:{free_port()}"
-        stream, kept, shown = await planned_with(opened, script, away if answer is None else url)
-
-    assert (stream.codes, stream.status, SHOP in shown) == (["governance"], "succeeded", False)
-    assert (kept["source"], kept["row"]["effects"]) == ("fallback", ["read"])
-    assert "brainstem gave no valid answer" in stream.of("warning")[0]["message"]
-
-
-async def test_resumed_run_and_fork_keep_the_decision_of_the_service(opened: Open, script: ScriptedModel) -> None:
-    server = BrainstemServer({"max_tokens": 55})
-    script.supervisor(decision(reply="Hello."))
-    async with server.serving() as url, opened(**governed(url)) as platform:
-        script.held = True
-        key = await platform.accept("Hi.")
-        async with platform.executing(key):
-            await platform.model.received(1)
-        server.answer = {"max_tokens": 33}
-        script.held = False
-        stream = await platform.finish(key)
-        request = ForkRequest(at="start", changes=ForkChanges())
-        accepted = await platform.services.forks.accept(CALLER, key.id, request)
-
-        fork = await platform.finish(RunKey(CALLER.tenant, accepted.started.run_id))
-
-        rows = [(await stored(platform, one.key))["row"]["max_tokens"] for one in (stream, fork)]
-    assert (rows, len(server.asked)) == ([55, 55], 1)
-    assert {body["max_tokens"] for body in platform.model.bodies} == {55}

@@ -62,12 +62,21 @@ async def test_outputs_are_results_and_status_error_is_the_error_of_the_tool(
 @pytest.mark.parametrize(
     ("tool", "arguments", "unsafe"),
     [
-        *(("status", {"status": status}, CallState.FAILED) for status in (400, 401, 404, 422, 429)),
-        *(("status", {"status": status}, CallState.IN_DOUBT) for status in (302, 409, 500, 502, 503)),
+        *(("status", {"status": status}, CallState.FAILED) for status in (400, 401, 403, 404, 405, 413, 415, 422, 429)),
+        *(
+            ("status", {"status": status}, CallState.IN_DOUBT)
+            for status in (301, 302, 307, 409, 418, 500, 502, 503, 504)
+        ),
         ("raw", {"text": '{"status": "waiting", "run_id": "r1"}'}, CallState.IN_DOUBT),
         ("raw", {"text": '{"status": "in_doubt"}'}, CallState.IN_DOUBT),
         ("raw", {"text": "nonsense"}, CallState.UNUSABLE),
         ("raw", {"text": "[]"}, CallState.UNUSABLE),
+        ("raw", {"text": ""}, CallState.UNUSABLE),
+        ("raw", {"text": '{"output": "fine"}'}, CallState.UNUSABLE),
+        ("raw", {"text": '{"status": ["success"], "output": "fine"}'}, CallState.UNUSABLE),
+        ("raw", {"text": '{"status": "success", "output": "\\ud800"}'}, CallState.UNUSABLE),
+        ("raw", {"text": '{"status": "success", "output": 1}{"status": "error", "output": 2}'}, CallState.UNUSABLE),
+        ("raw", {"text": f'{{"status": "success", "output": {"[" * 1_000}{"]" * 1_000}}}'}, CallState.UNUSABLE),
         ("raw", {"text": '{"status": "odd"}'}, CallState.UNUSABLE),
         ("raw", {"text": '{"output": NaN}'}, CallState.UNUSABLE),
         ("long", {}, CallState.UNUSABLE),
@@ -169,13 +178,6 @@ async def test_service_that_lists_no_tools_is_degraded(
         listing = await harness.listed(service.config(path))
 
     assert (listing.state, listing.error) == ("degraded", reason)
-
-
-async def test_list_of_tools_may_be_the_whole_answer(harness: GatewayHarness, service: ExecutionService) -> None:
-    with service.running():
-        listing = await harness.listed(service.config("/bare/", tools={}))
-
-    assert [tool.name for tool in listing.tools] == ["echo"]
 
 
 async def test_service_that_is_not_there_is_degraded(harness: GatewayHarness, service: ExecutionService) -> None:

@@ -57,18 +57,6 @@ def large() -> str:
 def unmarked() -> str:
     return "never"
 '''
-OBJECT = """
-import starling
-
-class Desk:
-    drawer = "pen"
-
-    @starling.tool
-    def open(self) -> str:
-        return self.drawer
-
-desk = Desk()
-"""
 SERVER = """
 import threading
 from {package} import FastMCP
@@ -101,11 +89,13 @@ PROGRAM = """
 import asyncio
 from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.sessions.checked_connections import CheckedConnections
-from mcp_gateway.sessions.pool import SessionPool
+from mcp_gateway.sessions import pool
 from starling.core.settings.schema import Limits
 
+pool._CLOSE_SECONDS = 0.5
+
 async def main():
-    async with SessionPool(Limits(), {}, CheckedConnections()) as sessions:
+    async with pool.SessionPool(Limits(), {}, CheckedConnections()) as sessions:
         client = await sessions.open_new("a", server_of({"type": "inprocess", "entry_point": "never"})).opened()
         calling = asyncio.get_running_loop().create_task(client.call_tool("hang"))
         import never
@@ -138,22 +128,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def in_process(entry_point: str, **options: Any) -> ServerConfig:
     return server_of({"type": "inprocess", "entry_point": entry_point, "x-starling": options})
-
-
-async def test_marked_functions_are_tools_with_schemas_of_their_type_hints(
-    harness: GatewayHarness, install: Install
-) -> None:
-    listing = await harness.listed(
-        in_process(install("shown_functions", FUNCTIONS), tools={"add": {"effect": "read"}}, effect="unsafe")
-    )
-
-    tools = {tool.name: tool for tool in listing.tools}
-    assert (listing.state, set(tools)) == (
-        "ready", {"add", "say", "meet", "block", "fail", "fail_later", "large"},
-    )  # fmt: skip
-    assert (tools["add"].description, tools["say"].description) == ("Add two numbers.", "Repeat it.")
-    assert (tools["add"].effect, tools["say"].effect) == (Effect.READ, Effect.UNSAFE)
-    assert tools["add"].input_schema["required"] == ["a"]
 
 
 async def test_functions_are_called_and_their_exceptions_are_errors_of_the_tool(
@@ -231,11 +205,6 @@ async def test_fastmcp_servers_of_either_package_are_served(
     assert listing.description == "Has people meet."
     assert [outcome.text for outcome in met] == ["met", "met"]
     assert (failed.observation, "badly" in failed.text) == ("tool_error", True)
-
-
-async def test_methods_of_an_object_are_tools(harness: GatewayHarness, install: Install) -> None:
-    async with harness.listing(in_process(install("desk_object", OBJECT, ":desk"))) as (gateway, listing):
-        assert (await call(gateway, listing, "open")).text == "pen"
 
 
 @pytest.mark.parametrize(
