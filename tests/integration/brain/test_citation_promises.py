@@ -113,8 +113,16 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("where", ["alone", "at the end of 100,000 characters", "in between"])
+LONG = ("short", "beyond the BMP", "masked", "JSON")  # which are also tried in an artifact
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        *((kind, "alone") for kind in TEXTS),
+        *((kind, where) for kind in LONG for where in ("at the end of 100,000 characters", "in between")),
+    ],
+)
 async def test_excerpts_point_to_what_the_answer_says(desk: Desk, kind: str, where: str) -> None:
     text, said = TEXTS[kind]
     long = FILLER if "JSON" not in kind else json.dumps({"log": FILLER.splitlines()}, ensure_ascii=False)

@@ -36,6 +36,7 @@ POET, GOOD, BAD = "mcp_agent_poet", verdict("APPROVED"), verdict("REJECTED", "It
 LOOK = calls(("look", {"thing": "fan"}))
 QUOTE = ("quote", {"lines": 0})
 SECRET = "correct-horse-battery-staple"
+KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 _SAID_AND_STORED = text("SELECT data::text FROM events UNION ALL SELECT data::text FROM journal WHERE kind <> 'model'")
 
 
@@ -321,7 +322,7 @@ async def test_failed_task_has_no_facts(desk: Desk) -> None:
 @pytest.mark.parametrize("said", [SECRET, base64.b64encode(SECRET.encode()).decode(), f"a {SECRET} b"])
 async def test_secrets_in_facts_are_masked_everywhere(desk: Desk, said: str) -> None:
     desk.says({"token": said, "host": "a.example.org", said: 1, "in": {said: True, "b": [said]}})
-    desk.plan(calls(QUOTE), agent=POET)
+    desk.plan(calls(QUOTE, note("key", KEY)), agent=POET)
 
     stream = await desk.platform.ask("How is it?")
 
@@ -329,6 +330,8 @@ async def test_secrets_in_facts_are_masked_everywhere(desk: Desk, said: str) -> 
         stored = [str(row) for row in await connection.scalars(_SAID_AND_STORED)]
     assert facts(stream)["host"] == "a.example.org"
     assert [row for row in [*stored, *desk.prompts('<task id="t2">'), json.dumps(stream.done)] if said in row] == []
+    assert [row for row in [*stored, json.dumps(stream.done)] if KEY in row] == []
+    assert facts(stream)["key"] == "***"
 
 
 async def test_instructions_in_facts_stay_data(desk: Desk) -> None:

@@ -63,43 +63,6 @@ def replanned(script: ScriptedModel, *tasks: dict[str, Any], again: Answer, **ag
     script.qa(Answer("Fine [1]."))
 
 
-async def test_first_plan_has_no_changes(platform: Platform, script: ScriptedModel) -> None:
-    script.run(decision(task("t1", BENCH)), t1=LOOK, qa=Answer("Fine [1]."))
-
-    stream = await platform.ask("Look.")
-
-    assert [event.get("changes", []) for event in stream.of("plan")] == [[]]
-    assert len(asked(platform)) == 1
-
-
-async def test_added_task_says_which_task_failed_and_what_the_supervisor_said(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    again = decision(task("t2", SHOP, "look at the fan"), thought_process="The shop can look, too.")
-    replanned(script, again=again, t2=LOOK)
-
-    stream = await platform.ask("Look.")
-
-    assert changes(stream) == {("added", "t2")}
-    assert "t1" in reason(stream, "added")
-    assert "The shop can look, too." in reason(stream, "added")
-
-
-async def test_repeated_reassigned_and_reworded_tasks_are_told_apart(platform: Platform, script: ScriptedModel) -> None:
-    waiting = [task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t1"])]
-    again = decision(
-        task("t1", SHOP, "look at the disk"),
-        task("t2", SHOP, after=["t1"]),
-        task("t3", BENCH, "look at the fan", after=["t1"]),
-    )
-    replanned(script, *waiting, again=again, t2=LOOK, t3=LOOK)
-
-    stream = await platform.ask("Look.")
-
-    assert {("repeated", "t1"), ("reassigned", "t2"), ("reworded", "t3")} <= changes(stream, 1)
-    assert all(change["reason"] for change in stream.of("plan")[1]["changes"])
-
-
 async def test_reordered_task_is_explained_and_runs_in_the_new_order(platform: Platform, script: ScriptedModel) -> None:
     waiting = [task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t1"])]
     again = decision(task("t3", BENCH), task("t2", BENCH, after=["t3"]), thought_process="The fan goes first.")
@@ -186,20 +149,6 @@ async def test_what_is_not_pending_can_not_be_removed(platform: Platform, script
     assert (stream.status, ended["t4"]) == ("succeeded", "approved")
     assert "removed" not in str([event.get("changes") for event in stream.of("plan")])
     assert len(asked(platform)) <= 4
-
-
-async def test_removal_that_leaves_dependent_tasks_is_sent_back(platform: Platform, script: ScriptedModel) -> None:
-    waiting = [task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])]
-    gone, both = ([{"task_id": name, "reason": "No need."} for name in names] for names in (["t2"], ["t2", "t3"]))
-    replanned(script, *waiting, task("t4", BENCH), again=decision(removed=gone), t4=LOOK)
-    script.rules[1:2] = [Rule(decision(removed=gone), When(schema="supervisor_decision", nth=1))]
-    script.supervisor(decision(removed=both))
-
-    stream = await platform.ask("Look.")
-
-    assert len(asked(platform)) == 3
-    assert {("removed", "t2"), ("removed", "t3")} <= changes(stream)
-    assert {"do t2", "do t3"} <= missing(stream).keys()
 
 
 async def test_plan_that_waits_for_information_asks_when_it_is_there_and_only_then(

@@ -37,32 +37,6 @@ def marks(stream: RunStream) -> list[str]:
     return [one["message"] for one in stream.of("warning") if one["code"] == "unsupported_statement"]
 
 
-async def test_what_no_result_has_is_sent_back_once_with_the_passages(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    plan(script, Answer(WRONG), Answer(RIGHT))
-
-    stream = await platform.ask(REQUEST)
-
-    assert (stream.status, stream.reply, typed(stream), stream.codes) == ("succeeded", RIGHT, RIGHT, [])
-    first, again = final_requests(platform)
-    assert "No result has these passages" not in first
-    assert "“340”; “/srv/doors.txt”" in again
-    assert len({part["message_id"] for part in stream.of("thinking")}) == 2
-
-
-async def test_what_is_still_in_the_second_answer_is_marked_and_warned_of(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    plan(script, Answer(WRONG), Answer(WRONG))
-
-    stream = await platform.ask(REQUEST)
-
-    assert (stream.status, stream.reply, typed(stream)) == ("succeeded", MARKED, MARKED)
-    assert (stream.codes, len(final_requests(platform))) == (["unsupported_statement"], 2)
-    assert "“340”; “/srv/doors.txt”" in marks(stream)[0]
-
-
 @pytest.mark.parametrize("second", [Answer(" "), Answer("The door", finish_reason="length"), Answer(status=400)])
 async def test_first_answer_stays_with_marks_where_there_is_no_second(
     platform: Platform, script: ScriptedModel, second: Answer
@@ -91,24 +65,6 @@ async def test_document_in_json_is_warned_of_and_not_marked(platform: Platform, 
     stream = await platform.ask(f"{REQUEST} As JSON.")
 
     assert (stream.reply, len(marks(stream))) == ('{"door": 340}', 1)
-
-
-async def test_excerpts_say_where_the_results_of_calls_have_what_the_answer_says(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    plan(script, Answer("The door has 217 cm [1]. The disk is fine, and has 94 cm [2]."))
-
-    stream = await platform.ask(REQUEST)
-
-    results = {one["call_id"]: one["result"] for one in stream.of("tool_result")}
-    door, disk = stream.done["citations"]
-    assert [one["call_id"] for one in door["calls"] + disk["calls"]] == sorted(results)
-    excerpts = [one for source in (door, disk) for one in source["excerpts"]]
-    assert all(results[one["call_id"]][one["start"] : one["end"]] == one["text"] for one in excerpts)
-    assert [(one["call_id"][:2], word in one["text"]) for one, word in zip(excerpts, ("217", "94"), strict=True)] == [
-        ("t1", True),
-        ("t2", True),
-    ]
 
 
 async def test_answer_of_a_team_is_checked_inside_it_and_the_runs_answer_against_what_the_team_said(

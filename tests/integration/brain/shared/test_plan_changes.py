@@ -69,16 +69,6 @@ async def test_changes_are_listed_with_their_cause_and_the_supervisors_reason(
     assert "t2 was removed (nobody needs the roof)" in explain(document, datetime.now(UTC)).planned.versions[1].text
 
 
-async def test_task_that_is_removed_without_another_in_its_place_is_named_in_the_answer(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    stream = await with_changes(
-        platform, script, decision(removed=[removed("t2", "the bench is broken"), removed("t3", "")])
-    )
-
-    assert "Not answered: look at the roof (It was taken out of the plan: the bench is broken)" in stream.reply
-
-
 async def test_removing_what_another_task_needs_is_sent_back(platform: Platform, script: ScriptedModel) -> None:
     second = decision(task("t1", SHOP), removed=[removed("t2", "not needed"), removed("t9", "")])
 
@@ -94,25 +84,6 @@ async def test_removal_is_offered_only_where_a_task_is_pending(platform: Platfor
 
     first, second = (body["messages"][0]["content"] for body in platform.requests_containing("You supervise agents"))
     assert ("`removed`" in first, "`removed`" in second) == (False, True)
-
-
-async def test_task_without_an_agent_is_decided_once_its_results_are_there(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.run(
-        decision(task("t1", BENCH), task("t2", "", "act on the result", after=["t1"])),
-        decision(task("t2", SHOP, "act on the result", after=["t1"])),
-        t1=LOOK,
-        t2=LOOK,
-        qa=Answer("Done [1][2]."),
-    )
-
-    stream = await platform.ask("Look, then act.")
-
-    assert stream.status == "succeeded", stream.reply
-    assert [one["agent"] for one in stream.of("task_result")] == [BENCH, SHOP]
-    (change,) = stream.of("plan")[1]["changes"]
-    assert (change["kind"], change["task_id"]) == ("assigned", "t2")
 
 
 async def test_fork_at_a_task_without_an_agent_begins_with_a_decision(
