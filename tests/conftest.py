@@ -34,8 +34,8 @@ hypothesis_settings.load_profile("starling")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are processors: many tests wait for processes that start, or for timeouts."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than there are processors: many tests wait for processes that start, or for timeouts."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)

@@ -330,8 +330,8 @@ async def test_secrets_in_facts_are_masked_everywhere(desk: Desk, said: str) -> 
         stored = [str(row) for row in await connection.scalars(_SAID_AND_STORED)]
     assert facts(stream)["host"] == "a.example.org"
     assert [row for row in [*stored, *desk.prompts('<task id="t2">'), json.dumps(stream.done)] if said in row] == []
-    assert [row for row in [*stored, json.dumps(stream.done)] if KEY in row] == []
     assert facts(stream)["key"] == "***"
+    assert KEY not in str(stream.events)
 
 
 async def test_instructions_in_facts_stay_data(desk: Desk) -> None:

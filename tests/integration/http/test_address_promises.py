@@ -21,6 +21,12 @@ ROWS = [
     for line in (Path(__file__).parents[2] / "data/security/ssrf_urls.jsonl").read_text("utf-8").splitlines()
 ]
 READ = {"x-starling": {"effect": "read"}}
+NOT_PUBLIC = (
+    "169.254.169.254", "[fe80::1]", "[fe80::1%25lo]", "[::1]",
+    "[::ffff:169.254.169.254]", "[::127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]",
+    "[2001:0:7f00:1::80ff:fffe]", "[ff02::1]", "224.0.0.1", "172.31.255.255", "198.18.0.1",
+    "192.0.2.1", "2130706433", "0x7f.1", "017700000001", "127.1", "127。0。0。1", "①②⑦.0.0.1",
+)  # fmt: skip
 type Headers = dict[str, str]
 type Inside = tuple[RemoteServer, RemoteServer]  # the canary, and what may be reached
 
@@ -30,7 +36,7 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
     """A platform whose keys may reach 127.0.0.2 and one name of the inside, and no other private address."""
     rules: dict[str, Any] = {
         "allowed_addresses": ("127.0.0.2", "shop.internal"),
-        "limits": Limits(server_start_seconds=5),
+        "limits": Limits(server_start_seconds=3),
     }
     async with running_api(module_database_url, tmp_path_factory.mktemp("api"), {}, **rules) as api:
         yield api
@@ -95,10 +101,14 @@ async def nothing_is_stored(api: LiveApi) -> bool:
     return (await api.get("/v1/servers"))["servers"] == []
 
 
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    return gzip.compress(b"[" * 100_000_000)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: ascii(row["url"]))
-@pytest.mark.parametrize("how", ["key", "imported", "service"])
 async def test_address_of_the_list_reaches_nothing_of_the_inside(
-    api: LiveApi, admin: Headers, inside: Inside, names: Names, row: Any, how: str
+    api: LiveApi, admin: Headers, inside: Inside, names: Names, row: Any, bomb: bytes
 ) -> None:
     canary, remote = inside
     for name in ("localhost", "instance-data", "localtest.me"):
@@ -106,55 +116,27 @@ async def test_address_of_the_list_reaches_nothing_of_the_inside(
     for status in (301, 303, 308):
         remote.redirect(f"/{status}", status, f"{canary.origin}/canary")
     remote.redirect("/loop", 307, f"{remote.origin}/loop")
-    bomb = gzip.compress(b"[" * 100_000_000)
     remote.raw["/gzip"] = 200, {"Content-Encoding": "gzip"}, bomb
     url = row["url"].replace(":8999", f":{canary.port}").replace("://REDIRECTOR", f"://127.0.0.2:{canary.port}")
     url = url.replace("://BOMB", f"://127.0.0.2:{canary.port}")
     config: dict[str, Any] = {"url": url, "headers": {"Authorization": "Bearer of-the-shop"}}
-    if how == "service":
-        config["type"] = "execution_service"
 
-    status, answer = await (add(api, config, headers=admin) if how == "key" else add(api, config))
+    status, answer = await add(api, config, headers=admin)
 
     assert status in ((403, 422) if row["cat"] == "form" else (403, 422, 502)), answer
     assert canary.requests == []
     assert await nothing_is_stored(api)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "169.254.169.254",
-        "[fe80::1]",
-        "[fe80::1%25lo]",
-        "[::1]",
-        "[::ffff:169.254.169.254]",
-        "[::127.0.0.1]",
-        "[64:ff9b::a9fe:a9fe]",
-        "[64:ff9b:1::7f00:1]",
-        "[2001:0:7f00:1::80ff:fffe]",
-        "[ff02::1]",
-        "224.0.0.1",
-        "172.31.255.255",
-        "198.18.0.1",
-        "192.0.2.1",
-        "2130706433",
-        "0x7f.1",
-        "017700000001",
-        "127.1",
-        "127。0。0。1",
-        "①②⑦.0.0.1",
-    ],
-)
 @pytest.mark.parametrize("door", ["/v1/servers", "/v1/registry/plan", "/v1/registry/reload"])
 async def test_literal_address_that_is_not_public_is_refused_at_once_at_each_door(
-    api: LiveApi, admin: Headers, canary: RemoteServer, host: str, door: str
+    api: LiveApi, admin: Headers, canary: RemoteServer, door: str
 ) -> None:
-    config = {"url": f"http://{host}:{canary.port}/mcp"}
-    body = {"name": "shop", "config": config} if door == "/v1/servers" else {"mcpServers": {"shop": config}}
-
-    async with api.client.post(door, json=body, headers=admin) as response:
-        assert response.status in (403, 422), await response.text()
+    for host in NOT_PUBLIC:
+        config = {"url": f"http://{host}:{canary.port}/mcp"}
+        body = {"name": "shop", "config": config} if door == "/v1/servers" else {"mcpServers": {"shop": config}}
+        async with api.client.post(door, json=body, headers=admin) as response:
+            assert response.status in (403, 422), (host, await response.text())
 
     assert canary.requests == []
     assert await nothing_is_stored(api)
@@ -290,23 +272,6 @@ async def test_server_cannot_send_the_client_elsewhere_by_what_it_says(
         status, answer = await add(api, {"type": kind, "url": remote.origin + path}, headers=admin)
         assert status == 502, answer
 
-    assert canary.requests == []
-
-
-@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-async def test_proxy_of_the_environment_is_not_used(
-    api: LiveApi,
-    admin: Headers,
-    canary: RemoteServer,
-    remote: RemoteServer,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-) -> None:
-    monkeypatch.setenv(variable, canary.origin)
-
-    status, answer = await add(api, {"url": remote.url}, headers=admin)
-
-    assert status == 201, answer
     assert canary.requests == []
 
 
