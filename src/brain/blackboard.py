@@ -7,7 +7,7 @@ other. A task keeps at most 16 facts, a name has at most 64 characters and a tex
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from brain.state import FactRecord, TaskOutcome
@@ -108,9 +108,3 @@ def shown_board(board: Mapping[str, Any]) -> dict[str, dict[str, Scalar]]:
         task_id = fact["task_id"]
         shown.setdefault(task_id, {})[name.removeprefix(f"{task_id}.")] = fact["value"]
     return shown
-
-
-def known_values(board: Mapping[str, Any]) -> Sequence[str] | Mapping[str, Any]:
-    """Return what the circuit breaker counts as progress: names with values that are new, whichever task found them."""
-    values = {canonical([name.removeprefix(f"{fact['task_id']}."), fact["value"]]) for name, fact in board.items()}
-    return sorted(values) or {}  # the digest of an empty one is that of earlier versions

@@ -3,7 +3,6 @@
 from collections.abc import Sequence, Set
 from typing import Final, cast
 
-from brain.blackboard import known_values
 from brain.planning.decision import Decision
 from brain.planning.plan_changes import removed_parts, removed_tasks
 from brain.planning.plan_validation import RejectedTask
@@ -65,8 +64,8 @@ def count_selection(state: GraphState, agents: Set[str]) -> Routing:
 
     `retry_count` grows with each selection of an agent that was selected before, and starts again at 0 after progress.
     """
-    routing, known = state["routing"], known_values(state["global_state"])
-    progress = digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": known})
+    routing = state["routing"]
+    progress = digest({"plan": state["plan"], "approved": sorted(approved(state))})
     if progress != routing["progress"]:
         return {**routing, "progress": progress, "routed": sorted(agents), "retry_count": 0}
     repeated = bool(agents & set(routing["routed"]))

@@ -4,18 +4,12 @@ from typing import Any
 
 import pytest
 
-from brain.blackboard import board_of
 from brain.planning import decision_update as circuit_breaker
-from brain.state import FactRecord, GraphState, TaskOutcome, after, initial_state
+from brain.state import GraphState, TaskOutcome, after, initial_state
 
 
 def outcome(status: Any) -> TaskOutcome:
     return TaskOutcome(task_id="t1", agent="able", status=status, output="", reason="", attempts=1, tools=[])
-
-
-def board(task_id: str) -> dict[str, Any]:
-    found: list[FactRecord] = [{"key": "found", "value": 1, "call": f"{task_id}.0.0"}]
-    return board_of([{**outcome("approved"), "task_id": task_id, "facts": found}])
 
 
 def select(state: GraphState, *agents: str) -> GraphState:
@@ -47,8 +41,8 @@ def test_breaker_opens_for_a_cycle_of_agents_and_not_for_new_ones(
 
 @pytest.mark.parametrize(
     "progress",
-    [{"plan": ["look twice"]}, {"results": [outcome("approved")]}, {"global_state": board("t2")}],
-    ids=["plan", "approval", "blackboard"],
+    [{"plan": ["look twice"]}, {"results": [outcome("approved")]}],
+    ids=["plan", "approval"],
 )
 def test_progress_resets_the_count(planned: GraphState, progress: dict[str, Any]) -> None:
     state = select(select(planned, "able"), "able")
@@ -57,15 +51,6 @@ def test_progress_resets_the_count(planned: GraphState, progress: dict[str, Any]
     state = select(state, "able")
 
     assert not is_open(state)
-
-
-def test_known_value_under_another_task_is_no_progress(planned: GraphState) -> None:
-    state = select(after(planned, {"global_state": board("t2")}), "able")
-    state = select(select(state, "able"), "able")
-
-    state = select(after(state, {"global_state": board("t2") | board("t3")}), "able")
-
-    assert is_open(state)
 
 
 def test_another_failure_is_no_progress(planned: GraphState) -> None:
