@@ -7,7 +7,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from starling.app.http.openai_errors import is_for_openai
-from starling.app.http.problems import begins_stream, end_early, problem_of
+from starling.app.http.problems import EndableResponse
 from starling.core.errors import DrainingError
 
 _DRAINING: Final = DrainingError(
@@ -47,46 +47,35 @@ class GracefulShutdown:
         try:
             await self._app(scope, receive, request.send)
         except asyncio.CancelledError:
-            if not self._closed or not (request.streams or request.cut):
+            if not self._closed or (request.begun and not (request.streams or request.cut)):
                 raise
             task.uncancel()
             if request.streams:
-                await request.end_stream()
+                await request.end(_DRAINING)
+            elif not request.begun:  # it came after `cut_off`
+                await request.cut_off()
         except Exception as error:
             if request.streams and is_for_openai(scope["path"]):
-                await request.end_stream(error)
+                await request.end(error)
             raise  # the server drops the connection of a stream that has no end
         finally:
             self._requests.discard(request)
 
 
-class _Request:
-    __slots__ = ("_ended", "_receive", "_scope", "_send", "_started", "begun", "cut", "streams", "task")
-
+class _Request(EndableResponse):
     def __init__(self, task: asyncio.Task[object], scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
         self.task = task
-        self.begun = self.streams = self.cut = False
-        self._started = self._ended = False  # as far as the server has taken the messages
-        self._scope, self._receive, self._send = scope, receive, send
+        self.begun = self.cut = False
 
     async def send(self, message: Message) -> None:
         """Forward a message of the application; send nothing after `cut_off`."""
         if self.cut:
             return
         self.begun = True
-        self.streams |= begins_stream(message)
-        await self._send(message)
-        self._started = True
-        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-
-    async def end_stream(self, error: Exception = _DRAINING) -> None:
-        """Complete the response to a stream that was cut: it may not have begun yet, or have ended already."""
-        if not self._started:
-            await self.cut_off()
-        elif not self._ended:
-            await end_early(self._scope, self._send, error, streams=True)
+        await super().send(message)
 
     async def cut_off(self) -> None:
         """Answer with 503."""
         self.begun = self.cut = True
-        await problem_of(_DRAINING)(self._scope, self._receive, self._send)
+        await self.end(_DRAINING)

@@ -66,6 +66,31 @@ async def test_stream_that_has_not_started_is_answered_with_503() -> None:
     assert (start["status"], body.get("more_body", False)) == (503, False)
 
 
+async def test_request_that_comes_last_is_answered_with_503_when_the_server_ends_it() -> None:
+    taken: list[Message] = []
+    begun = asyncio.Event()
+
+    async def application(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def send(message: Message) -> None:
+        taken.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    shutdown = GracefulShutdown(application)
+    shutdown.close()
+    await shutdown.cut_off()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        request = tasks.create_task(shutdown({"type": "http", "method": "GET", "path": "/"}, receive, send))
+        await begun.wait()
+        request.cancel()
+
+    assert taken[0]["status"] == 503
+
+
 async def _failed_after(messages: Sequence[Message], path: str, error: Exception) -> list[Message]:
     """Return what the server takes of a stream in which an error is raised."""
     taken: list[Message] = []
