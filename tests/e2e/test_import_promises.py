@@ -15,7 +15,6 @@ import pytest
 from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.gateway_harness import SERVERS
 from tests.support.remote_servers import RemoteServer
-from tests.support.terminal import Terminal
 
 DOCUMENTS: Final = Path(__file__).parents[1] / "data/registry_documents"
 ROWS: Final = [
@@ -83,18 +82,6 @@ def remote_document(url: str, **more: Any) -> dict[str, Any]:
     return {key: value for key, value in NPM.items() if key != "packages"} | {"remotes": [remote]}
 
 
-def test_plan_changes_and_starts_nothing(desk: Desk) -> None:
-    plans = [desk.imported(NPM), desk.imported(PYPI), desk.imported([NPM, PYPI]), desk.imported(NPM, "--json")]
-
-    assert [plan.returncode for plan in plans] == [0, 0, 0, 0]
-    assert "runs npx -y notes-mcp@1.2.0" in plans[0].stdout
-    assert "papers-mcp" in plans[1].stdout
-    assert "0.4.1" in plans[1].stdout
-    assert "`--yes`" in plans[2].stdout + plans[2].stderr
-    assert "notes-mcp@1.2.0" in json.dumps(json.loads(plans[3].stdout))
-    assert (desk.started(), desk.servers()) == ([], {})
-
-
 def test_yes_adds_servers_in_the_versions_of_the_plan(desk: Desk) -> None:
     done = desk.imported([NPM, PYPI], "--yes", "--json")
 
@@ -109,64 +96,6 @@ def test_yes_adds_servers_in_the_versions_of_the_plan(desk: Desk) -> None:
     assert "1.2.0" in json.dumps(desk.workspace.json("server", "show", "notes")["config"])
 
 
-@pytest.mark.parametrize("answer", ["n", ""])
-def test_terminal_is_asked_after_the_plan_was_shown(desk: Desk, answer: str) -> None:
-    file = desk.workspace.folder / "server.json"
-    file.write_text(json.dumps(NPM))
-
-    with Terminal.running(desk.workspace, "server", "import", file) as terminal:
-        shown = terminal.until("[y/N]")
-        before = desk.started()
-        terminal.type(f"{answer}\n")
-        terminal.end()
-
-    assert ("npx -y notes-mcp@1.2.0" in shown, before) == (True, [])
-    assert (desk.started(), desk.servers()) == ([], {})
-
-
-def test_document_comes_by_standard_input_too(desk: Desk) -> None:
-    plan = desk.workspace.starling("server", "import", "-", stdin=json.dumps(NPM))
-    done = desk.workspace.starling("server", "import", "-", "--yes", "--name", "memo", stdin=json.dumps(NPM))
-    empty = desk.workspace.starling("server", "import", "-")
-
-    assert (plan.returncode, "npx -y notes-mcp@1.2.0" in plan.stdout) == (0, True)
-    assert (done.returncode, desk.servers().keys()) == (0, {"memo"})
-    assert (empty.returncode != 0, "Traceback" in empty.stderr) == (True, False)
-
-
-WRAPPED: Final[dict[str, Any]] = {
-    "answer": {"server": NPM, "_meta": {"io.modelcontextprotocol.registry/official": {}}},
-    "answer with several": {"servers": [{"server": NPM, "_meta": {}}], "metadata": {"count": 1}},
-    "list": [NPM],
-    "list of answers": [{"server": NPM}],
-    "bare list in an answer": {"servers": [NPM], "metadata": {}},
-}
-
-
-@pytest.mark.parametrize("how", WRAPPED)
-def test_answer_of_a_registry_is_read_like_its_document(desk: Desk, how: str) -> None:
-    plan = desk.imported(WRAPPED[how])
-
-    assert (plan.returncode, plan.stdout) == (0, desk.imported(NPM).stdout), plan.stderr
-
-
-@pytest.mark.parametrize(
-    ("file", "runs"),
-    [
-        ("brave-search.json", "@brave/brave-search-mcp-server@2.1.3"),
-        ("exa.json", "exa-mcp-server@3.2.0"),
-        ("filesystem-2025-07-09.json", "@modelcontextprotocol/server-filesystem@1.0.2"),
-        ("with-remote.json", "https://api.example.com/mcp"),
-    ],
-)
-def test_documents_of_all_versions_say_what_they_run_or_connect_to(desk: Desk, file: str, runs: str) -> None:
-    plan = desk.workspace.starling("server", "import", DOCUMENTS / file)
-
-    assert plan.returncode == 0, plan.stderr
-    assert runs in plan.stdout
-    assert desk.servers() == {}
-
-
 def test_variables_that_are_needed_are_named_and_never_shown(desk: Desk) -> None:
     plan = desk.workspace.starling("server", "import", DOCUMENTS / "brave-search.json")
     done = desk.workspace.starling("server", "import", DOCUMENTS / "brave-search.json", "--yes")
@@ -178,24 +107,6 @@ def test_variables_that_are_needed_are_named_and_never_shown(desk: Desk) -> None
     assert "key-of-brave" not in f"{plan}{done}{shown}"
 
 
-GARBAGE: Final = (
-    *("", " ", "no json", "{", "[", "null", "true", "3", '"text"', "{}", "[[]]", "[null]", "[{}]", '{"servers": 3}'),
-    *('{"servers": [3]}', '{"server": []}', '{"name": "a", "name": "b"}', "[" * 5_000, "1" * 5_000, "NaN", "\ufeff"),
-    *("\x00", '{"mcpServers": {"a": {"command": "touch"}}}', '{"name": "\\ud800"}', "<html>404</html>"),
-)
-
-
-@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_gives_one_clear_error(desk: Desk, garbage: str) -> None:
-    done = desk.imported(garbage, "--yes")
-
-    said = done.stdout + done.stderr
-    assert done.returncode in (1, 2), said
-    assert "Traceback" not in said
-    assert 0 < len(said) < 2_000
-    assert desk.servers() == {}
-
-
 def test_file_that_cannot_be_read_is_named(desk: Desk) -> None:
     binary = desk.workspace.folder / "binary"
     binary.write_bytes(b"\xff\xfe\x00\x01" * 100)
@@ -205,106 +116,6 @@ def test_file_that_cannot_be_read_is_named(desk: Desk) -> None:
         assert done.returncode in (1, 2)
         assert Path(path).name in done.stderr
         assert "Traceback" not in done.stderr
-
-
-BAD_PACKAGES: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "no version": ({"version": None}, "version"),
-    "latest": ({"version": "latest"}, "version"),
-    "empty version": ({"version": ""}, "version"),
-    "caret": ({"version": "^1.2.0"}, "version"),
-    "tilde": ({"version": "~1.2"}, "version"),
-    "range": ({"version": ">=1.2.0"}, "version"),
-    "star": ({"version": "1.x"}, "version"),
-    "two": ({"version": "1.2.0 || 9.9.9"}, "version"),
-    "tag": ({"version": "next"}, "version"),
-    "option in version": ({"version": "1.2.0 --registry=http://evil.example"}, "version"),
-    "address as version": ({"version": "http://evil.example/x.tgz"}, "version"),
-    "alias as version": ({"version": "npm:evil@1.0.0"}, "version"),
-    "newline in version": ({"version": "1.2.0\n"}, "version"),
-    "number as version": ({"version": 1}, "version"),
-    "option as identifier": ({"identifier": "--package=evil"}, "of npm"),
-    "short option": ({"identifier": "-c"}, "of npm"),
-    "address as identifier": ({"identifier": "https://evil.example/x.tgz"}, "of npm"),
-    "git": ({"identifier": "git+ssh://evil.example/x"}, "of npm"),
-    "repository": ({"identifier": "evil/x"}, "of npm"),
-    "folder": ({"identifier": "../evil"}, "of npm"),
-    "absolute folder": ({"identifier": "/tmp/evil"}, "of npm"),
-    "file": ({"identifier": "file:evil"}, "of npm"),
-    "version in identifier": ({"identifier": "notes-mcp@9.9.9"}, "of npm"),
-    "shell": ({"identifier": "notes-mcp; touch x"}, "of npm"),
-    "variable": ({"identifier": "${HOME}"}, "of npm"),
-    "line": ({"identifier": "notes-mcp\nevil"}, "of npm"),
-    "no identifier": ({"identifier": None}, "of npm"),
-    "oci": ({"registryType": "oci"}, "oci"),
-    "mcpb": ({"registryType": "mcpb"}, "mcpb"),
-    "nuget": ({"registryType": "nuget"}, "nuget"),
-    "unknown type": ({"registryType": "shell"}, "shell"),
-    "other registry": ({"registryBaseUrl": "https://evil.example"}, "https://evil.example"),
-    "registry that looks right": ({"registryBaseUrl": "https://registry.npmjs.org.evil.example"}, "evil.example"),
-    "runner's option": (
-        {"runtimeArguments": [{"type": "named", "name": "--registry", "value": "http://evil.example"}]},
-        "--registry",
-    ),
-    "runner's call": ({"runtimeArguments": [{"type": "positional", "value": "-c touch x"}]}, "-c touch x"),
-}
-BAD_VARIABLES: Final = (
-    *(
-        "NPM_CONFIG_REGISTRY",
-        "npm_config_registry",
-        "Npm_Config_Registry",
-        "npm_config_ignore_scripts",
-        "NPM_CONFIG_USERCONFIG",
-    ),
-    *("NODE_OPTIONS", "NODE_PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PATH", "HOME"),
-    *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PYTHONPATH", "PYTHONSTARTUP"),
-    *(
-        "HTTP_PROXY",
-        "https_proxy",
-        "SSL_CERT_FILE",
-        "NODE_EXTRA_CA_CERTS",
-        "BASH_ENV",
-        "XDG_CONFIG_HOME",
-        "PREFIX",
-        "proxy",
-    ),
-    *("A B", "A=B", ""),
-)
-
-
-def test_package_that_is_not_what_it_seems_is_refused_with_its_place(desk: Desk) -> None:
-    missed: dict[str, str] = {}
-
-    for name, (changes, place) in BAD_PACKAGES.items():
-        changed = with_package(**changes)
-        changed["packages"][0] = {key: value for key, value in changed["packages"][0].items() if value is not None}
-        done = desk.imported(changed, "--yes")
-        said = done.stdout + done.stderr
-        if done.returncode != 1 or place not in said or "Traceback" in said or "io.example/notes 1.2.0" not in said:
-            missed[name] = f"{done.returncode} {said}"
-
-    assert missed == {}
-    assert (desk.started(), desk.servers()) == ([], {})
-
-
-def test_variable_that_leads_elsewhere_is_refused_by_its_name(desk: Desk) -> None:
-    missed: dict[str, str] = {}
-
-    for name in BAD_VARIABLES:
-        for more in ({"value": "http://evil.example"}, {"isRequired": True}, {"default": "http://evil.example"}):
-            done = desk.imported(with_package(environmentVariables=[{"name": name, **more}]), "--yes")
-            if done.returncode != 1 or name not in done.stdout + done.stderr:
-                missed[f"{name} {more}"] = f"{done.returncode} {done.stdout}{done.stderr}"
-
-    assert missed == {}
-    assert (desk.started(), desk.servers()) == ([], {})
-
-
-@pytest.mark.parametrize("name", ["DATABASE_URL", "OPENAI_API_KEY", "STARLING_API_KEY", "openai_api_key"])
-def test_secret_of_the_platform_is_given_to_no_package_that_asks_for_it(desk: Desk, name: str) -> None:
-    done = desk.imported(with_package(environmentVariables=[{"name": name, "isRequired": True}]), "--yes")
-
-    assert (done.returncode, name in done.stdout) == (1, True)
-    assert (desk.started(), desk.servers()) == ([], {})
 
 
 def test_runner_is_never_what_a_document_names(desk: Desk) -> None:
@@ -384,18 +195,6 @@ def test_one_wrong_document_of_a_list_is_named_with_its_place(desk: Desk) -> Non
         assert "notes" not in desk.servers()
 
 
-def test_name_that_is_taken_replaces_no_server(desk: Desk) -> None:
-    assert desk.imported(NPM, "--yes").returncode == 0
-
-    again = desk.imported(with_package(identifier="evil-mcp"), "--yes")
-    twice = desk.imported([PYPI, PYPI | {"packages": NPM["packages"]}], "--yes")
-
-    assert (again.returncode, "notes" in again.stdout + again.stderr) == (1, True)
-    assert twice.returncode == 1
-    assert "notes-mcp@1.2.0" in json.dumps(desk.workspace.json("server", "show", "notes")["config"])
-    assert [line for line in desk.started() if "evil" in line] == []
-
-
 def test_no_address_of_the_inside_is_imported_though_the_admin_of_the_machine_asks(desk: Desk) -> None:
     with RemoteServer().serving() as canary, RemoteServer("127.0.0.2", canary.port).serving() as remote:
         for status in (301, 303, 308):
@@ -415,18 +214,6 @@ def test_no_address_of_the_inside_is_imported_though_the_admin_of_the_machine_as
         assert missed == []
         assert canary.requests == []
     assert desk.servers() == {}
-
-
-def test_address_that_is_allowed_is_imported_and_its_tools_wait(desk: Desk) -> None:
-    with RemoteServer("127.0.0.2").serving() as remote:
-        plan = desk.imported(remote_document(remote.url))
-        asked = list(remote.requests)
-        done = desk.imported(remote_document(remote.url), "--yes")
-
-    server = desk.servers()["notes"]
-    assert (plan.returncode, remote.url in plan.stdout, asked) == (0, True, [])
-    assert done.returncode == 0, done.stderr
-    assert (server["source"], server["tools"], server["quarantined"].keys()) == ("api", 0, {"find", "order"})
 
 
 def test_remote_is_chosen_by_an_option_and_package_otherwise(desk: Desk) -> None:

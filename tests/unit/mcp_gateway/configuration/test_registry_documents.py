@@ -142,13 +142,45 @@ def test_answers_of_a_registry_and_lists_are_read() -> None:
 
 @pytest.mark.parametrize("kind", ["npm", "pypi"])
 @pytest.mark.parametrize(
-    "version", ["latest", "next", "^1.2.3", "~1.2", ">=1.0", "1.x", "1.*", "*", "", "1.2.3 || 2.0.0"]
+    "version",
+    [
+        *("latest", "next", "^1.2.3", "~1.2", ">=1.0", "1.x", "1.*", "*", "", "1.2.3 || 2.0.0"),
+        *("1.2.0 --registry=http://evil.example", "http://evil.example/x.tgz", "npm:evil@1.0.0", "1.2.0\n"),
+    ],
 )
 def test_version_that_is_not_pinned_is_refused(kind: str, version: str) -> None:
     found = of_package(registryType=kind, version=version)
 
-    assert "no pinned version" in found.fault
+    assert "version" in found.fault
     assert found.config == {}
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        *("--package=evil", "-c", "git+ssh://evil.example/x", "evil/x", "../evil", "/tmp/evil", "file:evil"),
+        *("notes-mcp@9.9.9", "notes-mcp; touch x", "${HOME}", "notes-mcp\nevil"),
+    ],
+)
+def test_identifier_that_is_not_the_name_of_a_package_is_refused(identifier: str) -> None:
+    found = of_package(identifier=identifier)
+
+    assert (bool(found.fault), found.config) == (True, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("npm_config_registry", "Npm_Config_Registry", "npm_config_ignore_scripts", "NPM_CONFIG_USERCONFIG"),
+        *("NODE_PATH", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PATH", "HOME", "UV_DEFAULT_INDEX"),
+        *("UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PYTHONPATH", "PYTHONSTARTUP", "HTTP_PROXY", "https_proxy"),
+        *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "BASH_ENV", "XDG_CONFIG_HOME", "PREFIX", "proxy", "A=B", ""),
+    ],
+)
+def test_variable_that_leads_elsewhere_is_refused_by_its_name(name: str) -> None:
+    for more in ({"value": "http://evil.example"}, {"isRequired": True}, {"default": "http://evil.example"}):
+        found = of_package(environmentVariables=[{"name": name, **more}])
+        assert (name in found.fault, bool(found.fault), found.config) == (True, True, {})
 
 
 def test_incomplete_version_is_a_range_of_npm_and_one_version_of_pypi() -> None:
@@ -177,6 +209,7 @@ def test_package_that_can_not_be_run_here_is_refused(kind: str | None) -> None:
         ({"identifier": "https://evil.example/a.tgz"}, "not the name of a package"),
         ({"identifier": "git+ssh://evil"}, "not the name of a package"),
         ({"registryBaseUrl": "https://npm.evil.example"}, "in the registry https://npm.evil.example"),
+        ({"registryBaseUrl": "https://registry.npmjs.org.evil.example"}, "registry.npmjs.org.evil.example"),
         ({"transport": {"type": "streamable-http", "url": "http://localhost:1/"}}, "not over stdio"),
         (
             {"runtimeArguments": [{"type": "named", "name": "--registry", "value": "https://evil"}]},
@@ -317,7 +350,21 @@ def test_other_offer_is_used_where_the_first_can_not_be() -> None:
     assert "neither a package nor an address" in entry({"name": "a/shop"}).fault
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"mcpServers": {}}', "1", "[" * 100_000])
+GARBAGE = (
+    *("", " ", "no json", "{", "[", "[]", "null", "true", "3", '"text"', "{}", "[[]]", "[null]", "[{}]"),
+    *('{"servers": 3}', '{"servers": [3]}', '{"server": []}', "[" * 100_000),
+    *("1" * 5_000, "NaN", "\ufeff", "\x00", '{"mcpServers": {}}', "<html>404</html>"),
+)
+
+
+@pytest.mark.parametrize("text", GARBAGE, ids=range(len(GARBAGE)))
 def test_text_without_a_document_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         read_registry_documents(text, "The file")
+
+
+@pytest.mark.parametrize("text", ['{"name": "a", "name": "b"}', '{"name": "\\ud800"}'])
+def test_document_without_anything_to_run_is_refused(text: str) -> None:
+    [found] = read_registry_documents(text, "The file")
+
+    assert (bool(found.fault), found.config) == (True, {})
