@@ -1,5 +1,6 @@
 """What a new user does first: `starling init` at a terminal, and `starling server enable`."""
 
+import re
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from tests.support.command_line import CliWorkspace, new_workspace
+from tests.support.documented_commands import ROOT
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_script import Answer
 from tests.support.model_server import Body, ModelServer
@@ -99,6 +101,19 @@ def test_variables_of_the_environment_win_over_the_file_and_a_wrong_line_is_name
         False,
     )
     assert (wrong_line.returncode, "starling.env is wrong: line 1" in wrong_line.stderr) == (2, True)
+
+
+def test_request_of_getting_started_is_answered_with_what_init_wrote(workspace: CliWorkspace) -> None:
+    page = (ROOT / "docs/guides/getting-started.md").read_text("utf-8").partition("## Send requests")[2]
+    request = re.search(r"starling ask '(.+)'", page)
+    assert request
+    workspace.starling("init")
+
+    with workspace.running("up", "--port", "0"):
+        answered = workspace.starling("ask", request[1])
+
+    assert answered.returncode == 0, answered.stdout + answered.stderr
+    assert "Not answered" not in answered.stdout
 
 
 FILE = """\
