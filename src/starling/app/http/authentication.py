@@ -10,13 +10,13 @@ from typing import Annotated, Final, cast
 from fastapi import Request, Security
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
 from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
-from starling.app.http.problems import begins_stream, end_early, problem_of
+from starling.app.http.problems import EndableResponse
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
@@ -81,7 +81,7 @@ class AuthenticationMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = EndableResponse(scope, receive, send)
         try:
             principal = await self._principal(scope)
             scope.setdefault("state", {})["principal"] = principal
@@ -89,9 +89,9 @@ class AuthenticationMiddleware:
                 await self._app(scope, receive, send)
                 return
             async with self._access.revocations.of(principal.key_id):
-                await self._app(scope, receive, answer)
+                await self._app(scope, receive, answer.send)
         except StarlingError as error:
-            await answer.break_off(scope, receive, error)
+            await answer.end(error)
 
     async def _principal(self, scope: Connection) -> Principal | None:
         credentials = Headers(scope=scope).get("authorization")
@@ -154,27 +154,6 @@ class PrincipalMiddleware:
         """Pass the request on."""
         scope.setdefault("state", {})["principal"] = self._principal
         await self._app(scope, receive, send)
-
-
-class _Answer:
-    """A response that may have to be ended early."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._begun = self._streams = self._ended = False
-
-    async def __call__(self, message: Message) -> None:
-        self._begun = True
-        self._streams |= begins_stream(message)
-        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-        await self._send(message)
-
-    async def break_off(self, scope: Connection, receive: Receive, error: StarlingError) -> None:
-        """Answer with the error, or complete a response that has begun."""
-        if not self._begun:
-            await problem_of(error)(scope, receive, self._send)
-        elif not self._ended:
-            await end_early(scope, self._send, error, streams=self._streams)
 
 
 _BEARER = HTTPBearer(auto_error=False, description="A key that `starling key create` made.")

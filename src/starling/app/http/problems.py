@@ -142,22 +142,43 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> Problem
     return response
 
 
-def begins_stream(message: Message) -> bool:
-    """Whether a message begins a response of server-sent events."""
-    headers = message.get("headers", ())
-    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+class EndableResponse:
+    """A response that may have to be ended early: `send` forwards the messages of the application."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.streams = False
+        self._scope, self._receive, self._send = scope, receive, send
+        self._begun = self._ended = False  # as far as the server has taken the messages
+
+    async def send(self, message: Message) -> None:
+        """Forward a message of the application."""
+        for name, value in message.get("headers", ()):
+            self.streams |= name.lower() == b"content-type" and value.startswith(b"text/event-stream")
+        await self._send(message)
+        self._begun = True
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+    async def end(self, error: Exception) -> None:
+        """Answer with an error, or complete a response that has begun."""
+        if not self._begun:
+            await problem_of(_known(error))(self._scope, self._receive, self._send)
+        elif not self._ended:
+            await _end_early(self._scope, self._send, error, streams=self.streams)
 
 
-async def end_early(scope: Scope, send: Send, error: Exception, *, streams: bool) -> None:
+def _known(error: Exception) -> StarlingError:
+    known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
+    return next(known, StarlingError(_INTERNAL))
+
+
+async def _end_early(scope: Scope, send: Send, error: Exception, *, streams: bool) -> None:
     """Complete a response that has begun; a client that reads nothing for a second does not get the end.
 
     OpenAI's clients take any end of a stream for that of the answer: theirs has the error as its last event.
     """
     body = b""
     if streams and is_for_openai(scope["path"]):
-        known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
-        ours = next(known, StarlingError(_INTERNAL))
-        body = openai_error_event(scope["path"], problem_of(ours).for_openai())
+        body = openai_error_event(scope["path"], problem_of(_known(error)).for_openai())
     with suppress(TimeoutError):
         async with asyncio.timeout(_FINAL_SEND_SECONDS):
             await send({"type": "http.response.body", "body": body, "more_body": False})
