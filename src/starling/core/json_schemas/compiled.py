@@ -42,7 +42,6 @@ _DIALECTS: Final = {
 }
 _BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
 _STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
-_TOO_LONG: Final = f"has more than {_MOST_CHARS:,} characters"
 _TOO_DEEP: Final = "is nested too deeply"
 _UNRESOLVED: Final[Schema] = {
     "not": {},
@@ -202,12 +201,8 @@ def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
     """Compile a schema. One that can't be used says why, and only when it is used."""
     document = without_unknown_dialect(schema)
     try:
-        if len(_text(document)) > _MOST_CHARS:
-            return CompiledSchema(document, _TOO_LONG)
         kept = _usable(document)
         bound = EvaluationBound(kept)
-    except RecursionError:
-        return CompiledSchema(document, _TOO_DEEP)
     except UnboundedSchemaError as error:
         return CompiledSchema(document, str(error))
     try:
@@ -223,16 +218,10 @@ def fault_of(schema: Mapping[str, Any]) -> str | None:
     """Return why this isn't a valid JSON schema, None for a valid one. What it refers to isn't looked at."""
     document = without_unknown_dialect(schema)
     try:
-        if len(_text(document)) > _MOST_CHARS:
-            return _TOO_LONG
         jsonschema_rs.meta.validate(dict(_usable(document)))
-    except jsonschema_rs.ValidationError as error:
-        return f"is not a valid JSON schema: {_line(error)}"
-    except RecursionError:
-        return _TOO_DEEP
     except UnboundedSchemaError as error:
         return str(error)
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
+    except (jsonschema_rs.ValidationError, ValueError, jsonschema_rs.ReferencingError) as error:
         return f"is not a valid JSON schema: {_line(error)}"
     return None
 
@@ -259,9 +248,14 @@ def is_unresolved(error: jsonschema_rs.ValidationError) -> bool:
 def _usable(document: Schema) -> Schema:
     """Return the schema without patterns that can't be used, and with what fits nothing for references to the outside.
 
-    Names that match a pattern that can't be used may be anything.
+    Names that match a pattern that can't be used may be anything. Raises UnboundedSchemaError.
     """
-    targets = Targets(document)
+    try:
+        length, targets = len(_text(document)), Targets(document)
+    except RecursionError:
+        raise UnboundedSchemaError(_TOO_DEEP) from None
+    if length > _MOST_CHARS:
+        raise UnboundedSchemaError(f"has more than {_MOST_CHARS:,} characters")
     count = 0
 
     def usable(pattern: object) -> bool:
