@@ -39,10 +39,7 @@ class KnownHalts(Halts):
     def everything(self, tenant: str, caller: str) -> str:
         if caller in self._halted.revoked:
             return f"The key {caller}, which this run was requested with, was revoked."
-        for name in (tenant, SHARED):
-            if (name, "tenant", name) in self._halted.switches:
-                return _message("tenant", name, self._halted.switches[name, "tenant", name])
-        return ""
+        return self._off("tenant", tenant, tenant) or self._off("tenant", SHARED, SHARED)
 
     def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
         return {

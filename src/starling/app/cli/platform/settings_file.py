@@ -1,6 +1,5 @@
 """The settings file: YAML, read once."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -49,29 +48,13 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
 
 def _parsed(yaml: Any, text: str) -> object:
     """Return the content of a YAML document; a name that stands twice in a mapping is a fault."""
-    loader = yaml.SafeLoader(text)
-    try:
-        whole = loader.get_single_node()
-        seen: set[int] = set()
-        nodes: list[Any] = [whole] if whole else []
-        while nodes:
-            if id(node := nodes.pop()) in seen:  # an alias
-                continue
-            seen.add(id(node))
-            if isinstance(node, yaml.MappingNode):
-                _refuse_repeated(yaml, [key for key, _ in node.value])
-                nodes += [value for _, value in node.value]
-            elif isinstance(node, yaml.SequenceNode):
-                nodes += node.value
-        return loader.construct_document(whole) if whole else None
-    finally:
-        loader.dispose()
 
-
-def _refuse_repeated(yaml: Any, keys: Sequence[Any]) -> None:
-    names: set[str] = set()
-    for key in keys:
-        if isinstance(key, yaml.ScalarNode) and key.value in names:
-            raise yaml.MarkedYAMLError(problem=f"the name {key.value!r} is used twice", problem_mark=key.start_mark)
-        if isinstance(key, yaml.ScalarNode):
+    def construct_mapping(loader: Any, node: Any, deep: bool = False) -> Any:
+        names: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in names:
+                raise yaml.MarkedYAMLError(problem=f"the name {key.value!r} is used twice", problem_mark=key.start_mark)
             names.add(key.value)
+        return yaml.SafeLoader.construct_mapping(loader, node, deep)
+
+    return yaml.load(text, type("Loader", (yaml.SafeLoader,), {"construct_mapping": construct_mapping}))
