@@ -11,14 +11,11 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from starling.client.conversations import Client
-from starling.client.orchestrator import Orchestrator, OrchestratorResult
-from starling.core.errors import StarlingError
-from starling.core.ids import new_id
+from starling.client.orchestrator import OrchestratorResult
 from tests.integration.http.conftest import SERVERS, running_api
 from tests.support.local_access import TOKEN
 from tests.support.open_folder import new_open_folder
 
-REQUEST = "How full is this disk?"
 PROGRAM = """
 import json, starling
 with starling.in_process() as client:
@@ -48,20 +45,6 @@ def assert_answered(result: OrchestratorResult, thread: Any) -> None:
     assert (by_type["tool_call"]["is_error"], by_type["llm_call"]["model_role"]) == (False, "reasoning")
     assert (used["runs"], used["model_calls"], used["tool_calls"], used["errors"]) == (1, asked, 1, 0)
     assert [(one["agent"], one["status"]) for one in plan["tasks"]] == [("mcp_agent_system_health", "approved")]
-
-
-def test_request_over_http_returns_reply_steps_and_trace(client: Client) -> None:
-    session = new_id()
-
-    result = Orchestrator(client).handle_user_request(session, REQUEST, "MODERATE", "SYSTEM_HEALTH")
-
-    assert result["reply"]
-    assert_answered(result, client.get(f"/v1/threads/{session}"))
-
-
-def test_request_that_the_api_refuses_is_an_error_that_names_the_field(client: Client) -> None:
-    with pytest.raises(StarlingError, match="mode"):
-        Orchestrator(client).handle_user_request(new_id(), REQUEST, mode="BOLD")
 
 
 def test_request_in_process_is_answered_without_an_address(empty_database_url: str) -> None:
