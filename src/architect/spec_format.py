@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from architect.wording import did_you_mean
-from starling.core.json import Json, canonical
+from starling.core.json import Json, canonical, without_repeated_names
 from starling.core.teams.building import BuildCase
 from starling.core.teams.spec import (
     MOST_FINDINGS,
@@ -208,21 +208,14 @@ def _json(text: str) -> object:
         return int(digits) if len(digits.removeprefix("-")) <= DIGITS else digits
 
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=integer)
+        return json.loads(
+            text, object_pairs_hook=without_repeated_names, parse_constant=_refuse_constant, parse_int=integer
+        )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise _unreadable(f"This is not JSON at {place}: {error.msg}.") from None
     except ValueError as error:
         raise _unreadable(f"This JSON can't be read: {error}.") from None
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} is used twice in one object")
-        found[key] = value
-    return found
 
 
 def _refuse_constant(name: str) -> object:

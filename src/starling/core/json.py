@@ -18,6 +18,8 @@ _LARGEST_INTEGER = 2**63
 # In the JSON text of a value: what may be one of those, or too long an integer. To begin with a set makes it fast.
 _SUSPECT = re.compile(r"[\\0-9](?:u(?:0000|d[89a-f])|[0-9]{18})")
 
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
+
 _WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
 _INTEGERS: Final = range(-_LARGEST_INTEGER, _LARGEST_INTEGER)  # that are kept as such
 
@@ -165,6 +167,15 @@ def _made_storable(value: object) -> Json:
             return [_made_storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return storable_text(str(value))
+
+
+def depth_of(text: str) -> int:
+    """Return how many levels of objects and arrays JSON text has, also where its end is missing."""
+    depth = deepest = 0
+    for token in _TOKEN.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def as_object(value: object) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_plain_word_of_yaml_is_a_text_where_json_has_no_such_value(text: str) ->
         pytest.param("[" * 1_000, "it is nested too deeply", id="deep-flow-yaml"),
         pytest.param("x" * (MAX_CHARS + 1), "200,001 characters, and 200,000 are read", id="long"),
         pytest.param('{"name": 1', "This is not JSON at line 1, column 11", id="no-json"),
-        pytest.param('{"name": 1, "name": 2}', "the key 'name' is used twice", id="json-key-twice"),
+        pytest.param('{"name": 1, "name": 2}', "the name 'name' is used twice", id="json-key-twice"),
         pytest.param('{"name": NaN}', "NaN is not a number of JSON", id="json-constant"),
         pytest.param('{"a":' * 30_000, "it is nested too deeply", id="deep-json"),
         pytest.param(json.dumps(with_result(nested(60))), "More than 50 objects and lists", id="deep-fixture"),

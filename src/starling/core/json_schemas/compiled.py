@@ -4,7 +4,6 @@ The patterns of the validator's linear engine have no look-around and no back re
 server's own language may understand, are left to the server.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +12,7 @@ from typing import Any, Final, cast
 import jsonschema_rs
 import orjson
 
-from starling.core.json import canonical
+from starling.core.json import canonical, depth_of
 from starling.core.json_schemas.subschemas import (
     REFERENCES,
     UNRESOLVED,
@@ -40,8 +39,6 @@ _DIALECTS: Final = {
     "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
     "https://json-schema.org/draft/2020-12/schema": _NEWEST,
 }
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
-_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _TOO_DEEP: Final = "is nested too deeply"
 _UNRESOLVED: Final[Schema] = {
     "not": {},
@@ -189,7 +186,7 @@ class CompiledSchema:
             raise UncheckableError(self.unusable)
         text = _text(value)
         try:
-            evaluations = len(text) * self._bound.at(_depth(text) if self._bound.is_recursive else None)
+            evaluations = len(text) * self._bound.at(depth_of(text.decode()) if self._bound.is_recursive else None)
         except UnboundedSchemaError as error:
             raise UncheckableError(str(error)) from None
         if evaluations > self.most_evaluations:
@@ -306,15 +303,6 @@ def _text(value: object) -> bytes:
         return orjson.dumps(value)
     except (TypeError, ValueError):
         return canonical(value).encode(errors="replace")
-
-
-def _depth(text: bytes) -> int:
-    """Return how many levels JSON text has."""
-    depth = deepest = 0
-    for found in _BRACKETS.finditer(text):
-        depth += _STEPS.get(found.group(), 0)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _line(error: Exception) -> str:

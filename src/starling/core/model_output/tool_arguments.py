@@ -4,11 +4,10 @@ import json
 import re
 from typing import Final, cast
 
-from starling.core.json import JsonObject, is_64_bit, unsendable
+from starling.core.json import JsonObject, depth_of, is_64_bit, unsendable
 from starling.core.model_output.json_document import loads_object, whole_object
 
 _MAX_DEPTH: Final = 100  # orjson, which writes the journal, ends at 254
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 # In JSON text: NUL, half of a surrogate pair, and integers that may have more than 64 bits.
 _SUSPECT: Final = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}", re.IGNORECASE)
 
@@ -27,13 +26,7 @@ def loads_arguments(raw: str) -> JsonObject | None:
 
 def is_too_deep(raw: str) -> bool:
     """Whether JSON text is nested more deeply than arguments may be."""
-    if raw.count("[") + raw.count("{") <= _MAX_DEPTH:
-        return False
-    depth = deepest = 0
-    for token in _TOKEN.finditer(raw):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
-        deepest = max(deepest, depth)
-    return deepest > _MAX_DEPTH
+    return raw.count("[") + raw.count("{") > _MAX_DEPTH and depth_of(raw) > _MAX_DEPTH
 
 
 def sending_fault(raw: str) -> str:
