@@ -447,6 +447,7 @@ async def test_request_that_is_refused_without_the_database_leaves_nothing(
             thread, _ = await ask(client, "Ants.")
             await ask(client, "Ants.", "Answer 1.", "Bees.")
             before, bodies = await everything(platform), refused_bodies(thread)
+            platform.services.runs.repository._retry_seconds = 0.5  # pyright: ignore[reportPrivateUsage] - not 5 s
 
             async with fault(platform, database_url, through):
                 refused = await asyncio.gather(*(ask(client, **body) for body in bodies), return_exceptions=True)
