@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 from httpx_sse import connect_sse
@@ -24,6 +25,11 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0  # in a stream the server sends a ping every 15 s
 _PROBE_SECONDS: Final = 2.0
 _STABLE_SECONDS: Final = 5.0  # a stream that was open for longer ended an outage, with or without an event
+
+
+def path_of(*names: str) -> str:
+    """Return the path of what names lead to: `/v1/teams/a%2Fb/graph` for `teams`, `a/b` and `graph`."""
+    return "/".join(("/v1", *(quote(name, safe="") for name in names)))
 
 
 def same_address() -> str:

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import time
 from typing import Any, Final
-from urllib.parse import quote
 
-from starling.client.api import Api
+from starling.client.api import Api, path_of
 from starling.client.api_errors import MissingError
 from starling.core.conversation import states
 from starling.core.conversation.states import BaseState, Envelope, fields_of, state_of
@@ -49,7 +48,7 @@ class InteractionStack:
         self.conversation_id = conversation_id
         self.agent_id = agent_id
         self.branch: str | None = None
-        self._path = f"/v1/threads/{quote(conversation_id, safe='')}"
+        self._path = path_of("threads", conversation_id)
 
     def __iter__(self) -> Iterator[BaseState]:
         return (entry.state for entry in self.entries())

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
-from urllib.parse import quote
 
+from starling.client.api import path_of
 from starling.client.conversations import Client
 from starling.core.errors import InvalidRequestError
 
@@ -44,7 +44,7 @@ class AgentRegistry:
 
     def get_agent(self, agent_id: str) -> Mapping[str, Any]:
         """Return an agent: `name`, `kind`, `description`, `state`, `tools`. Raises InvalidRequestError."""
-        return self._client.get(f"/v1/agents/{quote(agent_id, safe='')}")["agent"]
+        return self._client.get(path_of("agents", agent_id))["agent"]
 
     def list_agents(self) -> Mapping[str, str]:
         """Return the kinds of the agents by name."""

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
@@ -14,7 +13,7 @@ from starling.app.cli.options import Best, Json, Tenant
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, print_table
-from starling.client.api import Document
+from starling.client.api import Document, path_of
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
@@ -107,7 +106,7 @@ def find(
 @app.command()
 def show(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Show one agent, the verdicts on its results, and the versions of a custom agent."""
-    found = connection_of(context).api(tenant).get(_path(name))
+    found = connection_of(context).api(tenant).get(path_of("agents", name))
     if as_json:
         print_json(found)
         return
@@ -124,12 +123,8 @@ def show(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, a
 @app.command()
 def archive(context: typer.Context, name: _Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Archive a custom agent: runs accepted from now on don't have it. Its versions are kept."""
-    gone = connection_of(context).api(tenant).delete(_path(name)).json()
+    gone = connection_of(context).api(tenant).delete(path_of("agents", name)).json()
     print_result(gone, f"{gone['name']} is archived from epoch {gone['epoch']} on.", as_json=as_json)
-
-
-def _path(name: str) -> str:
-    return f"{_PATH}/{quote(name, safe='')}"
 
 
 def _parts_text(parts: Mapping[str, float]) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
-from urllib.parse import quote
 
 import typer
 
@@ -14,7 +13,7 @@ from starling.app.cli.terminal.comparison_text import effect_lines, print_compar
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_list, print_note, print_part, print_result
 from starling.app.cli.terminal.prompts import confirmed
-from starling.client.api import Api, Document
+from starling.client.api import Api, Document, path_of
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.text import one_line
 
@@ -69,7 +68,7 @@ def show(  # noqa: PLR0913, PLR0917 - its options
 ) -> None:
     """Show the branches of a thread, its last plan and what it has used, and the states on the line of a branch."""
     api = connection_of(context).api(tenant)
-    found = api.get(_path(thread))
+    found = api.get(path_of("threads", thread))
     states = list(_states(api, thread, branch, agent=agent))
     if as_json:
         print_json({**found, "states": states})
@@ -94,7 +93,7 @@ def fork(  # noqa: PLR0913, PLR0917 - its options
 ) -> None:
     """Begin a branch at a state of another one, also while runs go on."""
     body = {"branch": branch, "position": position, "name": name}
-    made = connection_of(context).api(tenant).post(f"{_path(thread)}/fork", body)
+    made = connection_of(context).api(tenant).post(path_of("threads", thread, "fork"), body)
     print_result(made, f"Branch {made['id']} begins after position {made['fork_position']}.", as_json=as_json)
 
 
@@ -107,7 +106,7 @@ def checkout(
     as_json: Json = False,
 ) -> None:
     """Make a branch the one that runs go to where they name none."""
-    found = connection_of(context).api(tenant).post(f"{_path(thread)}/checkout", {"branch": branch})
+    found = connection_of(context).api(tenant).post(path_of("threads", thread, "checkout"), {"branch": branch})
     print_result(found, f"Runs of {thread} go to branch {branch} from now on.", as_json=as_json)
 
 
@@ -128,7 +127,7 @@ def rewind(  # noqa: PLR0913, PLR0917 - its options
         print_note("\n".join([_UNDONE, *effects]))
         if not confirmed("Rewind all the same?", yes=yes, quiet=as_json, otherwise="Repeat it with --yes to rewind."):
             raise typer.Exit(1)
-    made = api.post(f"{_path(thread)}/rewind", {"branch": branch, "position": position})
+    made = api.post(path_of("threads", thread, "rewind"), {"branch": branch, "position": position})
     hidden = made["hidden"]
     left = f" What was beyond is on the hidden branch {hidden['id']}." if hidden else ""
     print_result(made, f"Branch {made['branch']['id']} ends at position {position}.{left}", as_json=as_json)
@@ -147,7 +146,7 @@ def diff(  # noqa: PLR0913, PLR0917 - its options
     as_json: Json = False,
 ) -> None:
     """Compare two branches: their runs beyond what they share, in pairs, and what tools have changed on each."""
-    found = connection_of(context).api(tenant).get(f"{_path(thread)}/diff", a=first, b=second)
+    found = connection_of(context).api(tenant).get(path_of("threads", thread, "diff"), a=first, b=second)
     if as_json:
         print_json(found)
         return
@@ -164,7 +163,7 @@ def diff(  # noqa: PLR0913, PLR0917 - its options
 @app.command()
 def prune(context: typer.Context, thread: _Thread, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """Delete the states, with their runs, that no visible branch reaches: what rewinds left."""
-    removed = connection_of(context).api(tenant).post(f"{_path(thread)}/prune")
+    removed = connection_of(context).api(tenant).post(path_of("threads", thread, "prune"))
     count = len(removed["branches"])
     print_result(removed, f"{count} hidden branches with {removed['runs']} runs were deleted.", as_json=as_json)
 
@@ -177,20 +176,16 @@ def delete(
     question, otherwise = f"Delete {thread} with all its runs?", "Repeat it with --yes to delete."
     if not confirmed(question, yes=yes, quiet=as_json, otherwise=otherwise):
         raise typer.Exit(1)
-    removed = connection_of(context).api(tenant).delete(_path(thread)).json()
+    removed = connection_of(context).api(tenant).delete(path_of("threads", thread)).json()
     what = f"{removed['runs']} runs, {removed['artifacts']} artifacts and {removed['skills']} skills"
     print_result(removed, f"Thread {thread} was deleted with {what}.", as_json=as_json)
-
-
-def _path(thread: str) -> str:
-    return f"{_PATH}/{quote(thread, safe='')}"
 
 
 def _states(
     api: Api, thread: str, branch: str | None, *, agent: str | None = None, after: int = 0
 ) -> Iterable[Document]:
     query = {"branch": branch, "agent": agent, "after": after}
-    return api.pages(f"{_path(thread)}/states", "states", query, most=_PAGE, cursor="after")
+    return api.pages(path_of("threads", thread, "states"), "states", query, most=_PAGE, cursor="after")
 
 
 def _task_line(task: Document) -> str:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
 from starling.app.cli.options import Json
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_result, progress
-from starling.client.api import Document
+from starling.client.api import Document, path_of
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -46,7 +45,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the text of a prompt: by its name the one in force, or any by its hash or how that begins."""
-    found = connection_of(context).api().get(f"{_PATH}/{quote(wanted, safe='')}")
+    found = connection_of(context).api().get(path_of("prompts", wanted))
     if not (text or as_json):
         label = f", label {found['label']}" if found["label"] else ""
         fields = {

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import quote
 
 import typer
 
@@ -24,7 +23,7 @@ from starling.app.cli.terminal.output import (
     print_result,
     print_table,
 )
-from starling.client.api import Api, Document
+from starling.client.api import Api, Document, path_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
@@ -237,7 +236,7 @@ def _path(api: Api, name: str) -> str:
     def described(skill: Document) -> str:
         return f"{skill['state']}: {one_line(skill['template'], _TEMPLATE_CHARS)}"
 
-    return f"{_PATH}/{quote(find_id('skill', name, ending_in, described=described, remedy=_REMEDY), safe='')}"
+    return path_of("skills", find_id("skill", name, ending_in, described=described, remedy=_REMEDY))
 
 
 def _print_changed(skill: Document, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """`starling server list` and `show`: what is stored about servers."""
 
 from textwrap import shorten
-from urllib.parse import quote
 
 import typer
 
@@ -10,7 +9,7 @@ from starling.app.cli.options import Json
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment
 from starling.app.cli.terminal.output import print_fields, print_json, print_line, print_list, print_table
-from starling.client.api import Document
+from starling.client.api import Document, path_of
 
 app = typer.Typer(add_completion=False)
 
@@ -46,7 +45,7 @@ def list_servers(context: typer.Context, as_json: Json = False) -> None:
 @app.command()
 def show(context: typer.Context, name: Server, as_json: Json = False) -> None:
     """Show one server: its configuration, as written, and its tools with their effect on the world."""
-    document = connection_of(context).api().get(f"/v1/servers/{quote(name, safe='')}")
+    document = connection_of(context).api().get(path_of("servers", name))
     if as_json:
         print_json(document)
         return

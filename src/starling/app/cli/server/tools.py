@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from textwrap import shorten
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -13,7 +12,7 @@ from starling.app.cli.options import Json, Yes
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.cli.terminal.prompts import confirmed
-from starling.client.api import Document
+from starling.client.api import Document, path_of
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 app = typer.Typer(add_completion=False)
@@ -35,7 +34,7 @@ def approve(
     again meanwhile is refused.
     """
     api = connection_of(context).api()
-    path = f"/v1/servers/{quote(name, safe='')}"
+    path = path_of("servers", name)
     waiting = _waiting(api.get(path), tool)
     if not as_json:
         _show(name, waiting)
@@ -96,7 +95,7 @@ def tool(
 
     They are the fields of `x-starling.tools` in an mcpServers file. What is set here stays when the file is reloaded.
     """
-    api, path = connection_of(context).api(), f"/v1/servers/{quote(server, safe='')}/tools/{quote(name, safe='')}"
+    api, path = connection_of(context).api(), path_of("servers", server, "tools", name)
     document = api.get(path)
     if values or unset:
         document = api.put(path, _changed(document["settings"], values or (), unset or ()))

@@ -4,12 +4,11 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import quote
 
 import typer
 
 from starling.app.cli.completion import TEAMS
-from starling.client.api import Document
+from starling.client.api import Document, path_of
 from starling.core.errors import InvalidRequestError
 
 PATH: Final = "/v1/teams"
@@ -22,7 +21,7 @@ Versioned = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The te
 
 def team_path(name: str, *parts: str) -> str:
     """Return the path of a team, or of something below it."""
-    return "/".join((PATH, quote(name, safe=""), *parts))
+    return path_of("teams", name, *parts)
 
 
 def split_version(team: str) -> tuple[str, int | None]:
