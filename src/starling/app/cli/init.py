@@ -102,22 +102,20 @@ approval: unsafe
 
 
 @app.command()
-def init(context: typer.Context, as_json: Json = False) -> None:
+def init(as_json: Json = False) -> None:
     """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed.
 
     On a terminal it first asks for a model, and tries it. A key is written into starling.env, which only you can read.
     """
     is_asked = has_person() and not as_json and not (DEFAULT.exists() or ENVIRONMENT_FILE.exists())
-    chosen = late_imports.chosen_model(context) if is_asked else None
-    settings = "".join(f"{name}: {json.dumps(value)}\n" for name, value in chosen.settings.items()) if chosen else ""
+    chosen = late_imports.chosen_model() if is_asked else {}
+    key = chosen.pop("openai_api_key", "")
+    model = "".join(f"{name}: {json.dumps(value)}\n" for name, value in chosen.items())
     files = {
         "mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)),
-        "starling.yaml": _SETTINGS.replace("{model}", settings or "# model: openai:gpt-4.1-mini\n"),
+        "starling.yaml": _SETTINGS.replace("{model}", model or "# model: openai:gpt-4.1-mini\n"),
+        **({str(ENVIRONMENT_FILE): f"OPENAI_API_KEY={key}\n"} if key else {}),
     }
-    if chosen and chosen.key:
-        files[str(ENVIRONMENT_FILE)] = (
-            f"# Keys for Starling in this folder: share them with nobody.\nOPENAI_API_KEY={chosen.key}\n"
-        )
     written: list[str] = []
     for name, text in files.items():
         try:

@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
-from typer.core import TyperCommand
 
 from mcp_gateway.configuration.servers import read_config
 from starling.app.cli.init import init
@@ -20,12 +18,8 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def written(*, as_json: bool = False) -> None:
-    init(typer.Context(TyperCommand("starling")), as_json=as_json)
-
-
 def test_written_files_are_valid_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    written()
+    init()
 
     settings = load_settings(read_settings_file(None), "starling.yaml")
     assert list(read_config(Path("mcp.json"))) == ["system_health"]
@@ -34,7 +28,7 @@ def test_written_files_are_valid_as_they_are(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_disabled_server_can_be_enabled_and_the_other_one_uncommented(folder: Path) -> None:
-    written()
+    init()
     file = folder / "mcp.json"
     for name in ("time", "filesystem", "git", "sqlite", "fetch", "memory"):
         FileEdit.enabling(file, name).write()
@@ -48,7 +42,7 @@ def test_every_disabled_server_can_be_enabled_and_the_other_one_uncommented(fold
 
 
 def test_every_setting_can_be_uncommented(folder: Path) -> None:
-    written()
+    init()
     file = folder / "starling.yaml"
 
     file.write_text(re.sub(r"^# (?=[a-z_ ]+:( |$))", "", file.read_text(), flags=re.MULTILINE))
@@ -61,7 +55,7 @@ def test_every_setting_can_be_uncommented(folder: Path) -> None:
 def test_files_that_are_there_are_not_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "mcp.json").write_text("mine")
 
-    written(as_json=True)
+    init(as_json=True)
 
     assert (folder / "mcp.json").read_text() == "mine"
     assert capsys.readouterr().out == '{"written": ["starling.yaml"], "kept": ["mcp.json"]}\n'

@@ -20,11 +20,11 @@ def checked_settings(context: typer.Context):
     return settings_of(context)
 
 
-def chosen_model(context: typer.Context):
-    """Return the model that a person chooses. Imports the clients of models."""
+def chosen_model():
+    """Return settings with the model that a person chooses. Imports the clients of models."""
     from starling.app.cli import model_choice
 
-    return model_choice.chosen_model(checked_settings(context))
+    return model_choice.chosen_model()
 
 
 def database_api(context: typer.Context, tenant: str):
