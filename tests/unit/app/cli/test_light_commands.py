@@ -35,7 +35,13 @@ _OF_SERVICES = (
     "startup_report",
 )
 _DONE: dict[str, Any] = {"type": "done", "status": "succeeded", "reply": "Noon.", "usage": {}}
-_RUN = {"run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "status": "succeeded", "thread_id": "t", "input": "Hi."}
+_RUN = {
+    "run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
+    "status": "succeeded",
+    "tenant": "default",
+    "thread_id": "t",
+    "input": "Hi.",
+}
 _ANSWERS: dict[str, Any] = {
     "/health": {"status": "ok"},
     "/v1/runs": {"runs": [{**_RUN, "created_at": "2026-11-20T11:12:01Z", "seconds": 1.0}], "next": None},
