@@ -25,12 +25,6 @@ async def check(settings: Settings) -> Sequence[Diagnostic]:
         return await asyncio.gather(*(_asked(models, purpose, request) for purpose, request in wanted.items()))
 
 
-async def ask_router(settings: Settings, seconds: float) -> Diagnostic:
-    """Ask the model of the role `router` for one word. Raises ConfigurationError."""
-    async with open_models(settings) as models:
-        return await _asked(models, "router", ModelRequest(ModelRole.ROUTER, _QUESTION, max_tokens=16, timeout=seconds))
-
-
 async def _asked(models: ModelClient, purpose: str, request: ModelRequest) -> Diagnostic:
     subject, name = f"model {purpose}", models.describe(request.role, supervisor=request.supervisor)
     begun = perf_counter()
