@@ -1,18 +1,20 @@
 """A run's calls that may change something: durable before they leave, and before their results are used."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC
 from typing import Final
 
 from brain.durability.attempt_outcomes import AttemptOutcomes
 from brain.durability.changes import changes_of, done_calls, is_success, uncertain_calls
-from brain.interrupts.requests import REPEAT, InterruptRequest, Interrupts, approve, exact_call
+from brain.durability.in_doubt import LEASE_LOST, question_about
+from brain.interrupts.requests import REPEAT, Interrupts, approve
 from brain.run_sink import RunSink
 from brain.state import UncertainCall
 from starling.core.clock import Clock
+from starling.core.errors import SuspendedError
 from starling.core.events.run_events import Change
+from starling.core.ids import has_ended
 from starling.core.json import JsonObject, comparable, digest
 from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import (
@@ -30,15 +32,6 @@ from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause
 
 NOT_REPEATED: Final = "not_repeated"
-RESOLUTION: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "resolution": {"enum": ["done", "not_done", "give_up"]},
-        "result": {"type": "string", "maxLength": 20_000},
-    },
-    "required": ["resolution"],
-    "additionalProperties": False,
-}
 _IN_USE: Final = frozenset({CallState.INTENDED, CallState.DISPATCHED, CallState.SUCCEEDED})
 
 type _Place = tuple[str, int, int]
@@ -54,7 +47,8 @@ class Ledger(CallRecord):
 
     What an observation means is decided in `starling.core.tool_calls`. For `sure_seconds` after the last write began,
     no other process can have taken the run over. `attempts` says which attempts were rejected. `originals` are the
-    calls that the run which this one was forked from sent, and those before it.
+    calls that the run which this one was forked from sent, and those before it. While the process is `draining`, no
+    further call leaves.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a run knows of its calls
@@ -66,7 +60,9 @@ class Ledger(CallRecord):
         rows: Iterable[LedgerRow] = (),
         attempts: AttemptOutcomes | None = None,
         originals: Iterable[LedgerRow] = (),
+        draining: Callable[[], bool] = bool,
     ) -> None:
+        self.draining = draining
         self.attempts = attempts or AttemptOutcomes()
         self._writer = writer
         self._sure_seconds = sure_seconds
@@ -105,7 +101,7 @@ class Ledger(CallRecord):
         Of an idempotent tool, the equal calls of one attempt have different keys, and those of the next attempt have
         the same ones again. A call takes the key of an equal one in doubt that no other one repeats, of any task.
         """
-        key = call_key(call)
+        key, call = call_key(call), replace(call, fence=self._writer.run.fence)
         if call.tool.effect is not Effect.IDEMPOTENT:
             return replace(call, key=key, idempotency_key=key)
         if (own := self._rows.get(_place(call))) is not None:
@@ -203,10 +199,14 @@ class Ledger(CallRecord):
             if after_restart(row.effect) is Observation.SENT:
                 return None
             name = call.tool.full_name
-            text = (
-                f"The process that waited for {name} ended before it answered. Whether it changed anything is unknown."
+            ended = self._has_ended(row)
+            how = (
+                f"The process that waited for {name} ended before it answered."
+                if ended
+                else f"The process that waits for {name} lost this run, but may not have ended: the call may go on."
             )
-            row = self._observe(row, ToolOutcome(Observation.INTERRUPTED, text, code="interrupted"))
+            text, code = f"{how} Whether it changed anything is unknown.", "interrupted" if ended else LEASE_LOST
+            row = self._observe(row, ToolOutcome(Observation.INTERRUPTED, text, code=code))
         finding = await self._finding(call, row, find)
         if finding is not None and finding.observation is Observation.FOUND_NOT_DONE:
             state = next_state(row.state, finding.observation, row.effect)
@@ -219,9 +219,13 @@ class Ledger(CallRecord):
         """See CallRecord. A process that was stopped for a while during the write proves its lease by another one."""
         row = self._rows[_place(call)]
         if row.state is CallState.INTENDED:
+            if self.draining():
+                raise SuspendedError
             state = next_state(row.state, Observation.SENT, row.effect)
             fence, now = self._writer.run.fence, self._clock.now()
-            row = self._write(replace(row, state=state, outcome=None, fence=fence, dispatched_at=now))
+            row = self._write(
+                replace(row, state=state, outcome=None, fence=fence, dispatched_at=now, seconds=call.seconds)
+            )
             await self._writer.flush()
         self._left.add(_place(call))
         while self._writer.proven_seconds > self._sure_seconds:
@@ -268,15 +272,7 @@ class Ledger(CallRecord):
         """
         if not needs_a_person(row.state, row.effect):
             return await find()
-        when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC " if row.dispatched_at else ""
-        message = (
-            f"{call.tool.full_name} was called {when}by process {row.fence} of the run, with the key {row.sent_key}."
-            f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the"
-            " same key; or `give_up`, and the task fails."
-        )
-        reason = f"It is unknown whether {call.tool.full_name} was done."
-        key = f"in_doubt/{row.key}/{row.fence}"  # a new one for each time that the call left
-        request = InterruptRequest("in_doubt", key, call.path, reason, message, RESOLUTION, exact_call(call))
+        request = question_about(call, row, _stored(row), self._interrupts.now())
         if not self._interrupts.was_asked(request.key) and (found := await find()) is not None:
             return found
         answer = self._interrupts.answer_to(request)
@@ -325,6 +321,11 @@ class Ledger(CallRecord):
 
     def _is_in_doubt(self, row: LedgerRow) -> bool:
         return row.state is CallState.IN_DOUBT or self._sent_earlier(row)
+
+    def _has_ended(self, row: LedgerRow) -> bool:
+        """Whether the process that sent a call is known to wait for it no longer."""
+        run = self._writer.run
+        return row.fence == run.fence - 1 and (not run.lost_worker or has_ended(run.lost_worker))
 
     def _sent_earlier(self, row: LedgerRow) -> bool:
         return row.state is CallState.DISPATCHED and row.fence != self._writer.run.fence

@@ -106,6 +106,11 @@ class StarRunner:
         self._control = RunControl()
         self._stars: OrderedDict[str, Star] = OrderedDict()
 
+    @property
+    def draining(self) -> bool:
+        """Whether executions end as soon as they can."""
+        return self._control.drain_requested
+
     def drain(self) -> None:
         """Let every execution end after its current step, from now on."""
         self._control.request_drain()

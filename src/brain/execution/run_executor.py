@@ -122,7 +122,7 @@ class Brain:
         self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
 
     def drain(self) -> None:
-        """Let every execution end after its current step, from now on."""
+        """Let every execution end after its current tool calls or its current step, from now on."""
         self._stars.drain()
 
     async def park(self, claim: Claim) -> RunResult:
@@ -213,7 +213,10 @@ class Brain:
         sent = await LedgerReader(parts.engine).calls_of_originals(key, live=origin.live) if origin else ()
         interrupts = Interrupts(writer, parts.clock, parts.limits.interrupt_seconds, asked)
         attempts, repeated = AttemptOutcomes(entries), sent if origin and origin.live else ()
-        ledger = Ledger(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated)
+        ledger = Ledger(
+            *(writer, interrupts, parts.clock, parts.limits.lease_seconds / 3, calls, attempts, repeated),
+            lambda: self._stars.draining,
+        )
         count_usage(meter, entries, ledger.settled)
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         stored = (journal.find("", "context") or {}) if entries else None

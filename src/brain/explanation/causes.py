@@ -32,6 +32,7 @@ _MEANINGS: Final[Mapping[str, _Meaning]] = {
     **dict.fromkeys(("not_approved", "repeat_refused"), ("refused_approval", "the call was not approved")),
     "not_repeated": ("effect_in_doubt", "an earlier equal call may have been done, so it was not repeated"),
     "interrupted": _DOUBT,
+    "lease_lost": _DOUBT,
     # of calls, of tasks, and of tasks that could not be planned
     "outcome_unknown": _DOUBT,
     "server_unavailable": ("degraded_server", "the server could not be used"),
@@ -220,7 +221,7 @@ def _doubtful(facts: RunFacts, task: TaskRecord, call: Call | None) -> Call | No
     inside = [one for other in facts.document.tasks if is_within(other.path, task.path) for one in other.calls]
     states = (CallState.IN_DOUBT, CallState.DISPATCHED)
     found = next((one for one in inside if one.state in states and one.effect == "unsafe" and one.failed), None)
-    return found or (call if call and call.code in ("interrupted", "not_repeated") else None)
+    return found or (call if call and call.code in ("interrupted", "lease_lost", "not_repeated") else None)
 
 
 def _approval(facts: RunFacts, call: Call) -> tuple[_Meaning, list[Ref]]:

@@ -99,6 +99,7 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "not_repeated": _CHECK_FIRST,
         "repeat_refused": "an approval of the call, or a request that goes on from what was done",
         "interrupted": _CHECK_FIRST,
+        "lease_lost": _CHECK_FIRST,
         "outcome_unknown": _CHECK_FIRST,
         "over_limit": _SMALLER,
         "deadline_exceeded": _SMALLER,

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mcp_gateway.path.stage import Stage, failed, not_sent
@@ -51,7 +51,7 @@ class Timeout:
                 self.queues.turn(name, at_once or _CALLS_AT_ONCE, call.tenant, call.run_id),
             ):
                 begun = True
-                return await self.inner(call, deadline, record)
+                return await self.inner(replace(call, seconds=seconds), deadline, record)
         except TimeoutError:
             if not begun:
                 return not_sent("timeout", f"{name} was busy with other calls for {seconds:.3g} s.")

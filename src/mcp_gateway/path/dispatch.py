@@ -1,7 +1,7 @@
 """The last stages of a call's path: what is sent beside the arguments, and the call itself, on an open session."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
@@ -15,7 +15,7 @@ from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.live_check import LiveCheck
 from mcp_gateway.schemas.validation import Validators
 from mcp_gateway.sessions.large_messages import LargeResult
-from mcp_gateway.sessions.messages import IDEMPOTENCY_KEY, IN_DOUBT, UNREADABLE
+from mcp_gateway.sessions.messages import FENCE, IDEMPOTENCY_KEY, IN_DOUBT, UNREADABLE
 from mcp_gateway.sessions.pool import SessionPool
 from mcp_gateway.sessions.session import NotProcessedError
 from starling.core.artifacts import Binary
@@ -109,10 +109,10 @@ class Dispatch:
         return ToolOutcome(Observation.COMPLETED, text, data, resources=links, large_data=large, binaries=files)
 
 
-def _meta(call: ToolCall) -> dict[str, str]:
-    """Return what is sent beside the arguments, also the key by which the server recognizes a repetition."""
+def _meta(call: ToolCall) -> dict[str, Any]:
+    """Return what is sent beside the arguments, also how the server recognizes repetitions and outdated calls."""
     effectful = call.idempotency_key and call.tool.effect is not Effect.READ
-    return {**call.meta, IDEMPOTENCY_KEY: call.idempotency_key} if effectful else dict(call.meta)
+    return {**call.meta, IDEMPOTENCY_KEY: call.idempotency_key, FENCE: call.fence} if effectful else dict(call.meta)
 
 
 def _error(call: ToolCall, error: McpError) -> ToolOutcome:

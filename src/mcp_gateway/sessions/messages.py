@@ -14,6 +14,7 @@ IN_DOUBT: Final = -32_096  # that a service behind a local transport answered th
 LOST: Final = -32_095  # that such a service got a request and didn't answer it
 UNREACHED: Final = -32_094  # that such a service didn't get a request
 IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
+FENCE: Final = "starling/fence"  # likewise
 _HEAD_BYTES: Final = 4_096  # in which the id of an unreadable message is looked for, and
 _TAIL_BYTES: Final = 128
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{}\]]')

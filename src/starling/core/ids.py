@@ -6,6 +6,8 @@ import secrets
 import socket
 import time
 import uuid
+from functools import cache
+from pathlib import Path
 
 
 def new_id() -> str:
@@ -20,8 +22,29 @@ def new_id() -> str:
 
 
 def process_name() -> str:
-    """Return a new name for what this process does: its host, its id and a random part."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+    """Return a new name for what this process does: its host, its id, and where that id counts with a random part."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_id_space()}{secrets.token_hex(3)}"
+
+
+def has_ended(name: str) -> bool:
+    """Whether it is certain that the process of a `process_name` has ended; never of one of another machine."""
+    match name.rsplit(":", 2):
+        case [host, process, rest] if _id_space() and host == socket.gethostname() and rest.startswith(_id_space()):
+            try:
+                os.kill(int(process), 0)
+            except OSError as error:  # one of another user can't be signalled
+                return isinstance(error, ProcessLookupError)
+    return False
+
+
+@cache
+def _id_space() -> str:
+    """Return what tells apart where process ids count: the start of the machine, and the container."""
+    try:
+        seen = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        return ""
+    return hashlib.sha256(seen.encode()).hexdigest()[:8]
 
 
 def trace_id_of(run_id: str) -> str:

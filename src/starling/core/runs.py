@@ -128,6 +128,7 @@ class Run:
     suspected: bool = False  # its process ended while it executed the run, perhaps because of it
     forked_from: ForkOrigin | None = None
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
+    lost_worker: str = ""  # that held it until this claim without handing it back; it may still be running
     call: DirectCall | None = None  # what its server's specialist is to call, in place of what a model would choose
 
 

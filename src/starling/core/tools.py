@@ -185,7 +185,8 @@ class ToolCall:
     policy of its server asks for fewer. A call of a `trial` isn't made then. `meta` is sent beside the arguments. With
     a `resource`, that resource, to which a result of `tool` linked, is read instead: the tool isn't called. `attempt`
     is the one that makes it. `wanted` is the text of request and task, by which a result that is too long is fitted;
-    without it, the beginning is shown.
+    without it, the beginning is shown. `fence` is that of the process that makes it; once it leaves, it ends after so
+    many `seconds`.
     """
 
     id: str
@@ -211,6 +212,8 @@ class ToolCall:
     resource: str = ""
     attempt: Attempt = FIRST_ATTEMPT
     wanted: str = field(default="", compare=False, repr=False)
+    fence: int = 0
+    seconds: float | None = None
 
     @property
     def shown_name(self) -> str:
@@ -227,10 +230,10 @@ class ToolOutcome:
     `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `memory_limit` (its server used too much and was
     ended), `invalid_result`, `removed`, `quarantined` (its definition isn't the approved one), `switched_off`,
     `not_approved`, `repeat_refused` (what an earlier attempt did stays as it is), `not_repeated` (an earlier equal call
-    may have been done), `duplicate` (an equal call hasn't ended),
-    `no_context` (there is no run to tell the tool), `interrupted` (the process that waited ended). Where `truncated`,
-    the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what
-    answered in place of the tool: a `fixture`, or the recorder alone.
+    may have been done), `duplicate` (an equal call hasn't ended), `no_context` (there is no run to tell the tool),
+    `interrupted` (the process that waited ended), `lease_lost` (or may not have ended). Where `truncated`, the whole
+    had so many `characters` and is kept as `artifact`, an empty id if it couldn't be. `simulated` says what answered in
+    place of the tool: a `fixture`, or the recorder alone.
     `events` are to be emitted with the result; `resources` are the addresses that it links to. `large_data` is
     structured content as JSON that is too large to be `data`; only the gateway's checks see it, it is never stored.
     `binaries` are the binary parts of the result until the gateway has stored them, `binary_artifacts` their ids then.

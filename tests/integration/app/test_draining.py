@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
+from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
 from tests.support.worker_runtime import running_worker
 
 
@@ -66,6 +67,37 @@ async def test_drained_step_is_kept_and_no_model_call_is_repeated(
         "drained; runs that ended: 0, handed back: 1",
     ]
     assert [vars(record)["status"] for record in caplog.records if record.message == "run ended"] == ["succeeded"]
+
+
+@pytest.mark.parametrize("in_one_answer", [True, False])
+async def test_drained_worker_begins_no_further_call_and_another_one_continues_the_task(
+    database_url: str, tmp_path: Path, *, in_one_answer: bool
+) -> None:
+    effects = EffectRecorder(tmp_path / "effects")
+    script = ScriptedModel()
+    stalled = {"stall": "before", "gate": "gate"}
+    first, second = ("charge", {"what": "a", **stalled}), ("charge", {"what": "b", **stalled})
+    answers = [calls(first, second)] if in_one_answer else [calls(first, ("continue", {})), calls(second)]
+    script.run(decision(task("t1", AGENT)), decision(), t1=answers)
+    script.reviewer(verdict("APPROVED"))
+    servers = {"effects": effects.as_server(max_calls=1)}  # the second call of one answer waits for its turn
+    async with ModelServer(script) as model, open_platform(database_url, model, servers, tmp_path) as platform:
+        async with running_worker(platform.worker_runtime.worker) as work:
+            key = await platform.accept("Charge both.")
+            await effects.until("arrived", "a")
+            platform.worker_runtime.worker.draining.set()
+            while not platform.worker_runtime.brain._stars.draining:  # noqa: ASYNC110  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0.01)
+            effects.open("gate")
+            await work
+        handed_back = effects.done()
+    async with ModelServer(script) as model, open_platform(database_url, model, servers, tmp_path) as platform:
+        stream = await platform.finish(key)
+
+    assert handed_back == ["charge a"]
+    assert effects.done() == ["charge a", "charge b"]
+    assert (stream.status, stream.of("in_doubt")) == ("succeeded", [])
+    assert [line["fence"] for line in effects.lines("arrived")] == [1, 2]
 
 
 async def test_drain_waits_at_most_drain_seconds_for_a_step(

@@ -5,13 +5,16 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
+from sqlalchemy import text
 
+from brain.durability.in_doubt import RESOLUTION
 from starling.core.clock import Deadline, SystemClock
-from starling.core.errors import LeaseLostError
+from starling.core.errors import ConflictError, LeaseLostError
 from starling.core.events.run_events import ExactCall
 from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
@@ -33,6 +36,8 @@ from tests.support.model_script import Answer
 from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
 from tests.support.run_factories import wait_for_lock_waiter
 
+PASS_LIMIT = text("""
+UPDATE interrupts SET response_schema = jsonb_set(response_schema, '{notDoneFrom}', to_jsonb(now()))""")
 NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
 
@@ -57,6 +62,20 @@ async def cut_off(platform: Platform, effects: EffectRecorder, at: str = "done")
     async with platform.executing(key):
         await effects.until(at, "a")
     return key
+
+
+@asynccontextmanager
+async def losing_its_lease(platform: Platform, key: RunKey, effects: EffectRecorder) -> AsyncGenerator[None]:
+    """Execute a run until its call has arrived; then its lease has expired, and the execution goes on."""
+    life = asyncio.get_running_loop().create_task(platform.brain.execute(await platform.claim(key)))
+    try:
+        await effects.until("arrived", "a")
+        async with platform.services.storage.engine.begin() as connection:
+            await connection.execute(text("UPDATE runs SET lease_until = now() - interval '1 second'"))
+        yield
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
 
 
 async def rows(platform: Platform, key: RunKey) -> Sequence[LedgerRow]:
@@ -115,6 +134,7 @@ async def test_interrupted_unsafe_call_is_in_doubt_and_its_question_shows_the_ca
     record = await platform.services.runs.documents.row(key)
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
+    assert question.responseSchema == RESOLUTION  # the process handed the run back: the call has ended
     assert asked_about(question) == ("effects.charge", "a")
     assert all(known in question.message for known in (row.key, "process 1 of the run", "effects.charge"))
     assert effects.done() == ["charge a"]
@@ -152,6 +172,52 @@ async def test_call_in_doubt_that_a_person_found_not_done_is_made_under_the_same
     assert (stream.status, results(stream)) == ("succeeded", ["charge a: fine"])
     assert [line["key"] for line in effects.lines("arrived")] == [row.key, row.key]
     assert (row.state, row.settled_by) == ("succeeded", None)
+
+
+async def test_call_of_a_lost_lease_is_taken_as_not_done_only_once_its_time_limit_has_passed(
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, stalled("charge", "before"))
+    async with opened(servers={"effects": effects.as_server(timeout=200)}) as platform:
+        key = await platform.accept("Do it.")
+        async with losing_its_lease(platform, key, effects):
+            await execute_run(platform, key)
+
+            (row,), (question,) = await rows(platform, key), await open_interrupts(platform, key)
+            assert row.dispatched_at
+            since = str(question.responseSchema["notDoneFrom"])
+            with pytest.raises(ConflictError, match="may still be going on: `not_done` is accepted from") as refused:
+                await answer_interrupts(platform, key, resolution="not_done")
+            async with platform.services.storage.engine.begin() as connection:
+                await connection.execute(PASS_LIMIT)
+            await answer_interrupts(platform, key, resolution="not_done")
+            effects.open("gate")
+            stream = await platform.finish(key)
+
+    limit = datetime.fromisoformat(since)
+    assert timedelta(seconds=199) < limit - row.dispatched_at <= timedelta(seconds=200)
+    assert f"`not_done` from {limit:%Y-%m-%d %H:%M:%S} UTC on" in question.message
+    assert "may not have ended" in question.message
+    assert since in str(refused.value)
+    assert stream.status == "succeeded"
+    assert [line["fence"] for line in effects.lines("arrived")] == [1, 3]
+
+
+async def test_server_that_compares_fences_refuses_the_call_of_a_process_that_lost_the_run(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, stalled("pay", "before"))
+    key = await platform.accept("Do it.")
+    async with losing_its_lease(platform, key, effects), platform.executing(key) as run:
+        await effects.until("arrived", "a", 2)
+        effects.open("gate")
+        await run
+        stream = await platform.stream(key)
+
+    first, second = effects.lines("arrived")
+    assert (first["key"], first["fence"], second["fence"]) == (second["key"], 1, 2)
+    assert [line["fence"] for line in effects.lines("done")] == [2]
+    assert (stream.status, results(stream)) == ("succeeded", ["pay a: fine"])
 
 
 async def test_call_in_doubt_that_is_given_up_fails_its_task_and_stays_in_doubt(

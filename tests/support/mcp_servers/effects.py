@@ -1,16 +1,16 @@
 """A server whose effects can be counted: `EFFECTS_FILE=<file> effects.py`. Only the standard library: it starts fast.
 
-Each effect is a line of JSON in the file, on the disk before the tool answers: `{"at", "tool", "what", "key", "pid",
-"time"}`. `at` is `arrived` when a call comes in, `done` when its effect is there; `key` is what the call was offered in
-`_meta`, `time` the seconds since 1970.
+Each effect is a line of JSON in the file, on the disk before the tool answers: `{"at", "tool", "what", "key", "fence",
+"pid", "time"}`. `at` is `arrived` when a call comes in, `done` when its effect is there; `key` and `fence` are what the
+call was offered in `_meta`, `time` the seconds since 1970.
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
 the file named `gate` exists beside the record; `answer` is one of `odd` (what a database can't hold), `long` (a
 thousand characters), `image` (no text), `fail` (an error after the effect), `malformed` (no MCP result), `internal` (a
 JSON-RPC error -32603), `refuse` (the same, and no effect), `number` (see `invoice`); `found` (`garbage`, `fail`) spoils
-what `find_charge` says about the call. `pay` remembers keys: its effect is there once for each. `invoice` promises a
-`number`, and gives one only where `answer` is `number`. Calls wait side by side. With `EFFECTS_START_GATE`, the server
-itself starts once that file exists.
+what `find_charge` says about the call. `pay` remembers keys: its effect is there once for each, and a fence lower than
+an earlier one of the same key is refused. `invoice` promises a `number`, and gives one only where `answer` is `number`.
+Calls wait side by side. With `EFFECTS_START_GATE`, the server itself starts once that file exists.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any
 
 _FILE = Path(os.environ["EFFECTS_FILE"])
 _START = os.environ.get("EFFECTS_START_GATE")
-_KEY = "starling/idempotency-key"
+_KEY, _FENCE = "starling/idempotency-key", "starling/fence"
 _OUT = threading.Lock()
 
 _TEXT = {"type": "string"}
@@ -44,10 +44,9 @@ _ODD = {"nul\0": "a\0b", "big": 10**400}
 type Said = dict[str, Any]
 
 
-def note(at: str, tool: str, what: str, key: str | None) -> None:
-    line = (
-        json.dumps({"at": at, "tool": tool, "what": what, "key": key, "pid": os.getpid(), "time": time.time()}) + "\n"
-    )
+def note(at: str, tool: str, what: str, key: str | None, fence: int | None = None) -> None:
+    noted = {"at": at, "tool": tool, "what": what, "key": key, "fence": fence, "pid": os.getpid(), "time": time.time()}
+    line = json.dumps(noted) + "\n"
     with _FILE.open("a") as file:
         file.write(line)
         file.flush()
@@ -71,13 +70,17 @@ def stall(arguments: Said, moment: str) -> None:
             time.sleep(0.01)
 
 
-def act(tool: str, arguments: Said, key: str | None) -> Said:
+def act(tool: str, arguments: Said, key: str | None, fence: int | None) -> Said:
     what = arguments["what"]
-    note("arrived", tool, what, key)
+    note("arrived", tool, what, key, fence)
     stall(arguments, "before")
+    if tool == "pay" and any(
+        line["fence"] > fence for line in _lines() if (line["at"], line["key"]) == ("arrived", key)
+    ):
+        return text("The call is outdated: its run is in other hands.", isError=True)
     repeated = tool == "pay" and bool(_done(key))
     if not repeated and arguments.get("answer") != "refuse":
-        note("done", tool, what, key)
+        note("done", tool, what, key, fence)
     stall(arguments, "after")
     match arguments.get("answer"):
         case "odd":
@@ -123,7 +126,7 @@ def answer_call(request: Said) -> None:
     name: str = params["name"]
     arguments: Said = params.get("arguments") or {}
     meta: Said = params.get("_meta") or {}
-    result = find_charge(arguments) if name == "find_charge" else act(name, arguments, meta.get(_KEY))
+    result = find_charge(arguments) if name == "find_charge" else act(name, arguments, meta.get(_KEY), meta.get(_FENCE))
     if arguments.get("answer") in ("internal", "refuse"):
         say({"id": request["id"], "error": {"code": -32603, "message": "out of paper"}})
     else:

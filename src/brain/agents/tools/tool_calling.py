@@ -122,6 +122,8 @@ class ToolCallBatch:
             return FinishedCall(item.name, item.asked.arguments or {}, item.fault, id=item.id)
         outcome = self._recorded(item)
         if outcome is None:
+            if context.ledger.draining():
+                raise SuspendedError  # another worker makes it
             outcome = await self._made(item)
             self._report(item, outcome)
             if item.effectful:
@@ -261,16 +263,10 @@ async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T
             tasks = [group.create_task(_until_suspended(work)) for work in works]
     except* StarlingError as errors:
         raise first_error(errors) from None
-    results: list[T] = []
-    waiting: list[str] = []
-    for outcome in (task.result() for task in tasks):
-        if isinstance(outcome, SuspendedError):
-            waiting += outcome.interrupts
-        else:
-            results.append(outcome)
-    if waiting:
-        raise SuspendedError(*dict.fromkeys(waiting))
-    return results
+    outcomes = [task.result() for task in tasks]
+    if suspended := [outcome for outcome in outcomes if isinstance(outcome, SuspendedError)]:
+        raise SuspendedError(*dict.fromkeys(key for one in suspended for key in one.interrupts))
+    return [outcome for outcome in outcomes if not isinstance(outcome, SuspendedError)]
 
 
 def first_error(errors: BaseExceptionGroup[StarlingError]) -> StarlingError:

@@ -18,7 +18,6 @@ from starling.app.container.loader import connect, open_loader
 from starling.app.container.servers import open_servers
 from starling.app.container.storage import open_storage
 from starling.app.http.worker_health import serve_worker_health
-from starling.core.background_tasks import in_background
 from starling.core.ids import process_name
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
@@ -52,14 +51,15 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
             now("Registering MCP servers …")
             storage = await stack.enter_async_context(open_storage(settings, database))
             servers = await stack.enter_async_context(open_servers(settings, storage, connect))
-            shown = await stack.enter_async_context(serve_worker_health(settings, storage))
             loader = await stack.enter_async_context(open_loader(settings, storage))
+            now("Loading what runs need …")
+            await finish_start(loader.load(servers, routes=False))
+            shown = await stack.enter_async_context(serve_worker_health(settings, storage))
         name = process_name()
         if as_json:
             print_json({"worker": name, "epoch": servers.epoch_follower.epoch, "address": shown.address})
         else:
             model = (await names_by_role(settings))[ModelRole.REASONING][0]
             print_line(f"Worker {name} works with {model}. Ctrl-C stops it.")
-        await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
         with drain_on_sigterm(shown.drain, draining.set):
             await loader.work(servers, draining)

@@ -47,14 +47,19 @@ class Loader:
         self._loading = asyncio.get_running_loop().create_task(self._loaded(), name="load")
         self._routers = asyncio.get_running_loop().create_task(self._all_routers(), name="load-routes")
 
-    async def load(self, servers: Servers | None = None) -> None:
-        """Import everything, now that the process listens; first open sessions with the servers called last."""
+    async def load(self, servers: Servers | None = None, *, routes: bool = True) -> None:
+        """Import what runs need, then the routes; first open sessions with the servers called last."""
         if servers is not None:
             self._gateway = servers.gateway
             await servers.gateway.connections()
             await warm_recent_servers(RecentCalls(self._storage.engine), servers.gateway, servers.halts)
         self._listening.set()
-        await asyncio.shield(self._routers)
+        await asyncio.shield(self._loading)
+        if routes:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), _ROUTES_SECONDS)
+            self._wanted.set()
+            await asyncio.shield(self._routers)
 
     async def routes(self, *, every: bool) -> tuple[Sequence[APIRouter], object]:
         """Return the routes, only those that begin runs or every one, and the services that they call, once loaded."""
@@ -79,9 +84,7 @@ class Loader:
         return services, open_execution, routers
 
     async def _all_routers(self) -> Sequence[APIRouter]:
-        await asyncio.shield(self._loading)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), _ROUTES_SECONDS)
+        await self._wanted.wait()
         return await asyncio.to_thread(_imported_routers)
 
     async def close(self) -> None:

@@ -163,6 +163,7 @@ async def test_tool_that_requires_context_is_told_run_thread_and_tenant() -> Non
             "starling/thread-id": "thread",
             "starling/tenant": "red",
             "starling/idempotency-key": "k",
+            "starling/fence": 0,
         },
         {},
     ]

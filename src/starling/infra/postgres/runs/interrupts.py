@@ -30,6 +30,7 @@ from starling.infra.postgres.runs.acceptance import (
 from starling.infra.postgres.runs.writer import Clause
 
 BATCH_LIMIT = 500  # interrupts or runs handled at once
+NOT_DONE_FROM = "notDoneFrom"  # in a response schema: when, by the database's clock, the answer `not_done` is accepted
 
 _INSERT = """
 asked AS (
@@ -63,8 +64,9 @@ _ONE = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND id = %(
 _LOCK = "SELECT ended_at IS NOT NULL FROM runs WHERE tenant = %(tenant)s AND id = %(id)s FOR UPDATE"
 
 _ANSWERED = """
-SELECT id::text, state, payload, expires_at <= now() FROM interrupts
-WHERE tenant = %(tenant)s AND run_id = %(id)s AND id = ANY(%(ids)s::uuid[])"""
+SELECT id::text, state, payload, expires_at <= now(),
+    CASE WHEN (response_schema ->> %(from)s)::timestamptz > now() THEN response_schema ->> %(from)s END
+FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s AND id = ANY(%(ids)s::uuid[])"""
 
 _ANSWER = """
 WITH answered AS (
@@ -325,13 +327,15 @@ class InterruptRepository(InterruptReader):
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> list[InterruptAnswer]:
         """Return the answers that are not stored yet."""
-        cursor = await connection.execute(_ANSWERED, {**values, "ids": [item.id for item in answers]})
+        cursor = await connection.execute(
+            _ANSWERED, {**values, "ids": [item.id for item in answers], "from": NOT_DONE_FROM}
+        )
         known = {row[0]: row[1:] for row in await cursor.fetchall()}
         new: list[InterruptAnswer] = []
         for item in answers:
             if item.id not in known:
                 raise NotFoundError("interrupt", item.id)
-            state, payload, late = known[item.id]
+            state, payload, late, not_done_from = known[item.id]
             if (state, payload) == (item.state, item.payload):
                 continue
             if state != "open" or late:
@@ -339,6 +343,11 @@ class InterruptRepository(InterruptReader):
                 how = "has expired" if expired else f"was {state} already, with another answer"
                 raise ConflictError(
                     f"The interrupt {item.id} {how}.", "`GET /v1/approvals` shows what can be answered."
+                )
+            if not_done_from and item.payload.get("resolution") == "not_done":
+                raise ConflictError(
+                    f"The call may still be going on: `not_done` is accepted from {not_done_from} on.",
+                    "Answer again then; `done` and `give_up` are accepted now.",
                 )
             new.append(item)
         return new

@@ -63,7 +63,10 @@ RETURNING {CLAIMED},
     (SELECT clarifications FROM branches
      WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id),
     (SELECT tip > 0 FROM branches
-     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
+     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id),
+    (SELECT former.worker FROM runs AS former  -- as it was before this statement
+     WHERE former.tenant = runs.tenant AND former.id = runs.id AND former.status = 'running'
+        AND former.worker <> %(reclaim_own)s)"""  # noqa: S608 - our own text
 
 _OF_LATER_VERSION = """
 SELECT graph_version FROM runs
@@ -154,7 +157,11 @@ class Leases:
             "readable": self._readable,
         }
         row = await execute_autocommit(self._engine, _CLAIM, values)
-        return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
+        return (
+            None
+            if row is None
+            else claim_of(row[:-3], clarifications=row[-3], has_history=row[-2], lost_worker=row[-1] or "")
+        )
 
     async def later_version(self, key: RunKey) -> int | None:
         """Return the graph's version of an unfinished run if it is later than ours, so that only others claim it."""
@@ -215,8 +222,11 @@ class Leases:
         return len(keys)
 
 
-def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool = True) -> Claim:
-    """Convert a row of `CLAIMED` to a claim. What a later version added to a request is left out."""
+def claim_of(row: tuple[Any, ...], **known: Any) -> Claim:
+    """Convert a row of `CLAIMED` to a claim, with fields that are `known` besides.
+
+    What a later version added to a request is left out.
+    """
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"], extra="ignore")
     columns["grant"] = Grant.from_json(columns["grant"])
@@ -227,7 +237,7 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool
     columns["forked_from"] = ForkOrigin.model_validate(origin) if origin else None
     columns["call"] = DirectCall.model_validate(columns["call"]) if columns["call"] else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
-    return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)
+    return Claim(Run(**columns, **known), seq, flushes)
 
 
 # A locked row is being written to; it is skipped until the next renewal, so that it does not delay the others.

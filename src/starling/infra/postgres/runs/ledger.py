@@ -20,18 +20,19 @@ _STORE: Final = """
 ledgered AS (
     INSERT INTO ledger (tenant, run_id, key, path, position, index, tool, effect, arguments, state, outcome,
         correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by, attempt, declared, reads,
-        reused_key)
+        reused_key, seconds)
     SELECT fenced.tenant, fenced.id, item.key, item.path, item.position, item.index, item.tool, item.effect,
         item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.idempotency_key,
         item.fence,
         CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by,
-        item.attempt, item.declared, item.reads, item.reused_key
+        item.attempt, item.declared, item.reads, item.reused_key, item.seconds
     FROM fenced, jsonb_to_recordset(%(ledger)s) AS item (key text, path text, position int, index int, tool text,
         effect text, arguments jsonb, state text, outcome jsonb, idempotency_key text, fence bigint, settled bool,
-        settled_by text, attempt int, declared bool, reads bool, reused_key text)
+        settled_by text, attempt int, declared bool, reads bool, reused_key text, seconds float8)
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
-        settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key)"""
+        settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key,
+        seconds = EXCLUDED.seconds)"""
 
 _ORIGINALS: Final = text("""
 WITH RECURSIVE line (id, forks) AS (
@@ -54,7 +55,7 @@ class LedgerRow:
     stay `in_doubt`: then it was given up, or a repeat of it is harmless. `settled_by` says who or what decided, where
     the call's own answer didn't. `idempotency_key` is None where the server was sent `key` itself. `attempt` is the one
     at its task, `reused_key` that of the call whose result it was given. It `reads` where nobody declared the tool's
-    effect and its annotations say that it only reads.
+    effect and its annotations say that it only reads. `seconds` is its time limit, once it was sent.
     """
 
     key: str
@@ -77,6 +78,7 @@ class LedgerRow:
     declared: bool = False
     reused_key: str | None = None
     reads: bool = False
+    seconds: float | None = None
 
     @property
     def sent_key(self) -> str:

@@ -162,6 +162,7 @@ ledger = Table(  # a row for each call that may change something
     Column("attempt", Integer, nullable=False, server_default="1"),  # at its task
     Column("declared", Boolean, nullable=False, server_default="false"),  # whether an admin set the tool's effect
     Column("reads", Boolean, nullable=False, server_default="false"),  # an undeclared tool's annotations say so
+    Column("seconds", Double),  # that it had when it was sent
     Column("reused_key", Text),  # of the call whose result this one has; NULL: it has its own
     Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
 )
