@@ -1,5 +1,6 @@
 -- Change log for chaos experiments: every relevant change of a row of `runs`, every batch of rows written to a run (each
--- with its transaction and process), and every row deleted by retention.
+-- with its transaction and process), and every row deleted by retention. While `chaos.disk` says that it is full, rows are
+-- refused as Postgres does then.
 CREATE SCHEMA chaos;
 
 CREATE TABLE chaos.changes (
@@ -105,3 +106,23 @@ CREATE TRIGGER chaos_gone AFTER DELETE ON interrupts REFERENCING OLD TABLE AS ol
     FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();
 CREATE TRIGGER chaos_gone AFTER DELETE ON run_artifacts REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();
+
+CREATE TABLE chaos.disk (is_full boolean NOT NULL);
+INSERT INTO chaos.disk VALUES (false);
+
+CREATE FUNCTION chaos.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT is_full FROM chaos.disk) THEN
+        RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+    END IF;
+    RETURN NULL;
+END $$;
+
+DO $$
+DECLARE name text;
+BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+        EXECUTE format('CREATE TRIGGER chaos_full BEFORE INSERT OR UPDATE ON %I '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION chaos.refuse()', name);
+    END LOOP;
+END $$;

@@ -30,6 +30,7 @@ from tests.chaos.processes import ManagedService, all_ready, supervised
 from tests.chaos.teams import activate_teams
 from tests.chaos.workload import EFFECTS, HOSTILE, answer
 from tests.support.gateway_harness import SERVERS, free_port
+from tests.support.model_script import Answer, Body
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 from tests.support.postgres_servers import ReplicatedPostgres
@@ -87,6 +88,16 @@ class TenantKey:
     going: bool = False
 
 
+@dataclass(slots=True)
+class ModelEndpoint:
+    """Answers by the plan in the request, or with `failure` while there is one."""
+
+    failure: Answer | None = None
+
+    async def __call__(self, body: Body) -> Answer:
+        return self.failure or await answer(body)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The running system. `keys` are those in use, `planted` the secrets that must not appear anywhere."""
@@ -94,6 +105,7 @@ class Cluster:
     folder: Path
     postgres: Postgres
     model: ModelServer
+    endpoint: ModelEndpoint
     collector: Collector
     apis: Sequence[ManagedService]
     workers: Sequence[ManagedService]
@@ -154,7 +166,8 @@ async def open_cluster(
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(_WITNESS.read_bytes())
         keys = await _keys(server.url, *CLIENT_SCOPES)
-        model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
+        endpoint = ModelEndpoint()
+        model = await stack.enter_async_context(ModelServer(endpoint, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
         ports = [free_port() for _ in versions]
         common = _environment(folder, planted, model, collector)
@@ -167,6 +180,7 @@ async def open_cluster(
             folder=folder,
             postgres=server,
             model=model,
+            endpoint=endpoint,
             collector=collector,
             apis=apis,
             workers=workers,

@@ -22,6 +22,7 @@ from tests.chaos.cluster import EFFECT_SERVERS, LEASE_SECONDS, TENANTS, Cluster
 from tests.chaos.processes import ManagedService
 from tests.chaos.timing_guarantees import TimingGuarantees
 from tests.chaos.workload import ARCHITECT, CLERKS, DESK, TILL, VAULT
+from tests.support.model_script import Answer
 from tests.support.postgres_servers import ReplicatedPostgres
 
 _TERMINATE = """
@@ -32,6 +33,7 @@ SELECT pid, application_name AS app FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY app, pid"""
 _READY_SECONDS = 30.0  # how long a fault waits for its target to be ready
 _NOTICED_SECONDS = 5
+_LIMITED_SHARE = 0.5  # of the times when the model fails
 _OWNERS = (*TENANTS, SHARED)
 _AGENTS = (TILL, DESK, VAULT, CLERKS, ARCHITECT)
 
@@ -119,6 +121,15 @@ class Nemesis:
             self._log(f"end {service.name}")
             await service.stop()
 
+    async def restart_all(self, _: Fault) -> None:
+        """Shut all services down gracefully, one after the other, as a rollout does."""
+        self._log("restart all services")
+        for service in self.cluster.services:
+            async with self._lock(service.name):
+                await _readiness(service)
+                await service.stop()
+                await _readiness(service)
+
     async def kill_server(self, fault: Fault) -> None:
         """Kill one of the MCP server processes of a worker, if there is one."""
         worker = self._chosen(self.cluster.workers, fault)
@@ -155,6 +166,30 @@ class Nemesis:
             finally:
                 for process in reversed(frozen):
                     _send(process, signal.SIGCONT)
+
+    async def fill_disk(self, fault: Fault) -> None:
+        """Have Postgres refuse rows as with a full disk, for up to two lease times."""
+        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.draws[0])
+        async with self._postgres():
+            self._log(f"the disk of Postgres is full for {seconds:.1f} s")
+            await self._look("UPDATE chaos.disk SET is_full = true RETURNING is_full")
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                await self._look("UPDATE chaos.disk SET is_full = false RETURNING is_full")
+
+    async def fail_model(self, fault: Fault) -> None:
+        """Have the model refuse every request for 0.5 to 4 s: with 429 and the time that is left, or with 500."""
+        seconds = 0.5 + 3.5 * fault.draws[0]
+        limited = Answer(status=429, body="{}", headers={"Retry-After": f"{seconds:.0f}"})
+        failure = limited if fault.draws[1] < _LIMITED_SHARE else Answer(status=500, body="{}")
+        async with self._lock("model"):
+            self._log(f"the model answers {failure.status} for {seconds:.1f} s")
+            self.cluster.endpoint.failure = failure
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.cluster.endpoint.failure = None
 
     async def kill_backend(self, fault: Fault) -> None:
         """Kill one backend; Postgres then ends all others and recovers."""
@@ -275,6 +310,9 @@ KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "Postgres restarted": Nemesis.restart_postgres,
     "Postgres crashed": Nemesis.crash_postgres,
     "Postgres frozen": Nemesis.freeze_postgres,
+    "disk full": Nemesis.fill_disk,
+    "model failing": Nemesis.fail_model,
+    "all restarted": Nemesis.restart_all,
     "backend killed": Nemesis.kill_backend,
     "all backends terminated": Nemesis.terminate_all,
     "some backends terminated": Nemesis.terminate_some,
