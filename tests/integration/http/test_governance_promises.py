@@ -52,39 +52,17 @@ async def test_default_table_is_that_of_the_guide(api: Governed) -> None:
     }
 
 
-FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"modes": {"RECKLESS": {}}}, "RECKLESS"),
-    ({"modes": {"conservative": {}}}, "conservative"),
-    ({"channels": {"MODERATE": {}}}, "MODERATE"),
-    ({"cells": {"CHAT/MODERATE": {}}}, "CHAT/MODERATE"),
-    ({"cells": {"MODERATE/CHAT/": {}}}, "MODERATE/CHAT/"),
-    ({"rows": {}}, "rows"),
-    ({"modes": {"MODERATE": []}}, "MODERATE"),
-    ({"modes": [{"MODERATE": {}}]}, "modes"),
-    ({"tenants": {"acme": {"tenants": {}}}}, "tenants"),
-    ({"tenants": {"acme": {"modes": {"MODERATE": {"seconds": 0}}}}}, "acme"),
-    ({"modes": {"MODERATE": {"tools": ["nowhere.*"]}}}, "nowhere"),
-    ({"modes": {"MODERATE": {"tools": ["effects.nothing"]}}}, "effects.nothing"),
-    ({"modes": {"MODERATE": {"direct_agent": "nobody_there"}}}, "nobody_there"),
-]
-WRONG: dict[str, list[Any]] = {
-    "second": [5],
-    "seconds": [0, -1, "soon"],
-    "iterations": [0, 1.5],
-    "iteration_factor": [0],
-    "max_tokens": [0],
-    "temperature": [-0.1, 99],
-    "roles": [["router", "poet"], []],
-    "effects": [["read", "none"], "read"],
-    "tools": [["effects"], ["*"], [7]],
-    "approval": ["sometimes"],
-    "review": [True],
-}
-
-
 @pytest.mark.parametrize(
     ("table", "where"),
-    [*FAULTS, *(({"modes": {"MODERATE": {name: value}}}, name) for name, values in WRONG.items() for value in values)],
+    [
+        ({"modes": {"RECKLESS": {}}}, "RECKLESS"),
+        ({"tenants": {"acme": {"modes": {"MODERATE": {"seconds": 0}}}}}, "acme"),
+        ({"modes": {"MODERATE": {"roles": []}}}, "roles"),
+        ({"modes": {"MODERATE": {"tools": ["nowhere.*"]}}}, "nowhere"),
+        ({"modes": {"MODERATE": {"tools": ["effects.nothing"]}}}, "effects.nothing"),
+        ({"modes": {"MODERATE": {"direct_agent": "nobody_there"}}}, "nobody_there"),
+        ({"modes": {"MODERATE": {"roles": ["router"]}}, "channels": {"CHAT": {"roles": ["coding"]}}}, "/CHAT"),
+    ],
 )
 async def test_fault_is_named_with_its_place_and_a_reload_with_it_changes_nothing(
     api: Governed, table: dict[str, Any], where: str
@@ -146,41 +124,6 @@ async def test_name_that_stands_twice_in_the_variable_is_refused(api: Governed) 
         done = await asyncio.to_thread(workspace.starling, "registry", "reload")
 
     assert (done.returncode, "STARLING_GOVERNANCE" in done.stderr, "seconds" in done.stderr) == (2, True, True)
-
-
-async def test_mode_and_channel_hold_together_and_a_cell_in_their_place(api: Governed) -> None:
-    mode = {
-        "roles": ["router", "coding"],
-        "tools": ["effects.*"],
-        "seconds": 50,
-        "max_tokens": 900,
-        "approval": "never",
-    }
-    channel = {
-        "roles": ["router", "reasoning"], "tools": ["effects.put", "other.put"], "seconds": 70, "max_tokens": 800,
-        "approval": "always", "review": "risky",
-    }  # fmt: skip
-    await api.govern(
-        modes={"MODERATE": mode, "EXPLORATORY": mode},
-        channels={"CHAT": channel},
-        cells={"MODERATE/CHAT": {"seconds": 200, "approval": "unsafe"}},
-    )
-
-    joined, cell = await api.row("EXPLORATORY/CHAT"), await api.row("MODERATE/CHAT")
-
-    wanted = {"roles": ["router"], "tools": ["effects.put"], "seconds": 50, "max_tokens": 800, "approval": "always"}
-    assert {name: joined[name] for name in wanted} == wanted
-    assert {name: cell[name] for name in wanted} == wanted | {"seconds": 200, "approval": "unsafe"}
-    assert joined["review"] == "risky"
-
-
-async def test_what_a_default_forbids_stays_forbidden_where_other_members_are_set(api: Governed) -> None:
-    await api.govern(modes={"CONSERVATIVE": {"seconds": 60}}, channels={"CODE_TASK": {"seconds": 60}})
-
-    row = await api.row("CONSERVATIVE/CODE_TASK")
-
-    assert (row["effects"], row["direct_agent"], row["seconds"]) == (["read"], "coder", 60)
-    assert set(row["roles"]) == {"reasoning", "router"}
 
 
 async def test_tenant_with_wider_rows_gets_nothing_and_check_says_so(api: Governed) -> None:
@@ -247,17 +190,6 @@ async def test_forbidden_roles_are_replaced_by_the_default_role(api: Governed, r
     assert done["status"] == "succeeded"
     assert api.models - {"big-chief"} == {ROLES[f"model_{role}"]}
     assert ("big-chief" in api.models) == (role == "reasoning")
-
-
-@pytest.mark.parametrize("tenant", ["", "acme"])
-async def test_roles_that_have_none_in_common_are_refused_with_the_cell(api: Governed, tenant: str) -> None:
-    own: dict[str, Any] = {"modes": {"MODERATE": {"roles": ["router"]}}}
-    table = {"channels": {"CHAT": {"roles": ["coding"]}}, **({"tenants": {tenant: own}} if tenant else own)}
-
-    checked, refused = await api.check(422, **table), await api.govern(422, **table)
-
-    assert "/CHAT" in checked["detail"]
-    assert "/CHAT" in refused["detail"]
 
 
 async def test_default_role_that_is_not_allowed_is_not_asked(api: Governed) -> None:
@@ -345,16 +277,6 @@ async def test_turns_are_bounded_by_the_row_and_by_the_caller(
     await api.do(limits={} if wanted is None else {"tool_iterations": wanted})
 
     assert len(api.effects.done()) == most
-
-
-async def test_turns_are_never_more_than_the_factor_allows(api: Governed) -> None:
-    """`iterations` at most `iteration_factor` times `limits.tool_iterations`, which is 3."""
-    await api.govern(modes={"MODERATE": {"iterations": 50}})
-    api.one_task(*(calls(("read_it", {"what": str(turn)}), ("continue", {})) for turn in range(9)))
-
-    await api.do()
-
-    assert len(api.effects.done()) == 3
 
 
 async def test_tokens_and_temperature_are_in_each_request_to_a_model(api: Governed) -> None:

@@ -80,12 +80,9 @@ async def imported(api: LiveApi, thread: str, *texts: str, branch: str | None = 
     [
         ("GET", f"states?after={2**63 - 1}", None, 422),
         ("POST", "fork", {"position": 2**64}, 422),
-        ("POST", "rewind", {"position": 3}, 422),
         ("POST", "fork", {"name": "a\0b"}, 422),
-        ("POST", "fork", {"name": "main"}, 409),
         ("POST", "states", {"states": [{"t": "ToolResultState", "data": {"tool_call_id": "x"}}]}, 422),
         ("POST", "states", {"states": [{"t": "UserMessageState", "data": {"text": ""}, "agent": "a\0"}]}, 422),
-        ("POST", "states", {"branch": "other", "messages": [{"role": "user", "content": ""}]}, 404),
     ],
 )
 async def test_change_that_does_not_fit_is_refused(
@@ -94,15 +91,6 @@ async def test_change_that_does_not_fit_is_refused(
     thread = new_id()
     await imported(api, thread, "one", "two")
     await call(api, method, f"/v1/threads/{thread}/{path}", body, status)
-
-
-async def test_branch_that_a_rewind_left_takes_no_states_but_can_be_forked(api: LiveApi) -> None:
-    path = f"/v1/threads/{(thread := new_id())}"
-    await imported(api, thread, "one", "two")
-    hidden = (await call(api, "POST", f"{path}/rewind", {"position": 1}))["hidden"]["id"]
-    message = {"branch": hidden, "messages": [{"role": "user", "content": "three"}]}
-    await call(api, "POST", f"{path}/states", message, HTTPStatus.CONFLICT)
-    assert (await call(api, "POST", f"{path}/fork", {"branch": hidden}, HTTPStatus.CREATED))["tip"] == 2
 
 
 async def test_fork_of_a_run_keeps_its_line_when_its_branch_is_rewound_below_its_own_fork(api: LiveApi) -> None:

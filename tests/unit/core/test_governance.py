@@ -118,10 +118,39 @@ def test_bounds_of_a_tenant_that_have_no_effect_are_named() -> None:
     assert found == ["tenants.acme.modes.CONSERVATIVE.effects", "tenants.acme.modes.MODERATE.review"]
 
 
+WRONG: dict[str, list[Any]] = {
+    "second": [5],
+    "seconds": [0, -1, "soon"],
+    "iterations": [0, 1.5],
+    "iteration_factor": [0],
+    "max_tokens": [0],
+    "temperature": [-0.1, 99],
+    "roles": [["router", "poet"], []],
+    "effects": [["read", "none"], "read"],
+    "tools": [["effects"], ["*"], [7]],
+    "approval": ["sometimes"],
+    "review": [True],
+}
+
+
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
         ({"modes": {"BOLD": {}}}, "modes.BOLD"),
+        ({"modes": {"moderate": {}}}, "modes.moderate"),
+        ({"modes": {"MODERATE": []}}, "modes.MODERATE"),
+        ({"modes": list[Any]()}, "modes"),
+        ({"channels": {"MODERATE": {}}}, "channels.MODERATE"),
+        ({"cells": {"CHAT/MODERATE": {}}}, "cells.CHAT/MODERATE"),
+        ({"cells": {"MODERATE/CHAT/": {}}}, "cells.MODERATE/CHAT/"),
+        ({"rows": {}}, "rows"),
+        ({"tenants": {"acme": {"tenants": {}}}}, "tenants.acme.tenants"),
+        ({"tenants": {"acme": {"modes": {"MODERATE": {"seconds": 0}}}}}, "tenants.acme.modes.MODERATE.seconds"),
+        *(
+            ({"modes": {"MODERATE": {name: value}}}, f"modes.MODERATE.{name}")
+            for name, values in WRONG.items()
+            for value in values
+        ),
         ({"cells": {"MODERATE": {}}}, "cells.MODERATE"),
         ({"channels": {"CHAT": {"roles": ["poet"]}}}, "channels.CHAT.roles.0"),
         ({"channels": {"CHAT": {"roles": []}}}, "channels.CHAT.roles"),
