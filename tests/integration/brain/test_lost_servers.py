@@ -1,6 +1,5 @@
 """Servers and tools that are lost during a run: the next decision is told, and the answer names them."""
 
-import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partialmethod
@@ -10,7 +9,6 @@ import pytest
 
 from mcp_gateway.sessions.breakers import ServerBreakers
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.kill_switches import Target
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
 from tests.support.platform import (
@@ -34,15 +32,6 @@ def cards(platform: Platform, number: int) -> str:
     """What the supervisor was shown of the agents in a decision."""
     said: str = platform.requests_containing("You supervise agents")[number]["messages"][1]["content"]
     return said.partition("<agents>")[2].partition("</agents>")[0]
-
-
-async def switched_off(platform: Platform) -> None:
-    """Wait until the worker knows that the server is switched off."""
-    async with asyncio.timeout(60):
-        while True:
-            if platform.brain._parts.halts.named("server", "default"):  # pyright: ignore[reportPrivateUsage]
-                return
-            await asyncio.sleep(0.01)  # reads memory only
 
 
 def card(platform: Platform, number: int, name: str) -> str:
@@ -73,23 +62,6 @@ async def test_server_that_dies_during_a_run_is_degraded_in_the_next_decision(
     assert 'state="degraded"' in card(platform, 1, BENCH)
     assert 'state="ready"' in card(platform, 1, SHOP)
     assert "Not answered: look again (MCP server 'bench': it can't be reached" in stream.reply
-
-
-async def test_server_that_is_switched_off_during_a_run_is_degraded_in_the_next_decision(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(task("t1", BENCH, "look at the disk")), decision())
-    script.agent("t1", replace(LOOK, hold="on"), LOOK)
-    script.reviewer(verdict("APPROVED"))
-    key = await platform.accept("Look.")
-    async with platform.executing(key) as execution:
-        await platform.model.received(2)
-        await platform.services.storage.switches.off(Target("server", "bench"), "It lies.", ADMIN)
-        await switched_off(platform)
-        platform.model.release("on")
-        await execution
-
-    assert "switched off: It lies" in card(platform, 1, BENCH)
 
 
 async def test_agent_whose_tools_are_all_quarantined_can_not_work(

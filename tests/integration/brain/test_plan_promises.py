@@ -175,17 +175,6 @@ async def test_plan_that_waits_for_information_asks_when_it_is_there_and_only_th
     assert approved == [[False, False], [True, False], [True, True]]
 
 
-async def test_plan_is_not_decided_again_where_an_agent_is_already_chosen(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    plan = decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", SHOP, after=["t2"]))
-    script.run(plan, t1=LOOK, t2=LOOK, t3=LOOK, qa=Answer("Fine [1][2][3]."))
-
-    stream = await platform.ask("Look.")
-
-    assert (stream.status, len(asked(platform))) == ("succeeded", 1)
-
-
 async def test_task_without_agent_and_without_dependencies_never_waits_for_ever(
     platform: Platform, script: ScriptedModel
 ) -> None:

@@ -100,15 +100,6 @@ async def test_two_that_only_read_take_four_calls_three_in_sequence_with_risky(
     assert [event["status"] for event in stream.of("task_result")] == ["approved", "approved"]
 
 
-async def test_plain_question_takes_one_call(opened: Open, script: ScriptedModel) -> None:
-    script.supervisor(decision(reply="Two.", is_request_satisfied=True))
-    async with opened(roles=ROLES) as platform:
-        stream = await platform.ask("What is one and one?")
-
-    assert (stream.reply, stream.done["usage"]["model_calls"]) == ("Two.", 1)
-    assert [body["model"] for body in platform.model.bodies] == ["chief"]
-
-
 # What is reviewed
 
 
