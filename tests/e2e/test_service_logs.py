@@ -24,7 +24,7 @@ def lines(service: Service) -> list[dict[str, Any]]:
 def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     services = {"CONTEXT_SERVICE_URL": nobody, "LANGFUSE_HOST": nobody}
-    with new_workspace(LOG_LEVEL="INFO", **_SECRETS, **services) as workspace:
+    with new_workspace(LOG_LEVEL="DEBUG", **_SECRETS, **services) as workspace:
         file = server_file(workspace, system_health=SYSTEM_HEALTH, gone={"command": "no-such-command"})
         with workspace.running("up", "--mcp-config", file, "--port", "0") as platform:
             asked = workspace.starling("ask", "How full is the disk?", "--url", platform.url, "--json")
@@ -41,6 +41,6 @@ def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
     assert ended["status"] == "succeeded"
     assert (claimed["run_id"], claimed["claim"], claimed["crashes"]) == (started["run_id"], 1, 0)
     assert (request["path"], request["status"], request["tenant"]) == ("/v1/agent/run", 200, "default")
-    assert request["run_id"] == started["run_id"]
+    assert (request["run_id"], request["level"]) == (started["run_id"], "debug")
     assert any("no-such-command" in line["event"] and line["level"] == "warning" for line in log)
     assert [secret for secret in _SECRETS.values() if secret in json.dumps(log) and "canary" in secret] == []

@@ -38,6 +38,7 @@ class ReceivedSpan:
     events: Mapping[str, Attributes]
     failed: bool
     service: str
+    kind: str
 
     def __getitem__(self, name: str) -> Any:
         return self.attributes[name]
@@ -152,6 +153,7 @@ def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
         events={event.name: decoded_attributes(event.attributes) for event in span.events},
         failed=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         service=service,
+        kind=trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
     )
 
 

@@ -24,6 +24,7 @@ from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, Halts, ToolCall, ToolOutcome
+from starling.infra.tracing.spans import trace_headers
 
 RUN_ID: Final = "starling/run-id"
 THREAD_ID: Final = "starling/thread-id"
@@ -112,7 +113,8 @@ class Dispatch:
 def _meta(call: ToolCall) -> dict[str, Any]:
     """Return what is sent beside the arguments, also how the server recognizes repetitions and outdated calls."""
     effectful = call.idempotency_key and call.tool.effect is not Effect.READ
-    return {**call.meta, IDEMPOTENCY_KEY: call.idempotency_key, FENCE: call.fence} if effectful else dict(call.meta)
+    meta = {**call.meta, **trace_headers()}
+    return {**meta, IDEMPOTENCY_KEY: call.idempotency_key, FENCE: call.fence} if effectful else meta
 
 
 def _error(call: ToolCall, error: McpError) -> ToolOutcome:

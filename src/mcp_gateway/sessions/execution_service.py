@@ -74,8 +74,11 @@ class _ExecutionService:
         name, meta = request.params.name, request.params.meta
         seconds = _SHARE * (self.config.options.timeout_of(name) or self.seconds)
         body = {"tool_name": name, "arguments": request.params.arguments or {}, "timeout": seconds}
-        key = (meta.model_extra or {}).get(IDEMPOTENCY_KEY) if meta else None
-        headers = {"Content-Type": "application/json", **({"Idempotency-Key": str(key)} if key else {})}
+        sent = (meta.model_extra or {}) if meta else {}
+        names = {IDEMPOTENCY_KEY: "Idempotency-Key", "traceparent": "traceparent"}
+        headers = {"Content-Type": "application/json"} | {
+            names[name]: str(sent[name]) for name in names if sent.get(name)
+        }
         answer = await self._asked("POST", "/execute", content=json.dumps(body).encode(), headers=headers)
         try:
             done = _Answer.model_validate(answer)

@@ -130,6 +130,7 @@ class Run:
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
     lost_worker: str = ""  # that held it until this claim without handing it back; it may still be running
     call: DirectCall | None = None  # what its server's specialist is to call, in place of what a model would choose
+    parent_span: str | None = None  # of the caller's trace, in which the run's spans then are
 
 
 class Step(ClosedDocument):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -34,6 +35,9 @@ SEARCHED: Final = frozenset(
 type Describe = Callable[[], Attributes]
 """Creates attributes if the span is recorded: later, and in another thread. So what it refers to is never changed."""
 
+
+CALLER_SPAN: Final[ContextVar[tuple[str, str] | None]] = ContextVar("caller_span", default=None)
+"""Ids, in hexadecimal, of the trace and the span that the caller of this request sent."""
 
 VERDICT_SCORE: Final = "verdict"
 RUN_STATUS: Final = "run_status"

@@ -66,7 +66,7 @@ def tree(collector: Collector, of: ReceivedSpan) -> Tree:
 
 
 def reviews_in(collector: Collector) -> list[ReceivedSpan]:
-    return [span for span in collector.spans if span["langfuse.observation.type"] == "evaluator"]
+    return [span for span in collector.spans if span.name.endswith("_reflection")]
 
 
 async def test_run_of_two_specialists_is_one_span_tree(
@@ -126,10 +126,10 @@ async def test_work_of_a_team_is_below_its_task_with_its_paths(
         node("task t3", node("attempt 1", *inside, review("team"))),
         node(CHAT),
     )
-    version = collector.one("task t3")["langfuse.observation.metadata.team_version"]
-    inner = [span for span in collector.spans if span.attributes.get("langfuse.version") == version]
+    version = collector.one("task t3")["team_version"]
+    inner = [span for span in collector.spans if span.attributes.get("starling.version") == version]
     assert re.fullmatch(r"team@[0-9a-f]{12}", version)
-    assert {f"team_version:{version}" in span["langfuse.trace.tags"] for span in inner} == {True}
+    assert {f"team_version:{version}" in span["starling.tags"] for span in inner} == {True}
     assert [span.name for span in collector.spans if span not in inner and span.name != "run.segment"] == [
         CHAT,
         SUPERVISOR,
@@ -147,7 +147,7 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
 
     segment, supervisor, first = collector.one("run.segment"), collector.one(SUPERVISOR), collector.one("task t1")
     generation, call = collector.children(supervisor)[0], collector.one(LOOK_AT.format("shop"))
-    kinds = {span.name: span["langfuse.observation.type"] for span in collector.spans}
+    kinds = {span.name: span["starling.type"] for span in collector.spans}
     assert kinds == {
         "run.segment": "agent",
         SUPERVISOR: "agent",
@@ -164,12 +164,12 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
     }
     for span in collector.spans:
         assert span.service == "starling"
-        assert span["langfuse.session.id"] == "thread-7"
-        assert span["langfuse.trace.name"] == "run"
+        assert span["starling.session.id"] == "thread-7"
+        assert span["starling.name"] == "run"
         assert span["tenant"] == "default"
         assert span["correlation_id"]
         assert span["epoch"] == segment["epoch"]
-    assert set(segment["langfuse.trace.tags"]) == {
+    assert set(segment["starling.tags"]) == {
         f"epoch:{segment['epoch']}",
         f"agent_name:{BENCH}",
         f"agent_name:{SHOP}",
@@ -178,33 +178,33 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
         "reflection_status:APPROVED",
         "reflection_status:REJECTED",
     }
-    assert segment["langfuse.observation.output"] == "Both are fine [1] [2]."
+    assert segment["starling.output"] == "Both are fine [1] [2]."
     assert supervisor["starling.selected_agents"] == [BENCH, SHOP]
-    decided = {name: supervisor[f"langfuse.observation.metadata.{name}"] for name in ROUTING}
+    decided = {name: supervisor[name] for name in ROUTING}
     assert decided == {"iteration": 1, "clarification_count": 0, "next_agent": [BENCH, SHOP]}
-    assert json.loads(supervisor["langfuse.observation.input"]) == {
+    assert json.loads(supervisor["starling.input"]) == {
         "request": "How are disk and door?",
         "conversation_history": [],
         "clarification_count": 0,
     }
-    assert json.loads(supervisor["langfuse.observation.output"])["plan"]
+    assert json.loads(supervisor["starling.output"])["plan"]
     assert (supervisor["starling.is_in_loop"], supervisor["starling.is_progress_being_made"]) == (False, True)
-    assert first["langfuse.trace.tags"] == [
+    assert first["starling.tags"] == [
         f"epoch:{segment['epoch']}",
         f"agent_name:{BENCH}",
         "tool_usage:bench.look",
     ]
-    assert call["langfuse.trace.tags"] == [f"epoch:{segment['epoch']}", f"agent_name:{SHOP}", "tool_usage:shop.look"]
-    assert first["langfuse.observation.metadata.agent_name"] == BENCH
+    assert call["starling.tags"] == [f"epoch:{segment['epoch']}", f"agent_name:{SHOP}", "tool_usage:shop.look"]
+    assert first["agent_name"] == BENCH
     assert generation["gen_ai.system"] == generation["gen_ai.provider.name"] == "scripted"
     assert generation["gen_ai.request.model"] == generation["gen_ai.response.model"] == "small"
     assert (generation["gen_ai.usage.input_tokens"], generation["gen_ai.usage.output_tokens"]) == (11, 7)
     assert generation["gen_ai.response.finish_reasons"] == ["stop"]
     assert generation["starling.prompt.name"] == "supervisor"
     assert len(generation["starling.prompt.version"]) == 64
-    assert "How are disk and door?" in generation["langfuse.observation.input"]
+    assert "How are disk and door?" in generation["starling.input"]
     assert call["gen_ai.tool.name"] == "shop.look"
-    assert json.loads(call["langfuse.observation.input"]) == {"thing": "disk"}
+    assert json.loads(call["starling.input"]) == {"thing": "disk"}
 
 
 async def test_correlation_id_is_in_events_spans_and_tables(
@@ -330,7 +330,7 @@ async def test_failed_spans_are_marked(opened: Open, script: ScriptedModel, coll
 
     failed = {span.name for span in collector.spans if span.failed}
     assert failed == {"execute_tool bench.fail", "task t1", "run.segment"}
-    assert collector.one("task t1")["langfuse.observation.level"] == "ERROR"
+    assert collector.one("task t1")["starling.level"] == "ERROR"
 
 
 async def test_waiting_for_an_answer_is_not_a_failure(
@@ -357,7 +357,7 @@ async def test_reasoning_is_part_of_the_output_of_a_generation(
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("Hi.")
 
-    output = json.loads(collector.one(CHAT)["langfuse.observation.output"])
+    output = json.loads(collector.one(CHAT)["starling.output"])
     assert output == {"content": '{"reply": "Hello!"}', "reasoning": "They greet me."}
 
 
@@ -368,7 +368,7 @@ async def test_content_is_not_sent_if_switched_off(opened: Open, script: Scripte
         await platform.ask("How are disk and door?")
 
     names = {name for span in collector.spans for name in span.attributes}
-    assert not names & {"langfuse.observation.input", "langfuse.observation.output"}
+    assert not names & {"starling.input", "starling.output"}
     assert not any(b"disk" in body or b"Look again" in body for body in collector.bodies)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from starling.core.errors import ConfigurationError
 from starling.core.prompts import PROMPT_NAMES
+from starling.core.settings.client import EMBEDDED, read_client_settings
 from starling.core.settings.loading import load_settings
 
 
@@ -27,6 +28,20 @@ def test_options_override_the_environment_which_overrides_the_file(monkeypatch: 
 
     assert (settings.port, settings.host, settings.model) == (2, "::1", ("a:b", "c:d"))
     assert (settings.limits.run_seconds, settings.limits.max_attempts) == (5, 4)
+
+
+def test_empty_variables_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("PORT", "STARLING_WORKER_PORT", "STARLING_LIMITS", "STARLING_PROVIDERS", "DATABASE_URL", "LANGFUSE_HOST")
+    for name in (*names, "STARLING_GOVERNANCE", "STARLING_REQUIRE_KEYS", "STARLING_MODEL", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "")
+
+    settings = load_settings({"port": 1, "database_url": "postgresql://db/a", "model": "a:b"}, "my.yaml")
+    client = read_client_settings({"port": 1, "database_url": "postgresql://db/a"})
+
+    assert (settings.port, settings.worker_port, settings.model) == (1, None, ("a:b",))
+    assert settings.database_url is not None
+    assert client is not None
+    assert (client.default_url, client.database == EMBEDDED) == ("http://127.0.0.1:1", False)
 
 
 def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,17 @@ from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.metrics import Metrics
 from starling.core.ids import new_id
 from starling.core.principal import Principal
+from starling.core.tracing import CALLER_SPAN
 from starling.infra.postgres.connections import answers_within
+from starling.infra.tracing.factory import caller_span
 
 _ANSWER_SECONDS: Final = 10.0  # a frozen Postgres answers nothing, also not that a statement takes too long
 _log = logging.getLogger(__name__)
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # polled all the time: logged at DEBUG only
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class TelemetryMiddleware:
-    """Logs each request when its response has ended, counts it by route, and counts open streams.
+    """Logs each request at DEBUG when its response has ended, counts it by route, and counts open streams.
 
     Every line that is logged meanwhile carries the same `request_id`. Postgres has `answer_seconds` for each answer.
     """
@@ -37,6 +38,7 @@ class TelemetryMiddleware:
             return
         request = _Request(self._metrics, send)
         begun = perf_counter()
+        CALLER_SPAN.set(caller_span(Headers(scope=scope)))
         with answers_within(self._answer_seconds), bound_log_context(request_id=new_id()):
             try:
                 await self._app(scope, receive, request.send)
@@ -65,9 +67,8 @@ class _Request:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "none")  # the template: paths contain ids and arbitrary text
         self._metrics.requests.labels(method, route, self._status).inc()
-        level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
         more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
         principal: Principal | None = scope.get("state", {}).get("principal")
         if principal is not None:
             more |= {"tenant": principal.tenant, "key_id": principal.key_id}
-        _log.log(level, "request", extra=more)
+        _log.debug("request", extra=more)

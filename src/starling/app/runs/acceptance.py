@@ -16,6 +16,7 @@ from starling.core.principal import Principal
 from starling.core.runs import DirectCall, RunConfig, RunStatus
 from starling.core.settings.schema import Limits
 from starling.core.teams.building import BuildRequest
+from starling.core.tracing import CALLER_SPAN
 from starling.infra.postgres.runs.acceptance import (
     IdempotencyKey,
     NewRun,
@@ -90,6 +91,7 @@ class RunAcceptance:
         text = self.checked(request.input, "goal" if request.build else "input")
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
+        trace_id, parent = CALLER_SPAN.get() or (trace_id_of(run_id), None)
         listener = self.reader.listener(key, after=1)
         new = NewRun(
             key=key,
@@ -98,7 +100,8 @@ class RunAcceptance:
             config=request.config,
             principal=principal.as_json(),
             correlation_id=storable_text(request.correlation_id or run_id),
-            trace_id=trace_id_of(run_id),
+            trace_id=trace_id,
+            parent_span=parent,
             idempotency=_idempotency(idempotency_key, request),
             policy=request.policy,
             may_answer=request.build is None and request.call is None and request.at is None,

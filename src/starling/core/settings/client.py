@@ -41,16 +41,14 @@ def read_environment_file() -> None:
         lines = ENVIRONMENT_FILE.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{ENVIRONMENT_FILE} can't be read: {error}.") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(map(str.strip, lines), start=1):
         name, given, value = map(str.strip, line.partition("="))
-        if line.strip().startswith("#") or not line.strip():
-            continue
-        if not (name and given):
-            raise ConfigurationError(f"{ENVIRONMENT_FILE} is wrong: line {number} is not of the form NAME=VALUE.")
-        if not os.environ.get(name):  # noqa: TID251
-            os.environ[name] = value  # noqa: TID251
+        if line and not line.startswith("#"):
+            if not (name and given):
+                raise ConfigurationError(f"{ENVIRONMENT_FILE} is wrong: line {number} is not NAME=VALUE.")
+            os.environ[name] = os.environ.get(name) or value  # noqa: TID251
 
 
 def default_data_dir() -> Path:
@@ -59,15 +57,14 @@ def default_data_dir() -> Path:
 
 
 def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | None:
-    """Return the settings; environment variables precede `file_values`, the content of the settings file.
+    """Return the settings; variables of the environment precede `file_values`, unless they are empty.
 
-    None where one of them is wrong: `load_settings` then says which one.
+    `file_values` is the content of the settings file. None where one of them is wrong: `load_settings` says which one.
     """
 
     def text(variable: str, name: str) -> str:
         """Return the value of a setting as text, empty if it isn't set."""
-        value = os.environ.get(variable)  # noqa: TID251
-        return str(file_values.get(name, "") if value is None else value)
+        return os.environ.get(variable) or str(file_values.get(name, ""))  # noqa: TID251
 
     port = text("PORT", "port") or "8000"
     if not (port.isascii() and port.isdigit() and int(port) in _PORTS):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
-from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
@@ -135,7 +134,7 @@ def _setting(variable: str, default: Any, meaning: str, *, name: str = "", also:
 class Settings(BaseSettings):
     """All settings: environment variables first, then `starling.yaml`, then defaults."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True, env_ignore_empty=True)
     _file_values: ClassVar[Mapping[str, Any]] = {}  # content of the settings file
     settings_file: ClassVar[Path | None] = None
 
@@ -289,7 +288,9 @@ class Settings(BaseSettings):
         "LANGFUSE_HOST", "https://cloud.langfuse.com", "Address of Langfuse.", also="LANGFUSE_BASE_URL"
     )
     langfuse_prompt_label: str = _setting(
-        "LANGFUSE_PROMPT_LABEL", "production", "The label of the prompts that are taken from Langfuse; empty: none."
+        "LANGFUSE_PROMPT_LABEL",
+        "production",
+        "The label of the prompts that are taken from Langfuse; empty in the file: none.",
     )
     prompt_names: dict[str, str] = _setting(
         "STARLING_PROMPT_NAMES",
@@ -355,11 +356,8 @@ class Settings(BaseSettings):
     @classmethod
     def _address(cls, value: str) -> str:
         """Complete what Ollama itself takes, such as `0.0.0.0` or `:8080`."""
-        if "://" in value:
-            return value
-        parts = urlsplit(f"//{value}")
-        host = parts.hostname or "localhost"
-        return f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 11434}"
+        host, _, port = value.partition(":")
+        return value if "://" in value else f"http://{host or 'localhost'}:{port or 11434}"
 
     @property
     def langfuse_names(self) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from starling.infra.llm.chat_model import (
 )
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, EndpointFeatures, used_features
 from starling.infra.llm.request_forms import answer_of_schema_tool
+from starling.infra.tracing.spans import trace_headers
 
 _BODY_LIMIT = 16 * 1024 * 1024
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -84,7 +85,8 @@ class EndpointModel:
         while True:
             body = self._writer.write(request, attempt.dialect, stream=stream)
             async with asyncio.timeout_at(deadline):
-                response = await self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
+                headers = {**self._headers, **trace_headers()}
+                response = await self._session.post(self._url, data=body, headers=headers, allow_redirects=False)
             if 200 <= response.status < 300:
                 attempt.succeed()
                 return response

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Final
 
 import httpx
-from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 
 from starling.core.clock import Clock, Deadline, SystemClock
 from starling.core.outages import Outage
@@ -103,10 +103,11 @@ class SpanExporter:
 @asynccontextmanager
 async def open_span_tracer(destination: Destination, *, with_content: bool) -> AsyncGenerator[SpanTracer]:
     """Yield a tracer that exports to the destination. At the end wait up to two seconds for unsent spans."""
-    resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")}).attributes
+    ours = Resource({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")})
+    resource = ours.merge(OTELResourceDetector().detect()).attributes  # OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES
 
     def encode(spans: Sequence[OpenSpan]) -> bytes:
-        return export_request(spans, resource, with_content=with_content)
+        return export_request(spans, resource, with_content=with_content, langfuse=bool(destination.langfuse))
 
     client = SpanClient(destination)
     exporter = SpanExporter(encode, client.post, destination.traces, SystemClock())

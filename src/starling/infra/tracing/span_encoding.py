@@ -1,6 +1,7 @@
 """Ended spans in the encoding of OTLP, with attribute names of OpenTelemetry and Langfuse."""
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -12,13 +13,15 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 
 from starling.core.json import is_64_bit, storable_text
-from starling.core.tracing import SEARCHED, Attributes
+from starling.core.tracing import SEARCHED, Attributes, SpanKind
 from starling.infra.tracing.content import content_text
 from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan, SpanEvent
 
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
 _WARNINGS: Final = "starling.warnings"  # messages of errors, which may quote content
 _TAGS: Final = "langfuse.trace.tags"
+_LANGFUSE: Final = re.compile(r"^langfuse\.(observation\.|trace\.)?")
+_METADATA: Final = re.compile(r"langfuse\.(observation|trace)\.metadata\.")
 _TYPE: Final = "langfuse.observation.type"
 _MESSAGE: Final = "langfuse.observation.status_message"
 _SHARED: Final = ("langfuse.session.id", "langfuse.trace.name", "tenant", "correlation_id", "epoch")
@@ -38,7 +41,9 @@ type _Value = str | tuple[str, ...]
 _log = logging.getLogger(__name__)
 
 
-def export_request(spans: Sequence[OpenSpan], resource: Mapping[str, object], *, with_content: bool) -> bytes:
+def export_request(
+    spans: Sequence[OpenSpan], resource: Mapping[str, object], *, with_content: bool, langfuse: bool = False
+) -> bytes:
     """Return the body of a request to `/v1/traces`. Spans that can't be encoded are left out, with one warning."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add(resource=Resource(attributes=_pairs(resource)))
@@ -48,7 +53,9 @@ def export_request(spans: Sequence[OpenSpan], resource: Mapping[str, object], *,
         if number % _SPANS_AT_A_TIME == 0:
             time.sleep(_PAUSE_SECONDS)
         try:
-            _write(span, of_scope.spans.add(), with_content=with_content)
+            _write(span, to := of_scope.spans.add(), with_content=with_content)
+            if not langfuse:
+                _without_langfuse(to)
         except Exception as error:  # noqa: BLE001 - descriptions and values are of any kind; the other spans are sent
             del of_scope.spans[-1]
             left_out.append(f"{span.name}: {type(error).__name__}: {error}")
@@ -77,12 +84,12 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
                 to.attributes.add(key=name).value.string_value = content_text(value)
     to.trace_id = bytes.fromhex(span.trace_id)
     to.span_id = _id(span.span_id)
-    if span.parent:
-        to.parent_span_id = _id(span.parent.span_id)
+    if parent := span.parent.span_id if span.parent else span.remote:
+        to.parent_span_id = _id(parent)
     to.name = storable_text(span.name)
-    to.kind = otlp.Span.SPAN_KIND_INTERNAL
+    to.kind = _otlp_kind(span, attributes)
     to.start_time_unix_nano, to.end_time_unix_nano = span.begun, span.ended
-    to.flags = _LOCAL
+    to.flags = _REMOTE if span.remote else _LOCAL
     if span.events:
         to.events.extend([_event(event) for event in span.events])
     if span.links:
@@ -98,6 +105,23 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     if span.failure is not None:
         to.status.code = otlp.Status.STATUS_CODE_ERROR
         to.status.message = cast("str", attributes[_MESSAGE])
+
+
+def _otlp_kind(span: OpenSpan, attributes: Attributes) -> otlp.Span.SpanKind.ValueType:
+    """Return whether a span serves a request, waits for a model or an MCP server, or neither."""
+    if span.parent is None:
+        return otlp.Span.SPAN_KIND_SERVER
+    is_call = span.kind is SpanKind.GENERATION or "starling.server" in attributes
+    return otlp.Span.SPAN_KIND_CLIENT if is_call else otlp.Span.SPAN_KIND_INTERNAL
+
+
+def _without_langfuse(span: otlp.Span) -> None:
+    """Rename attributes of Langfuse to our own; those that exist under another name, too, are left out."""
+    kept = [each for each in span.attributes if not _METADATA.match(each.key)]
+    for each in kept:
+        each.key = _LANGFUSE.sub("starling.", each.key)
+    del span.attributes[:]
+    span.attributes.extend(kept)
 
 
 def _attributes(span: OpenSpan, *, with_content: bool) -> dict[str, object]:

@@ -63,6 +63,7 @@ class OpenSpan:
     span_id: int
     parent: "OpenSpan | None"
     trace_id: str
+    remote: int = 0  # its parent in the caller's trace
     events: Sequence[SpanEvent] = ()
     links: Sequence[SpanLink] = ()
     failure: str | None = None
@@ -120,6 +121,12 @@ _CURRENT: ContextVar[OpenSpan | None] = ContextVar("starling_span", default=None
 _LATEST: ContextVar[OpenSpan | None] = ContextVar("starling_latest_span", default=None)
 
 
+def trace_headers() -> dict[str, str]:
+    """Return what tells a service, in headers or `_meta`, of which span a request is part; nothing without one."""
+    span = _CURRENT.get()
+    return {"traceparent": f"00-{span.trace_id}-{span.span_id:016x}-01"} if span else {}
+
+
 class SpanTracer:
     """Passes ended spans to `export`. Spans outside of a run segment are not recorded."""
 
@@ -133,6 +140,7 @@ class SpanTracer:
     def segment(self, run: Run) -> OpenSpan:
         describe, span_id = partial(_segment_attributes, run), _segment_id(run, run.fence)
         segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, [describe], span_id, None, run.trace_id)
+        segment.remote = int(run.parent_span or "0", 16)
         if run.fence > 1:  # linked to the segment of the previous claim, whose span may have been lost in a crash
             segment.links = [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})]
         return segment

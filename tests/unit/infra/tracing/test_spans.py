@@ -27,8 +27,10 @@ class Unprintable:
         raise TypeError("It has no text.")
 
 
-def sent(spans: list[OpenSpan], *, with_content: bool = True) -> list[Span]:
-    request = ExportTraceServiceRequest.FromString(export_request(spans, RESOURCE, with_content=with_content))
+def sent(spans: list[OpenSpan], *, with_content: bool = True, langfuse: bool = True) -> list[Span]:
+    request = ExportTraceServiceRequest.FromString(
+        export_request(spans, RESOURCE, with_content=with_content, langfuse=langfuse)
+    )
     (of_resource,) = request.resource_spans
     (of_scope,) = of_resource.scope_spans
     assert decoded_attributes(of_resource.resource.attributes) == RESOURCE

@@ -111,6 +111,7 @@ class NewRun:
     branch: str | None = None  # None: the current one of its thread
     at: int | None = None  # the position that has to be the tip of its branch, where no other run may go on
     fork: NewFork | None = None
+    parent_span: str | None = None  # of the caller's trace, whose id is then `trace_id`
 
 
 class OpenClarificationError(StarlingError):
@@ -162,9 +163,10 @@ _INSERT_RUN = (
     """
 WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
-                  correlation_id, trace_id, seq, build, forked_from, direct_call, admitted_at)
+                  correlation_id, trace_id, seq, build, forked_from, direct_call, parent_span, admitted_at)
 SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
        %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s, %(forked_from)s, %(call)s,
+       %(parent_span)s,
        CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
                              AND branch_id = %(branch_id)s AND ended_at IS NULL)
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
@@ -380,6 +382,7 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "principal": Jsonb(new.principal),
         "correlation_id": new.correlation_id,
         "trace_id": new.trace_id,
+        "parent_span": new.parent_span,
         "event": Jsonb(first.model_dump(mode="json")),
         "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
         "forked_from": Jsonb(new.fork.origin.model_dump(mode="json", exclude_defaults=True)) if new.fork else None,

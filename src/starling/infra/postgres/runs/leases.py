@@ -32,11 +32,11 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes',
-    coalesce(isolation IN ('due', 'alone'), false), build, forked_from, direct_call"""
+    coalesce(isolation IN ('due', 'alone'), false), build, forked_from, direct_call, parent_span"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "input", "config", "correlation_id"),
     *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "claimed_at", "grant", "caller"),
-    *("cancelled", "scopes", "suspected", "build", "forked_from", "call"),
+    *("cancelled", "scopes", "suspected", "build", "forked_from", "call", "parent_span"),
 )
 
 # `graph_version` is the version of the latest worker that executed the run, 0 before the first: it wrote the

@@ -53,6 +53,7 @@ runs = Table(
     Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     Column("forked_from", JSONB(none_as_null=True)),  # of a fork: run, at, changes, live
     Column("direct_call", JSONB(none_as_null=True)),  # of a run that is one tool call: which one
+    Column("parent_span", Text),  # of the caller's trace, if it sent one: in hexadecimal
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
