@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from starling.app.http.openai_errors import OpenAIError, is_for_openai
+from starling.core.json_schemas.subschemas import value_at
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -91,6 +92,7 @@ def _dataclasses(schema: object) -> Iterator[type]:
 def _add_examples(document: dict[str, Any]) -> None:
     """Add the examples of `openapi_examples.json`: by schema, and by `method path status media-type` of a content."""
     examples = json.loads(files(__package__).joinpath("openapi_examples.json").read_bytes())
+    examples = _with_shared_parts(examples, examples["schemas"])
     for name, found in examples["schemas"].items():
         document["components"]["schemas"][name]["examples"] = found
     for place, found in examples["contents"].items():
@@ -98,3 +100,15 @@ def _add_examples(document: dict[str, Any]) -> None:
         operation = document["paths"][path][method]
         sent = operation["requestBody"] if part == "body" else operation["responses"][part]
         sent["content"][media_type]["schema"]["examples"] = found
+
+
+def _with_shared_parts(value: Any, schemas: Mapping[str, Any]) -> Any:
+    """Return a value with the part of an example in place of each `{"$same": "RunRecord/0"}`, where it is written."""
+    if isinstance(value, list):
+        return [_with_shared_parts(item, schemas) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    members = cast("dict[str, Any]", value)
+    if "$same" in members:
+        return _with_shared_parts(value_at(schemas, members["$same"].split("/")), schemas)
+    return {name: _with_shared_parts(item, schemas) for name, item in members.items()}
