@@ -28,12 +28,14 @@ def process_name() -> str:
 
 def has_ended(name: str) -> bool:
     """Whether it is certain that the process of a `process_name` has ended; never of one of another machine."""
-    match name.rsplit(":", 2):
-        case [host, process, rest] if _id_space() and host == socket.gethostname() and rest.startswith(_id_space()):
-            try:
-                os.kill(int(process), 0)
-            except OSError as error:  # one of another user can't be signalled
-                return isinstance(error, ProcessLookupError)
+    host, _, rest = name.partition(":")
+    process, _, space = rest.partition(":")
+    if host != socket.gethostname() or not _id_space() or not space.startswith(_id_space()):
+        return False
+    try:
+        os.kill(int(process), 0)
+    except OSError as error:  # one of another user can't be signalled
+        return isinstance(error, ProcessLookupError)
     return False
 
 
