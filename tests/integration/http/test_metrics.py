@@ -1,16 +1,22 @@
 """The metrics route: metrics of the process and of the database, without labels that callers choose."""
 
+import asyncio
 import re
 from importlib.metadata import version
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from starling.app.access import keys
+from starling.app.access.keys import KeySpec
 from starling.app.runs.acceptance import RunRequest
 from starling.app.telemetry.build_info import build_info
+from starling.core.principal import HOST_ADMIN, Scope
+from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi
 from tests.integration.http.test_event_streams import Quiet, a_quiet_api
 from tests.support.platform import CALLER
+from tests.support.tcp_proxy import proxied
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,3 +102,29 @@ async def test_metric_labels_hold_no_id_and_no_text_of_a_caller(api: LiveApi) ->
 
     assert "canary" not in text
     assert not re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-7", text)
+
+
+async def test_silent_postgres_delays_metrics_for_a_known_key_by_two_seconds_at_most(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "_CACHE_SECONDS", 0.0)
+    async with proxied(database_url) as database, a_quiet_api(database.url) as api:
+        storage = api.services.storage
+        spec = KeySpec("prometheus", "default", frozenset({Scope.ADMIN}))
+        _, key = await storage.keys.create(HOST_ADMIN, spec, Actor.local("test"))
+        headers = {"Authorization": f"Bearer {key}"}
+        async with api.client.get("/metrics", headers=headers) as response:
+            assert "starling_database_up 1.0" in await response.text()
+        storage.metrics._read = float("-inf")  # pyright: ignore[reportPrivateUsage] - as after five seconds
+
+        database.proxy.freeze()
+        async with asyncio.timeout(2), api.client.get("/metrics", headers=headers) as response:
+            text = await response.text()
+        database.proxy.thaw()
+        late = {
+            task for task in asyncio.all_tasks() if task.get_name() in ("check-key", "read-metrics", "check-writes")
+        }
+        await asyncio.wait(late, timeout=60)
+
+    assert "starling_database_up 0.0" in text
+    assert 'starling_runs{status="queued"}' in text

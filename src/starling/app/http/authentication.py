@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 
@@ -25,6 +25,7 @@ from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})
 OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
+_MONITOR_SECONDS: Final = 0.4
 MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postgres, so that keys can't depend on it
 
 _UNQUERIED: Final = OPEN - {"/ready"}  # answered without the database, which authentication may need
@@ -111,17 +112,25 @@ class AuthenticationMiddleware:
 
     async def _of_key(self, key: str, address: str, path: str) -> Principal:
         known = self._access.keys.last_known(key)
-        try:
+        if known is not None and path in MONITORED:
+            principal = await self._monitor(key) or known
+        else:
             one_at_a_time = known is None and self._access.wrong_keys.is_used_up(address)
             # a flood of wrong keys then takes one connection to Postgres at most
             async with self._access.lookup if one_at_a_time else nullcontext():
                 principal = await self._access.keys.authenticate(key)
-        except DatabaseUnavailableError:
-            if known is None or path not in MONITORED:
-                raise
-            principal = known
         self._access.rate.take(principal.key_id)
         return principal
+
+    async def _monitor(self, key: str) -> Principal | None:
+        """Return the caller that a key belongs to, None where Postgres doesn't say so at once."""
+        check = asyncio.get_running_loop().create_task(self._access.keys.authenticate(key), name="check-key")
+        check.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
+        if not (await asyncio.wait({check}, timeout=_MONITOR_SECONDS))[0]:
+            return None
+        with suppress(DatabaseUnavailableError):
+            return check.result()
+        return None
 
     def _admin_of_host(self, scope: Connection, token: str) -> Principal:
         if reason := keyless_refusal(scope):
