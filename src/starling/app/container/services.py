@@ -74,12 +74,9 @@ _STREAM_CONNECTIONS = 4  # reserved for event streams
 
 
 @asynccontextmanager
-async def open_services(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Services]:
+async def open_services(settings: Settings, database: Database) -> AsyncGenerator[Services]:
     """Open a database and the services over it. Raises as `open_storage` does."""
-    async with (
-        open_storage(settings, database, migrate=migrate) as storage,
-        services_over(storage, settings) as services,
-    ):
+    async with open_storage(settings, database) as storage, services_over(storage, settings) as services:
         yield services
 
 
