@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -11,10 +12,14 @@ import aiohttp
 import psutil
 import pytest
 
-from starling.core.settings.schema import Limits
+from starling.app.container.database import Database
+from starling.app.container.services import open_services
+from starling.app.runs.acceptance import RunRequest
+from starling.core.settings.schema import Limits, Settings
 from tests.support.command_line import Process, Service, new_workspace
 from tests.support.effect_recorder import EffectRecorder
 from tests.support.gateway_harness import SERVERS
+from tests.support.platform import CALLER
 from tests.support.platform_process import PlatformProcess
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied
@@ -42,6 +47,27 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
 def _line_of(process: Process) -> str:
     assert process.stderr is not None
     return process.stderr.readline()
+
+
+async def test_worker_that_is_ready_has_loaded_what_its_first_run_needs(database_url: str, tmp_path: Path) -> None:
+    variables = {"DATABASE_URL": database_url, "STARLING_MODEL": "offline:rules", "STARLING_DATA_DIR": str(tmp_path)}
+    command = (Path(sys.executable).with_name("starling"), "worker", "--json")  # nothing is imported before
+    worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=os.environ | variables)
+    try:
+        assert worker.stdout is not None
+        assert await worker.stdout.readline()
+        times = psutil.Process(worker.pid).cpu_times
+        start = sum(times()[:2])
+        async with open_services(Settings(), Database(database_url, database_url)) as services:
+            key = (await services.runs.acceptance.accept(CALLER, RunRequest(input="Hello.", thread_id="t"))).key
+            events = [event.type async for event in services.runs.reader.follow(key)]
+        first_run = sum(times()[:2]) - start
+    finally:
+        worker.terminate()
+        await worker.communicate()
+
+    assert events[-1] == "done"
+    assert first_run < start / 3
 
 
 async def test_restart_opens_the_session_of_a_server_that_was_called_before_without_a_request(
