@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
+from sqlalchemy import text
 
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Scope
@@ -452,6 +453,11 @@ async def test_budget_is_raised_by_the_exact_word_code_and_number(database_url: 
 # Calls in doubt
 
 
+MAY_BE_GOING_ON = text("""
+UPDATE interrupts SET response_schema = response_schema || '{"notDoneFrom": "2100-01-01T00:00:00+00:00"}'
+WHERE run_id = :run""")
+
+
 async def doubting(platform: ChatPlatform, client: AsyncOpenAI, what: str, gate: str) -> tuple[Talk, str]:
     """Return a conversation whose run doesn't know whether its call was made, and its code."""
     invoice = {"what": what, "stall": "after", "gate": gate, "answer": "number"}
@@ -486,6 +492,23 @@ async def test_call_in_doubt_counts_as_made_is_made_again_or_given_up(
     assert len({line["key"] for line in platform.effects.lines("arrived") if line["what"] == what}) == 1
     assert (dialogue.said["run_id"], dialogue.said["status"]) == (run_id, status)
     assert ("may have been done" in answer) == (word == "give_up")
+
+
+async def test_call_that_may_be_going_on_is_not_decided_as_not_done_yet(
+    platform: ChatPlatform, client: AsyncOpenAI
+) -> None:
+    dialogue, code = await doubting(platform, client, new_id(), gate := new_id())
+    run_id = dialogue.said["run_id"]
+    async with platform.services.storage.engine.begin() as connection:  # as of a call of a lost lease
+        await connection.execute(MAY_BE_GOING_ON, {"run": run_id})
+
+    with pytest.raises(openai.ConflictError, match="`not_done` is accepted from 2100-01-01"):
+        await dialogue.say(f"not_done {code}")
+
+    dialogue.messages.pop()  # what was refused
+    platform.effects.open(gate)
+    await dialogue.say(f"done {code}")
+    assert (dialogue.said["run_id"], dialogue.said["status"]) == (run_id, "succeeded")
 
 
 async def test_call_in_doubt_is_decided_by_nothing_else(platform: ChatPlatform, client: AsyncOpenAI) -> None:
