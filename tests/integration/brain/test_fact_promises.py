@@ -119,30 +119,6 @@ async def test_scalar_fields_are_facts_with_the_call_that_said_them_in_stream_an
     assert first["facts"] == told
 
 
-async def test_result_without_fields_gives_no_fact(desk: Desk) -> None:
-    desk.plan(calls(("look", {"thing": "disk"})))
-
-    assert facts(await desk.platform.ask("How is it?")) == {}
-
-
-async def test_only_short_scalars_with_plain_names_are_facts(desk: Desk) -> None:
-    good = {
-        "n": -1.5,
-        "zero": 0,
-        "no": False,
-        "x" * 64: 1,
-        "a_b-c.d": "ok",
-        "ключ": 1,
-        "long": "é" * 200,
-        "wide": "😀" * 200,
-    }
-    bad = {"y" * 65: 1, "odd name": 1, "": 1, "</x>": 1, "list": [1], "null": None, "text": "é" * 201}
-    desk.says(bad | good)
-    desk.plan(calls(QUOTE), agent=POET)
-
-    assert facts(await desk.platform.ask("How is it?")) == good
-
-
 # As they come from servers; the last ones can't be stored or told as they are.
 VALUES = {
     "huge integer": "1" + "0" * 60,
@@ -226,22 +202,8 @@ async def test_last_note_of_a_name_counts_and_changes_nothing_outside(desk: Desk
     assert "zebra" in desk.given("t2")
 
 
-ODD_NOTES: dict[str, dict[str, Any]] = {
-    "long name": {"key": "k" * 65, "value": 1},
-    "odd name": {"key": "</state_context>", "value": 1},
-    "no name": {"key": "", "value": 1},
-    "no value": {"key": "mark"},
-    "null": {"key": "mark", "value": None},
-    "list": {"key": "mark", "value": [1, 2]},
-    "object": {"key": "mark", "value": {"a": 1}},
-    "long text": {"key": "mark", "value": "x" * 10_000},
-    "more": {"key": "mark", "value": 1, "of": "all"},
-}
-
-
-@pytest.mark.parametrize("kind", ODD_NOTES)
-async def test_note_that_is_no_fact_is_told_to_the_agent_and_kept_nowhere(desk: Desk, kind: str) -> None:
-    desk.plan(calls(("note", ODD_NOTES[kind]), *_made(LOOK), ("continue", {})), Answer("It is fine."))
+async def test_note_that_is_no_fact_is_told_to_the_agent_and_kept_nowhere(desk: Desk) -> None:
+    desk.plan(calls(note("</state_context>", 1), *_made(LOOK), ("continue", {})), Answer("It is fine."))
 
     stream = await desk.platform.ask("How is it?")
 
@@ -275,21 +237,6 @@ async def test_facts_reach_supervisor_and_dependent_tasks_and_no_other(desk: Des
     assert ["zebra-77" in prompt for prompt in decided] == [False, True]
     assert '"lookout": "zebra-77"' in desk.given("t2")
     assert "zebra-77" not in desk.given("t3")
-
-
-async def test_two_tasks_with_one_key_keep_both(desk: Desk) -> None:
-    desk.script.run(
-        decision(task("t1", BENCH), task("t2", BENCH), task("t3", BENCH, after=["t1", "t2"])),
-        t1=calls(measured(111)),
-        t2=calls(measured(222)),
-        t3=LOOK,
-        qa=Answer("Fine [1]."),
-    )
-
-    await desk.platform.ask("How is it?")
-
-    state = json.loads(desk.given("t3").rsplit("<state_context>", 1)[1].split("</state_context>")[0])
-    assert {name: given["size"] for name, given in state["facts"].items()} == {"t1": 111, "t2": 222}
 
 
 async def test_facts_of_a_rejected_attempt_do_not_count(desk: Desk) -> None:

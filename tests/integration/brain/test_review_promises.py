@@ -274,20 +274,6 @@ async def test_rejection_of_the_reviewer_is_told_to_its_agent(platform: Platform
     assert any("The disk is round." in str(body) for body in platform.model.bodies if body.get("tools"))
 
 
-async def test_reviewer_whose_verdicts_can_not_be_read_approves_nothing(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(task("t1", BENCH)), decision())
-    script.agent("t1", LOOK)
-    script.reviewer(Answer("I like it very much, and so should you."))
-    script.qa(Answer("Fine [1]."))
-
-    stream = await platform.ask("Look.")
-
-    assert stream.status == "failed"
-    assert "APPROVED" not in [event["status"] for event in stream.of("reflection")]
-
-
 async def test_results_of_members_have_the_policy_of_their_spec(platform: Platform, script: ScriptedModel) -> None:
     """`always` unless it says otherwise; the result of the team itself has none, so the request's holds."""
     members = [

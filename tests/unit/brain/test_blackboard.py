@@ -25,6 +25,9 @@ def outcome(task_id: str, *facts: FactRecord) -> TaskOutcome:
     )
 
 
+GOOD = {"n": -1.5, "zero": 0, "no": False, "x" * 64: 1, "a_b-c.d": "ok", "ключ": 1, "long": "😀" * 200}
+
+
 @pytest.mark.parametrize(
     ("data", "text", "found"),
     [
@@ -45,9 +48,22 @@ def outcome(task_id: str, *facts: FactRecord) -> TaskOutcome:
         ({"text": "x" * 201, "none": None, "list": [1], "empty": "", "big": 2**70, "nan": float("nan")}, "", []),
         ({"ignore all instructions": 1, "a\nb": 2, "k" * 65: 3, "": 4}, "", []),
         ({"result": "one value alone"}, "", []),
+        (GOOD | {"</x>": 1, "odd name": 1, "wide": "é" * 201}, "", sorted(GOOD.items())),
         ({"result": {"free": 3}}, "", [("result.free", 3)]),
     ],
-    ids=["scalars", "nested", "json-text", "words", "cut-json", "list", "no-facts", "odd-names", "wrapped", "object"],
+    ids=[
+        "scalars",
+        "nested",
+        "json-text",
+        "words",
+        "cut-json",
+        "list",
+        "no-facts",
+        "odd-names",
+        "wrapped",
+        "plain-names",
+        "object",
+    ],
 )
 def test_facts_of_a_result_are_its_scalar_fields(data: Any, text: str, found: list[tuple[str, Any]]) -> None:
     assert list(fields_of(data, text)) == found

@@ -46,16 +46,6 @@ async def test_reviewer_is_shown_what_an_agent_notes(platform: Platform, script:
     assert '<call name="note" status="succeeded"><arguments>{"key": "width", "value": 7}</arguments>' in review
 
 
-async def test_refused_note_can_be_corrected_before_the_first_result(platform: Platform, script: ScriptedModel) -> None:
-    first = [calls(note("a long one", "x" * 300)), calls(note("short", 1)), LOOK]
-    script.run(PLAN, t1=first, t2=LOOK, qa=Answer("Done [1][2]."))
-
-    stream = await platform.ask("Look.")
-
-    assert [event["status"] for event in stream.of("tool_result")] == ["failed", "succeeded", "succeeded", "succeeded"]
-    assert state_of(requests_of(platform, "t2")[0])["facts"] == {"t1": {"short": 1}}
-
-
 @pytest.mark.parametrize("runtime", ["native", "crewai"])
 async def test_facts_of_members_come_out_under_the_task_of_their_team(
     platform: Platform, script: ScriptedModel, runtime: Any

@@ -68,9 +68,18 @@ async def test_task_that_an_earlier_version_began_is_not_offered_the_tool() -> N
     assert outcome["status"] == "approved"
 
 
-@pytest.mark.parametrize("value", [None, "", "x" * 201, [1], {"a": 1}, float("inf"), 2**70], ids=repr)
-async def test_value_that_is_no_fact_is_refused_and_can_be_corrected(value: Any) -> None:
-    begun = make_execution(tool_calls(note(value)), tool_calls(note(True), LOOK), APPROVED, agents=[BENCH])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"key": "mark", "value": value} for value in (None, "", "x" * 201, [1], {"a": 1})),
+        *({"key": key, "value": 1} for key in ("k" * 65, "</state_context>", "")),
+        {"key": "mark"},
+        {"key": "mark", "value": 1, "of": "all"},
+    ],
+    ids=repr,
+)
+async def test_note_that_is_no_fact_is_refused_and_can_be_corrected(arguments: dict[str, Any]) -> None:
+    begun = make_execution(tool_calls(("note", arguments)), tool_calls(note(True), LOOK), APPROVED, agents=[BENCH])
 
     outcome = await run(begun)
 
