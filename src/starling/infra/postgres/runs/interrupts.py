@@ -327,9 +327,8 @@ class InterruptRepository(InterruptReader):
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> list[InterruptAnswer]:
         """Return the answers that are not stored yet."""
-        cursor = await connection.execute(
-            _ANSWERED, {**values, "ids": [item.id for item in answers], "from": NOT_DONE_FROM}
-        )
+        wanted = {**values, "ids": [item.id for item in answers], "from": NOT_DONE_FROM}
+        cursor = await connection.execute(_ANSWERED, wanted)
         known = {row[0]: row[1:] for row in await cursor.fetchall()}
         new: list[InterruptAnswer] = []
         for item in answers:

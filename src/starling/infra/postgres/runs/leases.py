@@ -157,11 +157,9 @@ class Leases:
             "readable": self._readable,
         }
         row = await execute_autocommit(self._engine, _CLAIM, values)
-        return (
-            None
-            if row is None
-            else claim_of(row[:-3], clarifications=row[-3], has_history=row[-2], lost_worker=row[-1] or "")
-        )
+        if row is None:
+            return None
+        return claim_of(row[:-3], clarifications=row[-3], has_history=row[-2], lost_worker=row[-1] or "")
 
     async def later_version(self, key: RunKey) -> int | None:
         """Return the graph's version of an unfinished run if it is later than ours, so that only others claim it."""
@@ -223,10 +221,7 @@ class Leases:
 
 
 def claim_of(row: tuple[Any, ...], **known: Any) -> Claim:
-    """Convert a row of `CLAIMED` to a claim, with fields that are `known` besides.
-
-    What a later version added to a request is left out.
-    """
+    """Convert a row of `CLAIMED` to a claim, with `known` fields. What later versions add to requests is left out."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"], extra="ignore")
     columns["grant"] = Grant.from_json(columns["grant"])
