@@ -17,6 +17,7 @@ from mcp_gateway.registration.server_rows import (
     Answer,
     degraded,
     effective,
+    keeps_listing,
     known_row,
     listing_of,
     occasion_of,
@@ -113,8 +114,9 @@ class Catalog:
 
         Lists new, changed and degraded servers, with `relist` all; a server that can't be listed becomes degraded and
         doesn't affect the others. With `late`, servers that are slower than the grace period are degraded until they
-        answer; then they are stored and `late` is called. A document over HTTP (`source`) also replaces what came that
-        way before. Raises ConfigurationError if a name belongs to a server that was added on the host.
+        answer, or stay as they were listed before; then they are stored and `late` is called. A document over HTTP
+        (`source`) also replaces what came that way before. Raises ConfigurationError if a name belongs to a server
+        that was added on the host.
         """
         while True:
             change = await self.plan(config, late, relist=relist, source=source)
@@ -166,7 +168,9 @@ class Catalog:
             for name, server in config.items()
             if name not in unlisted and (relist or name not in unchanged)
         }
-        answers = await self._answers(asked, late, others=len(asked) < len(config))
+        answers = await self._answers(asked, late, known, others=len(asked) < len(config))
+        if late is not None:
+            answers = [one for one in answers if not keeps_listing(one, known.get(one.row.name))]
         answers += [
             degraded(name, config[name], ServerUnavailableError(name, reason, _RELOAD))
             for name, reason in unlisted.items()
@@ -276,7 +280,9 @@ class Catalog:
             offers.append((replace(answer, row=row), occasion_of(answer, before)))
         return await self._approved.of(offers)
 
-    async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[Answer]:
+    async def _answers(
+        self, asked: McpConfig, late: Late | None, known: Mapping[str, ServerRow], *, others: bool
+    ) -> list[Answer]:
         if late is None:
             return await asyncio.gather(*(self._ask(name, config) for name, config in asked.items()))
         loop = asyncio.get_running_loop()
@@ -291,19 +297,22 @@ class Catalog:
         for name in listings.keys() - answers.keys():
             reason = f"it has not listed its tools yet; it has {self._seconds:g} s from its start."
             answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
-            self._spawn(self._store_late(listings[name], late))
+            self._spawn(self._store_late(listings[name], late, known.get(name)))
         return list(answers.values())
 
-    async def _store_late(self, listings: asyncio.Task[Answer], late: Late) -> None:
+    async def _store_late(self, listings: asyncio.Task[Answer], late: Late, before: ServerRow | None) -> None:
         answer = await listings
+        if keeps_listing(answer, before):
+            return
+        hashes = {answer.row.config_hash, *(() if before is None else (before.config_hash,))}
         name = answer.row.name
         try:
             stored = False
             while not stored:
                 known = await self._repository.servers()
-                if (name, answer.row.config_hash) not in {(row.name, row.config_hash) for row in known}:
+                row = next((row for row in known if row.name == name and row.config_hash in hashes), None)
+                if row is None:
                     return  # removed or changed meanwhile
-                row = next(row for row in known if row.name == name)
                 listed = await self._decided([answer], {name: row})
                 stored = await self._repository.change((), listed, known)
             await late()

@@ -172,6 +172,16 @@ def occasion_of(answer: Answer, row: ServerRow | None) -> Occasion:
     return Occasion(answer.config.options.pins, answer.row.source, first=first, moved=moved)
 
 
+def keeps_listing(answer: Answer, row: ServerRow | None) -> bool:
+    """Whether a start leaves a server as it is stored: it was listed before, and not now.
+
+    Changed settings under `x-starling` count at once: they may forbid something.
+    """
+    if answer.listed is not None or row is None or row.state != "ready":
+        return False
+    return row.config.get("x-starling") == answer.row.config.get("x-starling")
+
+
 def _address_of(row: ServerRow) -> JsonObject:
     """Return what of a configuration says which server it is: all but headers and settings of the platform."""
     return {key: value for key, value in row.config.items() if key not in _NO_ADDRESS}

@@ -243,6 +243,44 @@ async def test_server_removed_while_it_is_being_listed_stays_removed(
     assert not told.is_set()
 
 
+async def test_changed_server_that_lists_slowly_at_a_start_keeps_its_last_listing_until_then(
+    harness: GatewayHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "GRACE_SECONDS", 0.1)
+    permission, told = tmp_path / "go", asyncio.Event()
+    good, slow = python(WELL, "well"), python(WELL, "late", str(permission))
+
+    async def late() -> None:
+        told.set()
+
+    async with harness.gateway() as old, harness.gateway() as starting:
+        [_, listed_before] = await old.catalog.sync({"good": good, "slow": python(WELL, "well")})
+        await starting.catalog.sync({"good": good, "slow": slow}, late)
+        [_, during] = await old.refresh()
+        permission.touch()
+        await wait_for(told.is_set)
+        [_, after] = await old.refresh()
+
+    assert during == listed_before
+    assert (after.state, after.config_hash) == ("ready", slow.hash)
+
+
+@pytest.mark.parametrize(("options", "state"), [({}, "ready"), ({"effect": "read"}, "degraded")])
+async def test_changed_server_that_fails_at_a_start_keeps_its_listing_unless_its_settings_changed(
+    harness: GatewayHarness, tmp_path: Path, options: dict[str, Any], state: str
+) -> None:
+    broken = python(tmp_path / "missing.py", **options)
+
+    async def late() -> None: ...
+
+    async with harness.gateway() as gateway:
+        await listed(gateway, python(WELL, "well"))
+        [at_start] = await gateway.catalog.sync({"a": broken}, late)
+        [reloaded] = await gateway.catalog.sync({"a": broken})
+
+    assert (at_start.state, reloaded.state) == (state, "degraded")
+
+
 async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarness) -> None:
     config = {name: harness.recording() for name in ("a", "b", "c")}
     async with harness.gateway() as one, harness.gateway() as other:
