@@ -39,6 +39,7 @@ PODS = (
 )
 
 SUPPORTED = [
+    ("Both have 734,921 and 100 blocks, 735,021 together; about 735 thousand.", "a: 734921\nb: 100\nc: 0"),
     ("CPU is at 47.3 % on web-03 with 8 cores [1].", HEALTH),
     ("Der Speicher ist zu 58,6 % belegt, die Last beträgt 1,52 [1].", HEALTH),
     ("About 9.8 GB of 16.8 GB are used, i.e. 9.16 GiB or 59 %; 6.9 GB (41.4 %) are free.", HEALTH),
@@ -92,6 +93,9 @@ SUPPORTED = [
     ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
 ]
 INVENTED = [
+    ("It has 7349210 blocks [1].", "It has 734921 blocks.", ["7349210"]),
+    ("It has 7349 blocks [1].", "It has 734921 blocks.", ["7349"]),
+    ("See https://evil.example/steal [1].", "See /srv/data/blocks.yaml.", ["https://evil.example/steal"]),
     ("CPU is at 52.3 % on web-03 [1].", HEALTH, ["52.3"]),
     ("CPU is at 47.3 % on web-07 [1].", HEALTH, ["web-07"]),
     ("It has 12.9 GB of memory, a load of 3.17 and costs €45.50.", HEALTH, ["12.9", "3.17", "45.50"]),
