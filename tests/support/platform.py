@@ -291,7 +291,7 @@ async def open_platform(
         model=tuple(models),
         **{name: tuple(names) for name, names in (roles or {}).items()},
         providers={"scripted": ProviderSettings(base_url=model.url)},
-        limits=Limits(**limits),
+        limits=Limits(**{"model_wait_seconds": 0, **limits}),  # tests of waits set it
         **(tracing or {}),
     )
     async with (

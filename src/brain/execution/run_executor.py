@@ -263,6 +263,8 @@ class Brain:
                 budget,
                 self._parts.limits.model_call_seconds,
                 downgrades=governance.allowance(run, decision).may_downgrade,
+                wait_seconds=self._parts.limits.model_wait_seconds,
+                draining=lambda: self._stars.draining,
             ),
             budget=budget,
             interrupts=interrupts,

@@ -1,6 +1,7 @@
 """Model calls of one run, answered from the journal where they were made before; failed attempts are recorded."""
 
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -8,10 +9,13 @@ from time import perf_counter
 from brain.durability.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
 from brain.interrupts.budget import Meter, RunBudget
 from brain.run.recorder import RunRecorder
-from starling.core.errors import LLMInvalidResponse, ModelError
+from starling.core.clock import Deadline
+from starling.core.errors import LLMInvalidResponse, ModelError, SuspendedError
 from starling.core.json import Json
-from starling.core.llm import FailedAttempt, ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import FailedAttempt, ModelClient, ModelReply, ModelRequest, ModelRole, ModelWait, TextDelta
 from starling.core.runs import Step
+
+_DRAIN_CHECK_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -57,8 +61,12 @@ class FailedAttempts:
         self.meter.add(model_calls=1)
         self.step(attempt.model, is_error=True, failure=attempt.reason, error=attempt.code)
         if attempt.warning:
-            self.announced.append(attempt.warning)
-            self.recorder.warn("model", attempt.warning)
+            self.announce(attempt.warning)
+
+    def announce(self, warning: str) -> None:
+        """Warn the user now; the answer's own warnings repeat it."""
+        self.announced.append(warning)
+        self.recorder.warn("model", warning)
 
     @contextmanager
     def journalled(self, journal: Journal, position: int) -> Generator[None]:
@@ -110,7 +118,8 @@ class JournaledModel:
     """Asks models within the run's budget and records every answer before it is used.
 
     A call may take `call_seconds`, less where the deadline is nearer. `downgrades`: models of the router may be asked
-    in place of those that fail.
+    in place of those that fail. Those that fail for now are waited for: `wait_seconds`, not while the process is
+    `draining`.
     """
 
     models: ModelClient
@@ -120,6 +129,9 @@ class JournaledModel:
     call_seconds: float
     warnings: ModelWarnings = field(default_factory=ModelWarnings)
     downgrades: bool = True
+    wait_seconds: float = 0.0
+    draining: Callable[[], bool] = bool
+    outages: dict[str, Deadline] = field(default_factory=dict[str, Deadline])
 
     async def ask(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
         """Return the answer recorded at this position, else ask the model and record its answer.
@@ -180,7 +192,17 @@ class JournaledModel:
     def _within_budget(self, request: ModelRequest, failed: FailedAttempts) -> ModelRequest:
         self.budget.check(failed.path)
         timeout = self.budget.deadline.cap(self.call_seconds)
-        return replace(request, timeout=timeout, on_failed_attempt=failed.add, downgrades=self.downgrades)
+        wait = ModelWait(self.wait_seconds, self.budget.deadline, self.outages, failed.announce, self._sleep)
+        return replace(request, timeout=timeout, on_failed_attempt=failed.add, downgrades=self.downgrades, wait=wait)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait. Raises SuspendedError once the process drains: another worker asks the model."""
+        while not self.draining():
+            await asyncio.sleep(min(seconds, _DRAIN_CHECK_SECONDS))
+            seconds -= _DRAIN_CHECK_SECONDS
+            if seconds <= 0:
+                return
+        raise SuspendedError
 
     def _record(
         self, position: int, request: ModelRequest, reply: ModelReply, failed: FailedAttempts, *, fault: str = ""

@@ -306,9 +306,10 @@ class LLMServerError(ModelError):
     ) -> None:
         super().__init__(model, reason, remedy)
         self.status = status
+        self.quota_used_up = "insufficient_quota" in reason  # OpenAI's code; waiting doesn't help
         self.retry_after = retry_after  # seconds, as requested by the endpoint
 
     @property
     def retryable(self) -> bool:
         """Return whether the same request may succeed later: overload and server faults, not refusals."""
-        return self.status in (408, 429) or self.status >= 500
+        return not self.quota_used_up and (self.status in (408, 429) or self.status >= 500)

@@ -1,10 +1,11 @@
 """Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
+from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 
 
@@ -107,6 +108,21 @@ type OnFailedAttempt = Callable[[FailedAttempt], None]
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWait:
+    """How a run waits for models that fail for now: for `seconds` from the first failure on, at most until `deadline`.
+
+    `outages` has the end of that time for each model that failed, for all calls of the run, until it answers. `warn`
+    is given what the user is told before a wait; `sleep` waits, and may raise where the run is to go on elsewhere.
+    """
+
+    seconds: float
+    deadline: Deadline
+    outages: dict[str, Deadline]
+    warn: Callable[[str], None]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One request to the model of a role. `timeout` is in seconds, for the whole answer with its fallbacks.
 
@@ -127,6 +143,7 @@ class ModelRequest:
     prompt: PromptVersion | None = None
     model: str | None = None
     on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
+    wait: ModelWait | None = field(default=None, compare=False, repr=False)  # without it, no model is waited for
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
     supervisor: bool = False
     downgrades: bool = True

@@ -55,6 +55,7 @@ class Limits(BaseModel):
 
     run_seconds: float = Field(default=300, description="Time limit of a run.", gt=0, le=86_400)
     model_call_seconds: float = Field(default=60, description="Time limit of a model call.", gt=0)
+    model_wait_seconds: float = Field(default=60, description="Wait of a run for failing models; 0: none.", ge=0)
     tool_call_seconds: float = Field(default=30, description="Time limit of a tool call.", gt=0)
     database_seconds: float = Field(default=60, description="How long a start waits for Postgres.", ge=0)
     server_start_seconds: float = Field(default=20, description="Time limit of the start of an MCP server.", gt=0)

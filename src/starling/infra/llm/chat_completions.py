@@ -113,6 +113,8 @@ def error_text(body: dict[str, Any]) -> str:
     """Return the error message of a refusal, in any of the forms that endpoints use."""
     error = body.get("error") or body.get("detail") or body.get("message") or body
     text = as_object(error).get("message") or error
+    if as_object(error).get("code") == "insufficient_quota":
+        text = f"insufficient_quota: {text}"
     return shortened(text if isinstance(text, str) else dumps(text).decode())
 
 

@@ -4,7 +4,8 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout, ModelError
@@ -15,14 +16,15 @@ _RETRIES = 2
 _DEGRADED_SECONDS = 60.0
 _SHARE = 2 / 3  # of the remaining time, for each model but the last
 _MAX_RETRY_WAIT_SECONDS = 5.0  # while another model is available
+_MAX_BACKOFF_SECONDS = 10.0
 
 type Backoff = Callable[[int], float]
 """Returns the seconds to wait before retry number 1, 2, …"""
 
 
 def jittered_backoff(retry: int) -> float:
-    """Return a random wait of up to 0.2 s, 0.4 s and so on, so that clients do not all retry at once."""
-    return random.uniform(0.0, 0.1 * 2**retry)  # noqa: S311 - not for cryptography
+    """Return a random wait of up to 0.2 s, 0.4 s and so on to 10 s, so that clients do not all retry at once."""
+    return random.uniform(0.0, min(_MAX_BACKOFF_SECONDS, 0.1 * 2**retry))  # noqa: S311 - not for cryptography
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +39,34 @@ type DegradedModels = dict[str, Deadline]
 """Models that recently timed out or could not be reached, each until when it is skipped if another one is available."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What this process knows of models: those that are `degraded`, and providers whose endpoint has `answered`."""
+
+    degraded: DegradedModels = field(default_factory=dict[str, Deadline])
+    answered: set[str] = field(default_factory=set[str])
+
+
 class FallbackChain:
     """Selects the model of each attempt and decides after a failure whether to retry, fall back or give up.
 
-    Each model but the last gets two thirds of the remaining time, including its retries.
+    Each model but the last gets two thirds of the remaining time, including its retries. Once all have failed, those
+    that fail for now are waited for and asked again, each when it is due, as long as `ModelRequest.wait` says.
     """
 
     def __init__(
         self,
         candidates: Sequence[FallbackCandidate],
         request: ModelRequest,
-        degraded: DegradedModels,
+        memory: "ModelMemory",
         clock: Clock,
         backoff: Backoff,
     ) -> None:
         self._request = request
-        self._degraded = degraded
+        self._degraded, self._answered = memory.degraded, memory.answered
+        self._first = candidates[0].model.name
+        self._failed: list[tuple[float, FallbackCandidate]] = []  # for now, each with the moment when it is due
+        self._rounds = 0  # of waiting
         self._clock = clock
         self._backoff = backoff
         self._deadline = Deadline(clock, request.timeout)
@@ -73,6 +87,9 @@ class FallbackChain:
     def with_warnings(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the warnings of the attempts before it."""
         self._degraded.pop(self.model.name, None)
+        self._answered.add(_provider(self.model))
+        if self._request.wait:
+            self._request.wait.outages.pop(self._first, None)
         return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
 
     async def recover(self, error: ModelError) -> None:
@@ -81,6 +98,8 @@ class FallbackChain:
         The failed attempt is reported before the wait. An invalid response in place of a document is raised: the caller
         sends it back with what is wrong. Any other is asked for once more, from the next model if there is one.
         """
+        if isinstance(error, LLMInvalidResponse | LLMServerError):
+            self._answered.add(_provider(self.model))
         if isinstance(error, LLMInvalidResponse):
             if self._request.response is not None or self._was_invalid:
                 raise error
@@ -91,23 +110,50 @@ class FallbackChain:
                 self._select(self._remaining.pop(0))
             return
         asked = error.retry_after if isinstance(error, LLMServerError) else None
-        pause = self._backoff(self._retries + 1) if asked is None else asked
+        pause = (asked or 0.0) + self._backoff(self._retries + 1 + (_RETRIES + self._rounds if self._rounds else 0))
         left = self._window.remaining()
         may_wait = pause < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
         retryable = error.retryable if isinstance(error, LLMServerError) else isinstance(error, LLMConnectionError)
-        retries = retryable and self._retries < _RETRIES and may_wait
+        retries = retryable and self._retries < _RETRIES and may_wait and not self._rounds
         announced = _announced_wait(error, pause) if retries else ""
         self._warn(announced or error.message)
         report_failed_attempt(self._request, error, announced)
         if retries:
             self._retries += 1
-            await asyncio.sleep(pause)
+            await (self._request.wait.sleep if self._request.wait else asyncio.sleep)(pause)
             return
         if isinstance(error, LLMConnectionError | LLMTimeout):
             self._degraded[self.model.name] = Deadline(self._clock, _DEGRADED_SECONDS)
+        is_known = _provider(self.model) in self._answered
+        if isinstance(error, LLMTimeout) or (retryable and (is_known or isinstance(error, LLMServerError))):
+            self._failed.append((self._clock.monotonic() + pause, self._candidate))
         if not self._remaining or self._deadline.passed:
-            raise error
+            await self._wait(error)
         self._select(self._remaining.pop(0))
+
+    async def _wait(self, error: ModelError) -> None:
+        """Wait until a model that fails for now is due; raise `error` if the run has no time for that."""
+        wait = self._request.wait
+        if wait is None or not wait.seconds or not self._failed:
+            raise error
+        window = wait.outages.setdefault(self._first, Deadline(self._clock, wait.seconds))
+        due, candidate = min(self._failed, key=lambda failed: failed[0])
+        pause = max(0.0, due - self._clock.monotonic())
+        moment = f"in {pause:.3g} s, at {self._clock.now() + timedelta(seconds=pause):%H:%M:%S} UTC"
+        if pause >= min(window.remaining(), wait.deadline.remaining()):
+            limit = "limits.model_wait_seconds" if pause >= window.remaining() else "the run's time"
+            reason = f"{error.reason.rstrip('.')}. It isn't waited for any longer ({limit}); it could be asked again {moment}."
+            error.reason, error.message = reason, f"Model {error.model}: {reason}"
+            raise error
+        text = f"{error.message.rstrip('.')}. Model {candidate.model.name} is asked again {moment}."
+        self._warn(text)
+        wait.warn(text)
+        await wait.sleep(pause)
+        self._rounds += 1
+        now = max(due, self._clock.monotonic())
+        self._remaining = [one for moment, one in self._failed if moment <= now]
+        self._failed = [failed for failed in self._failed if failed[0] > now]
+        self._deadline = Deadline(self._clock, wait.deadline.cap(self._request.timeout))
 
     def _warn(self, text: str) -> None:
         self._warnings[text] = None
@@ -129,6 +175,10 @@ class FallbackChain:
             if candidate.model.name in skipped:
                 self._warn(f"Model {candidate.model.name} is skipped for a while because it did not answer recently.")
         return healthy
+
+
+def _provider(model: ChatModel) -> str:
+    return model.name.partition(":")[0]
 
 
 def _announced_wait(error: ModelError, seconds: float) -> str:
@@ -167,7 +217,8 @@ class FallbackModelClient:
         self.names = frozenset(model.name for chain in chosen for model in chain)  # chosen by the settings
         self._clock = clock
         self._backoff = backoff
-        self._degraded: DegradedModels = {}
+        self._memory = ModelMemory()
+        self._degraded = self._memory.degraded
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer with warnings about retries and fallbacks."""
@@ -211,7 +262,7 @@ class FallbackModelClient:
         if request.model is not None:
             named = self._resolve_model(request.model)
             candidates = (FallbackCandidate(named), *(one for one in candidates if one.model.name != named.name))
-        return FallbackChain(candidates, request, self._degraded, self._clock, self._backoff)
+        return FallbackChain(candidates, request, self._memory, self._clock, self._backoff)
 
 
 def _candidates(
