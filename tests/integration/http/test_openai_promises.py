@@ -564,7 +564,11 @@ async def test_what_is_switched_off_is_not_called_through_any_model(
     )
     switch = {"kind": kind, "name": "default" if kind == "tenant" else "effects"}
     await platform.put("/v1/switches", json=switch | {"reason": "An incident."})
+    probe = {"tool_name": "effects.read_it", "arguments": {"unknown": "argument"}}
     try:
+        async with asyncio.timeout(60):  # until the worker has read of it
+            while "An incident." not in str(await platform.post("/execute", json=probe)):
+                pass
         async with platform.client.post(path, json={**DOORS[path], "model": model}) as response:
             said = await response.json()
         listed = [one["id"] for one in (await platform.get("/v1/models"))["data"]]
