@@ -142,7 +142,8 @@ class FallbackChain:
         moment = f"in {pause:.3g} s, at {self._clock.now() + timedelta(seconds=pause):%H:%M:%S} UTC"
         if pause >= min(window.remaining(), wait.deadline.remaining()):
             limit = "limits.model_wait_seconds" if pause >= window.remaining() else "the run's time"
-            reason = f"{error.reason.rstrip('.')}. It isn't waited for any longer ({limit}); it could be asked again {moment}."
+            last = f"It isn't waited for any longer ({limit}); it could be asked again {moment}."
+            reason = f"{error.reason.rstrip('.')}. {last}"
             error.reason, error.message = reason, f"Model {error.model}: {reason}"
             raise error
         text = f"{error.message.rstrip('.')}. Model {candidate.model.name} is asked again {moment}."
