@@ -110,7 +110,8 @@ class FallbackChain:
                 self._select(self._remaining.pop(0))
             return
         asked = error.retry_after if isinstance(error, LLMServerError) else None
-        pause = (asked or 0.0) + self._backoff(self._retries + 1 + (_RETRIES + self._rounds if self._rounds else 0))
+        backoff = self._backoff(self._retries + 1 + (_RETRIES + self._rounds if self._rounds else 0))
+        pause = backoff if asked is None else asked
         left = self._window.remaining()
         may_wait = pause < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
         retryable = error.retryable if isinstance(error, LLMServerError) else isinstance(error, LLMConnectionError)
@@ -126,7 +127,8 @@ class FallbackChain:
             self._degraded[self.model.name] = Deadline(self._clock, _DEGRADED_SECONDS)
         is_known = _provider(self.model) in self._answered
         if isinstance(error, LLMTimeout) or (retryable and (is_known or isinstance(error, LLMServerError))):
-            self._failed.append((self._clock.monotonic() + pause, self._candidate))
+            spread = 0.0 if asked is None else backoff  # or all runs would ask at the moment that the endpoint named
+            self._failed.append((self._clock.monotonic() + pause + spread, self._candidate))
         if not self._remaining or self._deadline.passed:
             await self._wait(error)
         self._select(self._remaining.pop(0))
