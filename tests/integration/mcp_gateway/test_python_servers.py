@@ -27,10 +27,6 @@ def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
 
-@starling.tool(name="say", description="Repeat it.")
-async def repeat(text: str) -> str:
-    return text
-
 @starling.tool
 def meet() -> str:
     barrier.wait(20)
@@ -42,38 +38,7 @@ async def block() -> str:
     left.wait(20)
     return "done"
 
-@starling.tool
-def fail(how: str) -> str:
-    raise {"error": ValueError, "exit": SystemExit}[how]("no luck")
-
-@starling.tool
-async def fail_later(how: str) -> str:
-    raise {"error": ValueError, "exit": SystemExit}[how]("no luck")
-
-@starling.tool
-def large() -> str:
-    return "x" * (17 * 2**20)
-
-def unmarked() -> str:
-    return "never"
 '''
-SERVER = """
-import threading
-from {package} import FastMCP
-
-barrier = threading.Barrier(2)
-server = FastMCP("meeting", instructions="Has people meet.")
-
-@server.tool()
-def meet() -> str:
-    barrier.wait(20)
-    return "met"
-
-@server.tool()
-def fail(how: str) -> str:
-    raise SystemExit(how)
-"""
-
 NEVER = """
 import threading
 import starling
@@ -130,27 +95,6 @@ def in_process(entry_point: str, **options: Any) -> ServerConfig:
     return server_of({"type": "inprocess", "entry_point": entry_point, "x-starling": options})
 
 
-async def test_functions_are_called_and_their_exceptions_are_errors_of_the_tool(
-    harness: GatewayHarness, install: Install
-) -> None:
-    config = in_process(install("called_functions", FUNCTIONS), tools={"add": {"effect": "read"}})
-    async with harness.listing(config) as (gateway, listing):
-        sums = [await call(gateway, listing, "add", a=1), await call(gateway, listing, "add", a=1, b="x")]
-        failed = [
-            await call(gateway, listing, tool, how=how) for tool in ("fail", "fail_later") for how in ("error", "exit")
-        ]
-        large = await call(gateway, listing, "large")
-        after = await call(gateway, listing, "say", text="still here")
-
-        assert gateway.open_sessions == 1
-    assert [one.status for one in sums] == ["succeeded", "failed"]
-    assert sums[0].text == "2"
-    assert {state_after_answer(one.observation, Effect.UNSAFE) for one in failed} == {CallState.FAILED}
-    assert all(one.observation == "tool_error" and "no luck" in one.text for one in failed)
-    assert large.observation == "invalid_result"
-    assert after.text == "still here"
-
-
 async def test_functions_that_block_block_neither_each_other_nor_the_platform(
     harness: GatewayHarness, install: Install
 ) -> None:
@@ -193,20 +137,6 @@ def test_process_ends_though_a_function_never_returns(install: Install, tmp_path
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
 
 
-@pytest.mark.parametrize("package", ["fastmcp", "mcp.server.fastmcp"])
-async def test_fastmcp_servers_of_either_package_are_served(
-    harness: GatewayHarness, install: Install, package: str
-) -> None:
-    name = install(package.replace(".", "_") + "_meeting", SERVER.format(package=package), ":server")
-    async with harness.listing(in_process(name, max_sessions=2)) as (gateway, listing):
-        met = await asyncio.gather(*(call(gateway, listing, "meet") for _ in range(2)))
-        failed = await call(gateway, listing, "fail", how="badly")
-
-    assert listing.description == "Has people meet."
-    assert [outcome.text for outcome in met] == ["met", "met"]
-    assert (failed.observation, "badly" in failed.text) == ("tool_error", True)
-
-
 @pytest.mark.parametrize(
     ("module", "text", "attribute", "reason"),
     [
@@ -215,6 +145,12 @@ async def test_fastmcp_servers_of_either_package_are_served(
         ("empty", "number = 3", "", "nothing in it is marked with @starling.tool."),
         ("wanting", "import nothing_of_that_name", "", "No module named 'nothing_of_that_name'."),
         ("missing", "", ":server", "can't be used: AttributeError"),
+        ("deeper", "nothing = 1", ":nothing.more", "can't be used: AttributeError"),
+        ("interrupting", "raise KeyboardInterrupt", "", "can't be used: KeyboardInterrupt"),
+        ("broken", "this is no Python", "", "can't be used: SyntaxError"),
+        ("number", "nothing = 1", ":nothing", "nothing in it is marked with @starling.tool."),
+        ("none", "server = None", ":server", "nothing in it is marked with @starling.tool."),
+        ("failing", "def server():\n    raise ValueError", ":server", "nothing in it is marked with @starling.tool."),
     ],
 )
 async def test_entry_point_that_cannot_be_served_is_degraded(
