@@ -83,21 +83,19 @@ class SingleCalls(ApiClient):
         return await self.post(f"/v1/approvals/{asked['id']}", status, json=body)
 
     @asynccontextmanager
-    async def switched_off(
-        self, kind: str, name: str, tool: str = "effects.read_it", by: Headers | None = None
-    ) -> AsyncGenerator[None]:
+    async def switched_off(self, kind: str, name: str, tool: str = "effects.read_it") -> AsyncGenerator[None]:
         """Switch something off until the block ends, of which `tool` is a part; it is called with wrong arguments."""
         await self.put("/v1/switches", json={"kind": kind, "name": name, "reason": _REASON})
-        await self._until(tool, by, off=True)
+        await self._until(tool, off=True)
         try:
             yield
         finally:
             await self.delete("/v1/switches", 204, params={"kind": kind, "name": name})
-            await self._until(tool, by, off=False)
+            await self._until(tool, off=False)
 
-    async def _until(self, tool: str, by: Headers | None, *, off: bool) -> None:
+    async def _until(self, tool: str, *, off: bool) -> None:
         async with asyncio.timeout(60):
-            while off != (_REASON in str(await self.call(tool, by=by, unknown="argument"))):  # noqa: ASYNC110
+            while off != (_REASON in str(await self.call(tool, unknown="argument"))):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 
