@@ -79,7 +79,8 @@ def environment(folder: Path, model: ModelServer, **variables: str) -> Generator
         patch.chdir(folder)
         for name, value in {
             "STARLING_DATA_DIR": str(folder / "data"), "STARLING_MODEL": "scripted:small",
-            "STARLING_PROVIDERS": providers, "STARLING_SKILLS": "false", **variables,
+            "STARLING_PROVIDERS": providers, "STARLING_SKILLS": "false",
+            "STARLING_LIMITS": '{"model_wait_seconds": 0}', **variables,
         }.items():  # fmt: skip
             patch.setenv(name, value)
         yield effects

@@ -236,7 +236,7 @@ async def open_stage(database_url: str, folder: Path) -> AsyncGenerator[Stage]:
             mcp_config=config,
             model=("scripted:small",),
             providers={"scripted": ProviderSettings(base_url=model.url)},
-            limits=Limits(model_call_seconds=_MODEL_CALL_SECONDS),
+            limits=Limits(model_call_seconds=_MODEL_CALL_SECONDS, model_wait_seconds=0),
         )
         async with (
             open_services(settings, Database(database_url, database_url)) as services,
