@@ -33,11 +33,13 @@ from mcp_gateway.sessions.execution_service import open_execution_service
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES, PrivateFiles, paths_to_hide, user_of
+from mcp_gateway.sessions.leftover_processes import MARK
 from mcp_gateway.sessions.local_transport import LocalTransport, OpenSession
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError, looks_like_message
 from mcp_gateway.sessions.python_servers import REMEDY as LOAD_REMEDY
 from mcp_gateway.sessions.python_servers import open_python_server
 from starling.core.errors import ServerUnavailableError
+from starling.core.ids import process_name
 from starling.core.json import storable_text
 
 _CHUNK: Final = 2**16  # bytes
@@ -132,8 +134,8 @@ class ShimTransport:
 
     remedy: Final = "Start it by hand, or read its own log, to see more."
 
-    def __init__(self, server: StdioServer, private: PrivateFiles = NO_PRIVATE_FILES) -> None:
-        self._private = private
+    def __init__(self, name: str, server: StdioServer, private: PrivateFiles = NO_PRIVATE_FILES) -> None:
+        self._name, self._private = name, private
         self.server = server
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.garbage = 0  # lines on stdout since the last message that are no messages
@@ -177,6 +179,7 @@ class ShimTransport:
         command = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), self.server.command, *self.server.args)
         user = user_of(self._private, self.server)
         env = user.environment(self.server) if user else dict(self.server.env)
+        env[MARK] = f"{process_name()} {self._name}"
         if user:
             env[shim.USER] = ",".join(map(str, (user.uid, user.gid, *user.groups)))
         program = shutil.which(self.server.command, path=self.server.env.get("PATH")) or self.server.command
@@ -298,7 +301,7 @@ def transport_for(
     match config := resolved.config:
         case StdioServer():
             _check_command(server, config, resolved.mask)
-            return ShimTransport(config, private)
+            return ShimTransport(server, config, private)
         case InProcessServer():
             return LocalTransport(partial(open_python_server, server, config.entry_point), LOAD_REMEDY, apart=True)
         case RemoteServer():

@@ -22,8 +22,8 @@ def new_id() -> str:
 
 
 def process_name() -> str:
-    """Return a new name for what this process does: its host, its id, and where that id counts with a random part."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_id_space()}{secrets.token_hex(3)}"
+    """Return a new name for what this process does: its host and id; where that counts, a random part, its start."""
+    return f"{socket.gethostname()}:{(pid := os.getpid())}:{_id_space()}{secrets.token_hex(3)}.{_started(pid)}"
 
 
 def has_ended(name: str) -> bool:
@@ -35,8 +35,19 @@ def has_ended(name: str) -> bool:
     try:
         os.kill(int(process), 0)
     except OSError as error:  # one of another user can't be signalled
-        return isinstance(error, ProcessLookupError)
-    return False
+        if isinstance(error, ProcessLookupError):
+            return True
+    started = space.partition(".")[2]  # else another process has its id now
+    return started != "" and _started(int(process)) not in ("", started)
+
+
+def _started(process: int) -> str:
+    """Return when a process was started, in ticks of the machine; empty if unknown, `ended` for a zombie."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "ended" if state[0] == b"Z" and state[17] == b"1" else state[19].decode()  # and no thread is left
 
 
 @cache

@@ -67,7 +67,7 @@ async def test_server_of_root_can_neither_uncover_the_files_nor_trace_the_platfo
 
 
 async def test_server_does_not_get_the_list_of_hidden_files(private: PrivateFiles) -> None:
-    assert "[]" in await said("env | grep STARLING", private)
+    assert "[]" in await said("env | grep STARLING_SHIM", private)
 
 
 async def test_machine_of_these_tests_hides_files_from_servers() -> None:

@@ -62,7 +62,7 @@ async def test_server_runs_as_its_own_user_and_reads_no_file_of_the_platform(
     private: PrivateFiles, folder: Path
 ) -> None:
     nobody = pwd.getpwnam("nobody")
-    script = "id -u; id -g; echo $HOME $USER; env | grep STARLING; grep CapEff /proc/self/status; cat data/token"
+    script = "id -u; id -g; echo $HOME $USER; env | grep STARLING_SHIM; grep CapEff /proc/self/status; cat data/token"
 
     found = await said(shell(script, folder), private)
 

@@ -13,6 +13,7 @@ from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import Connect, Gateway, GatewayParts, open_gateway
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
+from mcp_gateway.sessions.leftover_processes import end_leftovers
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
 from starling.app.container.configuration import private_files, server_variables, servers_of_settings
@@ -22,6 +23,7 @@ from starling.app.registry.file_watcher import FileWatcher
 from starling.app.registry.governance import unknown_names, with_governance
 from starling.app.registry.service import RegistryService
 from starling.app.storage import Storage
+from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.secrets.known import settings_secrets
 from starling.core.settings.schema import Settings, secret_variables
@@ -45,6 +47,8 @@ class Servers:
 async def open_servers(settings: Settings, storage: Storage, connect: Connect) -> AsyncGenerator[Servers]:
     """Register the configured servers, publish the epoch that they make, and follow the registry from there on."""
     async with AsyncExitStack() as stack:
+        leftovers = end_leftovers(private_files(settings))
+        await stack.enter_async_context(in_background(leftovers, "end processes that killed platforms left"))
         publisher = EpochPublisher(storage.epochs, Actor.local("start"), "registry.start")
         publisher.prompts = await storage.prompts.at_start()
         for fault in publisher.prompts.faults.values():
