@@ -45,7 +45,12 @@ def _server_loop() -> asyncio.AbstractEventLoop:
 
 async def _on[Result](loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:
     """Return what comes of work on another event loop; cancelling this cancels it."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+    try:
+        scheduled = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # the loop was closed meanwhile
+        work.close()
+        raise
+    return await asyncio.wrap_future(scheduled)
 
 
 class _ServerSide:

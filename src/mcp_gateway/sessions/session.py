@@ -312,7 +312,9 @@ class Session:
             with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
                 async with asyncio.timeout(_SEND_CANCEL_SECONDS):
                     await session.send_notification(notification)
-            await asyncio.wait({sending}, timeout=_LATE_ANSWER_SECONDS)
+            ended = asyncio.get_running_loop().create_task(self._ended.wait())
+            await asyncio.wait({sending, ended}, timeout=_LATE_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 

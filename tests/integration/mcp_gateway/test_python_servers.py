@@ -57,7 +57,6 @@ from mcp_gateway.sessions.checked_connections import CheckedConnections
 from mcp_gateway.sessions import pool
 from starling.core.settings.schema import Limits
 
-pool._CLOSE_SECONDS = 0.5
 
 async def main():
     async with pool.SessionPool(Limits(), {}, CheckedConnections()) as sessions:
