@@ -9,11 +9,14 @@ from time import monotonic
 from typing import Final
 
 from starling.core.errors import DatabaseUnavailableError, ServerUnavailableError
+from starling.core.outages import Outage
 from starling.infra.postgres.server_breakers import BreakerRepository
 
 _FREE_FAILURES: Final = 4  # two calls, each tried twice
 _LONGEST_SECONDS: Final = 30.0
 _DOUBLINGS: Final = 5
+_STOP_SECONDS: Final = 2.0
+_log = logging.getLogger(__name__)
 
 type Key = tuple[str, str]  # a server's name and the hash of its unresolved configuration
 
@@ -51,12 +54,17 @@ class ServerBreakers:
 
     From the fourth on, or the first costly one, attempts are refused for 1, 2, 4 … 30 s; then one is let through, and
     the others once a call was answered, be it with a tool's error. `on_change` is called with the name of a server
-    whose breaker opened, waits anew or closed.
+    whose breaker opened, waits anew or closed; `on_failure` is called at each failure that counts. The log says when a
+    server began to fail, goes on failing, and works again.
     """
 
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = monotonic, on_failure: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.on_change: Callable[[str], None] = lambda _: None
+        self._on_failure = on_failure
         self._now = now
+        self._outages: dict[Key, Outage] = {}
         self._breakers: dict[Key, _Breaker] = {}
 
     @contextmanager
@@ -103,13 +111,19 @@ class ServerBreakers:
         breaker = self._breakers.setdefault(key, _Breaker(error))
         breaker.failures, breaker.last, breaker.at = breaker.failures + 1, error, self._now()
         breaker.is_costly = breaker.is_costly or is_costly
+        self._on_failure(key[0])
         if breaker.is_open or is_costly or breaker.failures >= _FREE_FAILURES:
             seconds = min(2.0 ** min(breaker.waits, _DOUBLINGS), _LONGEST_SECONDS)
             breaker.is_open, breaker.waits, breaker.until = True, breaker.waits + 1, breaker.at + seconds
+            begins, again = f"MCP server {key[0]} fails again and again", f"MCP server {key[0]} works again"
+            outage = self._outages.setdefault(key, Outage(_log, begins, again, self._now))
+            outage.failed(OpenBreaker(breaker.failures, error.reason, seconds).text)
             self.on_change(key[0])
 
     def answered(self, key: Key) -> None:
         """Note an answer to a call. After a costly failure, the next one still waits longer: see `ended`."""
+        if (outage := self._outages.get(key)) is not None:
+            outage.recovered()
         breaker = self._breakers.get(key)
         if breaker is not None and breaker.is_costly:
             was_open, breaker.is_open, breaker.failures = breaker.is_open, False, 0
@@ -126,17 +140,14 @@ class ServerBreakers:
 
     def keep_only(self, configs: Mapping[str, str]) -> None:
         """Forget all configurations but these, given by server as hashes."""
-        for key in self._breakers.keys() - configs.items():
+        for key in (self._breakers | self._outages).keys() - configs.items():
+            self._outages.pop(key, None)
             self._forget(key)
 
     def _forget(self, key: Key) -> None:
         breaker = self._breakers.pop(key, None)
         if breaker is not None and breaker.is_open:
             self.on_change(key[0])
-
-
-_STOP_SECONDS: Final = 2.0
-_log = logging.getLogger(__name__)
 
 
 class BreakerReports:

@@ -58,6 +58,8 @@ async def test_server_that_dies_during_a_run_is_degraded_in_the_next_decision(
                 await execution
             stream = await platform.stream(key)
 
+    metrics = platform.services.storage.metrics.metrics.registry
+    assert metrics.get_sample_value("starling_server_failures_total", {"server": "bench"}) == 4
     assert 'state="ready"' in card(platform, 0, BENCH)
     assert 'state="degraded"' in card(platform, 1, BENCH)
     assert 'state="ready"' in card(platform, 1, SHOP)

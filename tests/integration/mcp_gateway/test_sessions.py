@@ -224,7 +224,7 @@ async def test_server_that_fails_to_start_again_and_again_is_started_less_and_le
     ],
 )
 async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_those_with_errors_of_tools_do_not(
-    harness: GatewayHarness, how: str, codes: list[str]
+    harness: GatewayHarness, how: str, codes: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with harness.listing(harness.misbehaving(how), tool_call_seconds=1 if how == "hanging" else 30) as (
         gateway,
@@ -239,6 +239,8 @@ async def test_calls_of_a_server_that_is_lost_or_silent_each_time_fail_at_once_t
     assert [outcome.code for outcome in outcomes] == codes
     assert refused is (how in ("dying", "hanging"))
     assert harness.recorded().count("called") in ((4,) if refused else (0,))
+    said = [line for line in caplog.messages if "a fails again and again" in line]
+    assert ["4 times in a row and is tried again in 1 s" in line for line in said] == [True] * refused
 
 
 async def test_calls_of_a_run_leave_turns_to_another_run_of_the_same_server(harness: GatewayHarness) -> None:

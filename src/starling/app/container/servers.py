@@ -13,6 +13,7 @@ from mcp_gateway.configuration.stdio_over_http import StdioRules
 from mcp_gateway.gateway import Connect, Gateway, GatewayParts, open_gateway
 from mcp_gateway.registration.known_servers import Directory
 from mcp_gateway.registration.repository import CACHE_CHANNEL, ServerRepository
+from mcp_gateway.sessions.breakers import ServerBreakers
 from mcp_gateway.sessions.leftover_processes import end_leftovers
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
@@ -112,6 +113,7 @@ async def open_tools(
         settings.approval,
         AddressRules.of(settings.allowed_addresses),
         servers_of_settings(settings),
+        ServerBreakers(on_failure=partial(storage.metrics.metrics.measure, "server_failures")),
     )
     async with halts.listening(storage.hub), open_gateway(parts, connect) as gateway:
         with storage.hub.subscribed(CACHE_CHANNEL, gateway.forget_result, gateway.forget_results):

@@ -80,6 +80,9 @@ class Metrics:
             "Processes of the database whose calls of a server fail at once, because it failed there in a row.",
             "server",
         )
+        self.server_failures = counter(
+            "server_failures", "Starts and connections of servers that failed or were lost, and silent calls.", "server"
+        )
         self.epoch = gauge("epoch", "The active epoch.")
         self.known_epoch = gauge("known_epoch", "The epoch that this process' tools are of; 0 where it calls none.")
         self.known_since = gauge(

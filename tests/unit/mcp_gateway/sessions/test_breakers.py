@@ -111,3 +111,34 @@ def test_changes_are_reported_and_nothing_else(clock: Clock) -> None:
     clock.breakers.answered(KEY)  # closes
 
     assert (quiet, clock.changes) == ([], ["shop"] * 3)
+
+
+def test_log_has_a_line_when_a_server_fails_again_and_again_one_a_minute_and_one_when_it_works(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    clock.fail(3)
+    quiet = list(caplog.messages)
+    for _ in range(8):
+        clock.fail()
+        clock.seconds_refused()
+    clock.breakers.answered(KEY)
+    clock.breakers.answered(KEY)
+
+    reason, later = "it ended with exit code 3. It failed", "for 61 s; failures: 7; the last one:"
+    assert quiet == []
+    assert caplog.messages == [
+        f"MCP server shop fails again and again: {reason} 4 times in a row and is tried again in 1 s.",
+        f"MCP server shop fails again and again, {later} {reason} 10 times in a row and is tried again in 30 s.",
+        "MCP server shop works again, after 121 s; failures: 8",
+    ]
+
+
+def test_each_failure_that_counts_is_measured_by_server() -> None:
+    measured: list[str] = []
+    breakers = ServerBreakers(lambda: 0.0, measured.append)
+
+    for _ in range(6):
+        breakers.failed(KEY, ERROR)
+
+    assert measured == ["shop"] * 4  # the others began before the breaker opened
