@@ -256,7 +256,8 @@ def _use_of(
 async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results in order. The first StarlingError cancels the others and is raised as itself.
 
-    SuspendedError cancels no other: one is raised at the end, with the interrupts of all suspended coroutines.
+    SuspendedError cancels no other: one is raised at the end, with the interrupts of all suspended coroutines, or with
+    none where one of them is to go on in another process.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -265,7 +266,8 @@ async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T
         raise first_error(errors) from None
     outcomes = [task.result() for task in tasks]
     if suspended := [outcome for outcome in outcomes if isinstance(outcome, SuspendedError)]:
-        raise SuspendedError(*dict.fromkeys(key for one in suspended for key in one.interrupts))
+        drained = not all(one.interrupts for one in suspended)
+        raise SuspendedError(*({} if drained else dict.fromkeys(key for one in suspended for key in one.interrupts)))
     return [outcome for outcome in outcomes if not isinstance(outcome, SuspendedError)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brain.agents.tools.tool_calling import run_concurrently
-from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
+from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError, SuspendedError
 
 
 async def fails(error: Exception) -> None:
@@ -44,3 +44,17 @@ async def test_one_of_two_simultaneous_errors_is_raised() -> None:
 
     with pytest.raises(StarlingError):
         await run_concurrently(works)
+
+
+@pytest.mark.parametrize(
+    ("suspended", "interrupts"),
+    [([("a",), ("b", "a")], ("a", "b")), ([("a",), ()], ())],
+    ids=["each waits for an answer", "one is to go on in another process"],
+)
+async def test_suspension_waits_for_answers_only_if_nothing_goes_on_without_them(
+    suspended: list[tuple[str, ...]], interrupts: tuple[str, ...]
+) -> None:
+    with pytest.raises(SuspendedError) as raised:
+        await run_concurrently(fails(SuspendedError(*one)) for one in suspended)
+
+    assert raised.value.interrupts == interrupts
