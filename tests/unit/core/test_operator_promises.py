@@ -41,3 +41,22 @@ def test_second_name_of_a_variable_counts_where_the_first_is_empty(
     monkeypatch.setenv(other, "http://there:1234")
 
     assert "there:1234" in str(getattr(load_settings({}, "my.yaml"), member))
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("gpu", "http://gpu:11434"),
+        (":8080", "http://localhost:8080"),
+        ("gpu/", "http://gpu:11434"),
+        ("[::1]", "http://[::1]:11434"),
+        ("[::1]:8080", "http://[::1]:8080"),
+        ("https://gpu/ollama", "https://gpu/ollama"),
+    ],
+)
+def test_address_of_ollama_is_completed_as_ollama_does(
+    monkeypatch: pytest.MonkeyPatch, given: str, address: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", given)
+
+    assert load_settings({}, "my.yaml").ollama_base_url == address

@@ -357,8 +357,8 @@ class Settings(BaseSettings):
     @classmethod
     def _address(cls, value: str) -> str:
         """Complete what Ollama itself takes, such as `0.0.0.0` or `:8080`."""
-        host, _, port = value.partition(":")
-        return value if "://" in value else f"http://{host or 'localhost'}:{port or 11434}"
+        found = re.fullmatch(r"(\[.*\]|[^:/]*):?(\d*)/?", value)
+        return f"http://{found[1] or 'localhost'}:{found[2] or 11434}" if found else value
 
     @property
     def langfuse_names(self) -> Mapping[str, str]:
@@ -384,12 +384,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: object, **__: object
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, EnvironmentSource(settings_cls), InitSettingsSource(settings_cls, dict(cls._file_values))
 
