@@ -39,13 +39,12 @@ class ServerConnections:
     def __init__(self, parts: GatewayParts, invalidate: Invalidate) -> None:
         checked = CheckedConnections(parts.addresses)
         self.sessions = SessionPool(parts.limits, parts.environment, checked, parts.private, parts.breakers)
-        self._seconds = parts.limits.server_start_seconds
-        self._live = LiveCheck(LiveReview(parts.observed), self._seconds)
+        self._live = LiveCheck(LiveReview(parts.observed), parts.limits.server_start_seconds)
         self.path = build_path(parts, self.sessions, self._live, invalidate)
 
-    async def list_server(self, name: str, config: ServerConfig) -> Listed:
-        """Start a server, list its tools and stop it. Raises ServerUnavailableError."""
-        return await list_once(self.sessions, name, config, self._seconds)
+    async def list_server(self, name: str, config: ServerConfig, seconds: float) -> Listed:
+        """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
+        return await list_once(self.sessions, name, config, seconds)
 
     def warm(self, name: str, server: KnownServer) -> None:
         """Begin to open a session and to list its tools. A failure is raised by the first call."""

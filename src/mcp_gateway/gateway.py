@@ -83,8 +83,8 @@ class Connections(Protocol):
         """The open sessions."""
         ...
 
-    async def list_server(self, name: str, config: ServerConfig) -> Listed:
-        """Start a server, list its tools and stop it. Raises ServerUnavailableError."""
+    async def list_server(self, name: str, config: ServerConfig, seconds: float) -> Listed:
+        """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
         ...
 
     def warm(self, name: str, server: KnownServer) -> None:
@@ -176,8 +176,8 @@ class Gateway(ToolGateway):
         if self._connections is not None:
             await self._connections.close()
 
-    async def _list_server(self, name: str, config: ServerConfig) -> Listed:
-        return await (await self.connections()).list_server(name, config)
+    async def _list_server(self, name: str, config: ServerConfig, seconds: float) -> Listed:
+        return await (await self.connections()).list_server(name, config, seconds)
 
     async def _invalidate(self, tenant: str, tool: str) -> None:
         self._parts.cache.invalidate(tenant, tool)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mcp_gateway.configuration.servers import EXECUTION_SERVICE, McpConfig, ServerConfig, server_of
 from mcp_gateway.registration.approved_tools import ApprovedTools, Offer
 from mcp_gateway.registration.listed_tools import Listed, definition_hashes
-from mcp_gateway.registration.listing_schedule import AT_ONCE, wait_for_most
+from mcp_gateway.registration.listing_schedule import AT_ONCE, start_seconds, wait_for_most
 from mcp_gateway.registration.pins import Occasion
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import (
@@ -48,8 +48,8 @@ type Refresh = Callable[[], Awaitable[tuple[ServerListing, ...]]]
 
 type Late = Callable[[], Awaitable[object]]
 """Called when a server that listed its tools after the start-up grace period has been stored."""
-type ListServer = Callable[[str, ServerConfig], Awaitable[Listed]]
-"""Starts the server of this name, lists its tools and stops it. Raises ServerUnavailableError."""
+type ListServer = Callable[[str, ServerConfig, float], Awaitable[Listed]]
+"""Starts a server, lists its tools and stops it, within so many seconds. Raises ServerUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class CatalogChange:
 class Catalog:
     """Keeps the tables `servers` and `tools` equal to the configuration.
 
-    `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
+    `start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
     After each change, `refresh` makes it known to calls, and returns what is known then. `of_settings` are servers that
     count as in each document that doesn't name them itself.
     """
@@ -103,7 +103,7 @@ class Catalog:
         self._refresh = refresh
         self._approved = ApprovedTools(repository)
         self._list = list_server
-        self._seconds = limits.server_start_seconds
+        self._limits = limits
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
 
@@ -192,7 +192,7 @@ class Catalog:
         """
         config = server_of(config.document, source)
         _check_name_free(name, await self._repository.servers())
-        answer = listed or await self._list(name, config)
+        answer = listed or await self._list(name, config, start_seconds(config, self._limits))
         occasion = Occasion(config.options.pins, source, first=True)
         offer = Answer(ready(name, config, answer, source), config, answer), occasion
         stored = False
@@ -239,7 +239,8 @@ class Catalog:
         """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
         row = await self._row(name)
         begun = perf_counter()
-        listed = await self._list(name, server_of(row.config, row.source))
+        config = server_of(row.config, row.source)
+        listed = await self._list(name, config, start_seconds(config, self._limits, row))
         pins = definition_hashes(listed.tools)
         return ServerProbe(
             seconds=perf_counter() - begun,
@@ -284,19 +285,23 @@ class Catalog:
         self, asked: McpConfig, late: Late | None, known: Mapping[str, ServerRow], *, others: bool
     ) -> list[Answer]:
         if late is None:
-            return await asyncio.gather(*(self._ask(name, config) for name, config in asked.items()))
+            return await asyncio.gather(*(self._ask(name, one, known.get(name)) for name, one in asked.items()))
         loop = asyncio.get_running_loop()
-        listings = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
+        listings = {name: loop.create_task(self._ask(name, one, known.get(name))) for name, one in asked.items()}
+        first = GRACE_SECONDS if others else self._limits.server_start_seconds + GRACE_SECONDS
         try:
-            await wait_for_most(listings.values(), lambda one: one.row.state == "ready", GRACE_SECONDS, others=others)
+            await wait_for_most(listings.values(), lambda one: one.row.state == "ready", GRACE_SECONDS, first)
         except BaseException:
             for task in listings.values():
                 task.cancel()
             raise
         answers = {name: task.result() for name, task in listings.items() if task.done()}
         for name in listings.keys() - answers.keys():
-            reason = f"it has not listed its tools yet; it has {self._seconds:g} s from its start."
+            seconds = start_seconds(asked[name], self._limits, known.get(name))
+            reason = f"it has not listed its tools yet; it has {seconds:g} s from its start."
             answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
+            if keeps_listing(answers[name], known.get(name)):
+                _log.warning("MCP server %s changed: %s Its last listing is used until then.", name, reason)
             self._spawn(self._store_late(listings[name], late, known.get(name)))
         return list(answers.values())
 
@@ -319,10 +324,10 @@ class Catalog:
         except DatabaseUnavailableError as error:
             _log.warning("the tools of MCP server %s can't be stored: %s", name, error)
 
-    async def _ask(self, name: str, config: ServerConfig) -> Answer:
+    async def _ask(self, name: str, config: ServerConfig, row: ServerRow | None) -> Answer:
         try:
             async with self._slots:
-                listed = await self._list(name, config)
+                listed = await self._list(name, config, start_seconds(config, self._limits, row))
         except ServerUnavailableError as error:
             _log.warning("%s", error)
             return degraded(name, config, error)

@@ -1,6 +1,7 @@
 """Starts servers to list their tools, and checks everything that they send."""
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from mcp_gateway.configuration.address_rules import PUBLIC_ONLY, AddressRules
 from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.registration.listed_tools import Listed
-from mcp_gateway.registration.listing_schedule import AT_ONCE
+from mcp_gateway.registration.listing_schedule import AT_ONCE, start_seconds
 from mcp_gateway.registration.tool_names import alias_of, collisions, name_fault, shown
 from mcp_gateway.schemas.validation import schema_fault
 from mcp_gateway.sessions.checked_connections import CheckedConnections
@@ -27,6 +28,7 @@ from starling.core.text_screening import has_hidden
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
 MAX_CHARS: Final = 4 * 2**20  # of all definitions together
+_log = logging.getLogger(__name__)
 _REMEDY = "Report it to the server's author, or take the server out of the configuration."
 
 
@@ -129,13 +131,22 @@ _LATER = 0.5  # seconds for the session's own time limit, which knows more, to b
 
 async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seconds: float) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
-    session = sessions.open_new(name, config)
+    why = ""
+    if seconds > sessions.start_seconds:
+        _log.info("MCP server %s has %g s for its first start: its command may download it", name, seconds)
+        why = f" It had {seconds:g} s since it may have been downloading."
+    session = sessions.open_new(name, config, seconds)
+    limit = asyncio.timeout(seconds + _LATER)
     try:
-        async with asyncio.timeout(seconds + _LATER):
+        async with limit:
             return await list_server(session)
     except TimeoutError:
-        reason = f"it didn't start and list its tools within {seconds:g} s."
+        reason = f"it didn't start and list its tools within {seconds:g} s.{why}"
         raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
+    except ServerUnavailableError as error:
+        if why and asyncio.get_running_loop().time() + _LATER >= (limit.when() or 0):
+            raise ServerUnavailableError(name, f"{error.reason}{why}", error.remedy) from None
+        raise
     finally:
         session.stop()
 
@@ -153,7 +164,7 @@ async def try_servers(
     async def tried(name: str) -> Listed | ServerUnavailableError:
         try:
             async with slots:
-                return await list_once(sessions, name, config[name], limits.server_start_seconds)
+                return await list_once(sessions, name, config[name], start_seconds(config[name], limits))
         except ServerUnavailableError as error:
             return error
 

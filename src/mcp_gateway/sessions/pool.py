@@ -40,7 +40,7 @@ class SessionPool:
         private: PrivateFiles = NO_PRIVATE_FILES,
         breakers: ServerBreakers | None = None,
     ) -> None:
-        self._limits = limits
+        self._limits, self.start_seconds = limits, limits.server_start_seconds
         self._environment = environment
         self._private = private
         self._checked = checked
@@ -137,11 +137,11 @@ class SessionPool:
         if (key := self._running.get(session)) is not None:  # else it has ended meanwhile
             self._count_failure(key, session, session.fail(reason, remedy), is_costly=True)
 
-    def open_new(self, server: str, config: ServerConfig) -> Session:
-        """Open a session that is not shared; the caller stops it."""
+    def open_new(self, server: str, config: ServerConfig, seconds: float | None = None) -> Session:
+        """Open a session that is not shared, within `start_seconds` unless others are given; the caller stops it."""
         resolved = resolve(server, config, self._environment)
         transport = transport_for(server, resolved, self._private, self._checked, self._limits.tool_call_seconds)
-        seconds, roots = self._limits.server_start_seconds, resolved.config.options.roots
+        seconds, roots = seconds or self.start_seconds, resolved.config.options.roots
         session = Session(server, transport, seconds, self._spawn, resolved.mask, roots)
         self._running[session] = server, config.hash
         self._memory.begin()

@@ -1,6 +1,7 @@
 """Servers are listed once, pinned whole, and a broken one stops nobody else."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from sqlalchemy import select, update
 from mcp_gateway import connections
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.connections import connect
-from mcp_gateway.registration import catalog
+from mcp_gateway.registration import catalog, listing_schedule
+from mcp_gateway.registration.discovery import try_servers
 from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.registration.repository import ServerRepository, ServerRow
-from starling.core.errors import ConfigurationError
+from mcp_gateway.sessions.isolation import NO_PRIVATE_FILES
+from starling.core.errors import ConfigurationError, ServerUnavailableError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.tables.registry import servers, tools
@@ -244,7 +247,7 @@ async def test_server_removed_while_it_is_being_listed_stays_removed(
 
 
 async def test_changed_server_that_lists_slowly_at_a_start_keeps_its_last_listing_until_then(
-    harness: GatewayHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(catalog, "GRACE_SECONDS", 0.1)
     permission, told = tmp_path / "go", asyncio.Event()
@@ -262,6 +265,7 @@ async def test_changed_server_that_lists_slowly_at_a_start_keeps_its_last_listin
         [_, after] = await old.refresh()
 
     assert during == listed_before
+    assert [line for line in caplog.messages if "slow changed: it has not listed its tools yet" in line]
     assert (after.state, after.config_hash) == ("ready", slow.hash)
 
 
@@ -279,6 +283,55 @@ async def test_changed_server_that_fails_at_a_start_keeps_its_listing_unless_its
         [reloaded] = await gateway.catalog.sync({"a": broken})
 
     assert (at_start.state, reloaded.state) == (state, "degraded")
+
+
+@pytest.fixture
+def npx(harness: GatewayHarness) -> ServerConfig:
+    """A server whose launcher takes a while: until a file `go` exists."""
+    launcher = harness.folder / "npx"
+    launcher.write_text(
+        f"#!/bin/sh\nwhile [ ! -e {harness.folder}/go ]; do sleep 0.1; done\nexec {sys.executable} $@\n"
+    )
+    launcher.chmod(0o755)
+    harness.environment = {"PATH": f"{harness.folder}:{harness.environment['PATH']}"}
+    return server_of({"command": "npx", "args": [str(WELL), "well"], "env": {"PATH": "${PATH}"}})
+
+
+async def test_start_does_not_wait_for_a_launcher_that_downloads_its_server_and_lists_it_later(
+    harness: GatewayHarness, npx: ServerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(catalog, "GRACE_SECONDS", 0.1)
+    told = asyncio.Event()
+
+    async def late() -> None:
+        told.set()
+
+    async with harness.gateway(server_start_seconds=0.2) as gateway:
+        [at_start] = await gateway.catalog.sync({"a": npx}, late)
+        (harness.folder / "go").touch()
+        await wait_for(told.is_set)
+        [later] = await gateway.refresh()
+        await gateway.catalog.sync({"a": npx}, relist=True)  # it has its usual time
+
+    assert "it has 90 s from its start" in at_start.error
+    assert caplog.messages.count("MCP server a has 90 s for its first start: its command may download it") == 1
+    assert later.state == "ready"
+
+
+async def test_launcher_that_is_too_slow_fails_with_the_time_that_it_had(
+    harness: GatewayHarness, npx: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_schedule, "DOWNLOAD_SECONDS", 0.3)
+    limits = Limits(server_start_seconds=0.1)
+
+    async with harness.gateway(server_start_seconds=0.1) as gateway:
+        [stored] = await gateway.catalog.sync({"a": npx})
+    tried = (await try_servers({"a": npx}, limits, harness.environment, NO_PRIVATE_FILES))["a"]
+
+    assert isinstance(tried, ServerUnavailableError)
+    assert "It had 0.3 s since it may have been downloading." in stored.error
+    assert "It had 0.3 s since it may have been downloading." in tried.reason
 
 
 async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarness) -> None:

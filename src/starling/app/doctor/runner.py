@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from mcp_gateway.registration.listing_schedule import DOWNLOAD_SECONDS
 from starling.app.doctor import (
     database,
     embeddings,
@@ -34,7 +35,7 @@ async def run_checks(settings: Settings) -> Sequence[Diagnostic]:
     """Return the findings of all checks, in a fixed order. A failing check is a finding, not an error."""
     limits = dict.fromkeys(_CHECKS, _SECONDS)
     # Servers have a time limit of their own, and some more to end.
-    limits["servers"] = settings.limits.server_start_seconds * 2 + _SECONDS
+    limits["servers"] = max(settings.limits.server_start_seconds, DOWNLOAD_SECONDS) * 2 + _SECONDS
     checks = {**_CHECKS, "servers": mcp_servers.check}
     found = await asyncio.gather(*(_bounded(name, check, settings, limits[name]) for name, check in checks.items()))
     return [finding for findings in found for finding in findings]

@@ -8,6 +8,7 @@ import typer
 from mcp_gateway.configuration.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.discovery import Listed, try_servers
+from mcp_gateway.registration.listing_schedule import start_seconds
 from starling.app.cli.completion import Server
 from starling.app.cli.options import Json, Yes
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
@@ -131,7 +132,7 @@ def try_out(context: typer.Context, name: Server, as_json: Json = False) -> None
 
 
 def _tried(settings: Settings, name: str, config: ServerConfig) -> Listed:
-    with progress(f"Listing {name} …"):
+    with progress(f"Listing {name}, for up to {start_seconds(config, settings.limits):g} s …"):
         trial = try_servers({name: config}, settings.limits, environment(), private_files(settings))
         listed = run_until_stopped(trial)[name]
     if isinstance(listed, ServerUnavailableError):
