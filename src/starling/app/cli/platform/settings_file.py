@@ -49,12 +49,12 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
 def _parsed(yaml: Any, text: str) -> object:
     """Return the content of a YAML document; a name that stands twice in a mapping is a fault."""
 
-    def construct_mapping(loader: Any, node: Any, deep: bool = False) -> Any:
-        names: set[str] = set()
+    def compose_mapping_node(loader: Any, anchor: Any) -> Any:
+        node, names = yaml.SafeLoader.compose_mapping_node(loader, anchor), set[str]()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in names:
                 raise yaml.MarkedYAMLError(problem=f"the name {key.value!r} is used twice", problem_mark=key.start_mark)
             names.add(key.value)
-        return yaml.SafeLoader.construct_mapping(loader, node, deep)
+        return node
 
-    return yaml.load(text, type("Loader", (yaml.SafeLoader,), {"construct_mapping": construct_mapping}))
+    return yaml.load(text, type("Loader", (yaml.SafeLoader,), {"compose_mapping_node": compose_mapping_node}))

@@ -55,6 +55,7 @@ def test_a_file_of_comments_sets_nothing(tmp_path: Path) -> None:
         (b"- port\n", "it has no settings"),
         (b"port: \xff\n", "can't be read: .*utf-8"),
         (b"port: \x01\n", "is not YAML"),
+        (b"a: {b: 1,\n  b: 2}\n", "the name 'b' is used twice at line 2, column 3"),
     ],
 )
 def test_a_file_that_isnt_right_is_named_with_the_place(tmp_path: Path, content: bytes, wrong: str) -> None:
@@ -66,6 +67,13 @@ def test_a_file_that_isnt_right_is_named_with_the_place(tmp_path: Path, content:
 
     assert str(file) in caught.value.message
     assert caught.value.remedy
+
+
+def test_a_merged_mapping_may_replace_names_of_what_it_merges(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("a: &a {x: 1, y: 1}\nb: {c: &c {<<: *a, x: 2}}\nd: {<<: *c}\n")
+
+    assert read_settings_file(file)["d"] == {"x": 2, "y": 1}
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
