@@ -15,10 +15,7 @@ _DOWNLOADING: Final = {"npx", "uvx", "bunx", "pipx run", "docker run"}
 
 
 def start_seconds(config: ServerConfig, limits: Limits, row: ServerRow | None = None) -> float:
-    """Return how long a server has to list its tools: longer if its command may download it.
-
-    It is not downloaded any more where it is stored (`row`) as listed with this configuration.
-    """
+    """Return how long a server has to list its tools: longer if it may be downloaded, until it is stored as listed."""
     is_first = row is None or (row.config_hash, row.state) != (config.hash, "ready")
     if is_first and isinstance(config, StdioServer):
         command = PurePath(config.command).name

@@ -54,8 +54,7 @@ class ServerBreakers:
 
     From the fourth on, or the first costly one, attempts are refused for 1, 2, 4 … 30 s; then one is let through, and
     the others once a call was answered, be it with a tool's error. `on_change` is called with the name of a server
-    whose breaker opened, waits anew or closed; `on_failure` is called at each failure that counts. The log says when a
-    server began to fail, goes on failing, and works again.
+    whose breaker opened, waits anew or closed; `on_failure` is called at each failure that counts.
     """
 
     def __init__(
