@@ -72,6 +72,22 @@ def test_refused_key_is_told_and_the_next_one_is_used_and_only_in_a_private_file
         assert server.requests[-1].headers["Authorization"] == f"Bearer {KEY}"
 
 
+def test_key_of_the_environment_is_used_and_not_asked_for() -> None:
+    with served() as server, asked(OLLAMA_HOST="127.0.0.1:9", OPENAI_API_KEY=KEY) as (workspace, terminal):
+        for question, answer in (
+            ("Number [1]:", "1"),
+            ("Address [", server.url),
+            ("Model [gpt-4.1-mini]:", "scripted"),
+        ):
+            terminal.until(question)
+            terminal.type(f"{answer}\n")
+        terminal.until("Next: ")
+
+        assert terminal.end() == 0
+        assert not (workspace.folder / "starling.env").exists()
+        assert server.requests[-1].headers["Authorization"] == f"Bearer {KEY}"
+
+
 def test_ollama_that_answers_at_its_host_is_proposed_and_tried() -> None:
     with served(pulled=["qwen3:8b"]) as server:
         with asked(OLLAMA_HOST=server.root.removeprefix("http://")) as (workspace, terminal):

@@ -58,11 +58,11 @@ def _asked(settings: Settings) -> dict[str, str]:
     number = typer.prompt("Number", default=2 if pulled else 1)
     if number == 1:
         try:  # unlike a prompt of typer's, it asks once echoing is off
-            key = "" if settings.openai_api_key else getpass("Key (not shown): ").strip()
+            key = {} if settings.openai_api_key else {"openai_api_key": getpass("Key (not shown): ").strip()}
         except EOFError:
             raise typer.Abort from None
         address = {"openai_base_url": typer.prompt("Address", default=settings.openai_base_url)}
-        return {"model": f"openai:{typer.prompt('Model', default='gpt-4.1-mini')}", **address, "openai_api_key": key}
+        return {"model": f"openai:{typer.prompt('Model', default='gpt-4.1-mini')}", **address, **key}
     if number == 2:
         return {"model": f"ollama:{typer.prompt('Model', default=next(iter(pulled), 'llama3.2:3b'))}"}
     return {"model": OFFLINE} if number == 3 else _asked(settings)
