@@ -56,6 +56,9 @@ class Approver:
 
     async def _send(self, run_id: str, answers: list[dict[str, Any]]) -> None:
         status, said = await self.api.request("POST", f"/v1/runs/{run_id}/resume", json=answers)
+        for answer in answers if status == 409 else ():
+            if answer["payload"].get("resolution") == "not_done":  # too early: the record is read once more
+                self._answers.pop(answer["interruptId"], None)
         if status >= 400 and status != 409:  # a run may have ended meanwhile
             self.api.history.add_violation("answers are taken", f"{status} {said}", run_id)
 

@@ -189,6 +189,15 @@ def no_run_fails_for_a_reason_that_nobody_foresaw(found: Observations) -> Iterat
             yield event["run_id"], "failed with an error that nothing is prepared for: it is in the log of its worker"
 
 
+def no_run_ends_because_of_the_model(found: Observations) -> Iterator[tuple[str, str]]:
+    """The model fails for four seconds at most, and runs wait for it longer than that."""
+    for event in found.events:
+        data = event["data"]
+        code = str(data.get("code")) if event["type"] == "done" else ""
+        if code.startswith("llm_") or (code == "no_result" and "the endpoint answered" in str(data.get("degraded"))):
+            yield event["run_id"], f"ended with {code}: {data.get('degraded')}"
+
+
 def changes_of_a_run_are_contiguous(found: Observations) -> Iterator[tuple[str, str]]:
     """Status, fence, and the counts of events and batches go on from where they were, and the latter never back."""
     for run_id, changes in found.changes_of.items():
@@ -378,6 +387,7 @@ INVARIANTS: Sequence[Invariant] = (
     every_reader_receives_the_stored_events,
     done_is_the_last_event_and_occurs_once,
     no_run_fails_for_a_reason_that_nobody_foresaw,
+    no_run_ends_because_of_the_model,
     changes_of_a_run_are_contiguous,
     only_the_lease_holder_writes,
     rows_are_written_only_by_the_run_writer,

@@ -250,6 +250,10 @@ def failed_unforeseen(found: Observations) -> Observations:
     return told(found, [*TOLD[:3], ("done", {"status": "failed", "code": "internal"})])
 
 
+def failed_by_the_model(found: Observations) -> Observations:
+    return told(found, [*TOLD[:3], ("done", {"status": "failed", "code": "llm_server_error"})])
+
+
 def gone_back(found: Observations) -> Observations:
     return replace(found, changes=[ACCEPTED, CLAIMED, change(old_seq=5)])
 
@@ -373,6 +377,7 @@ def given_away(found: Observations) -> Observations:
         (unanswered, "events are numbered without a gap"),
         (told_differently, "every reader receives the stored events"),
         (told_on_after_the_end, "done is the last event and occurs once"),
+        (failed_by_the_model, "no run ends because of the model"),
         (failed_unforeseen, "no run fails for a reason that nobody foresaw"),
         (gone_back, "changes of a run are contiguous"),
         (written_by_another, "only the lease holder writes"),
