@@ -54,6 +54,7 @@ from starling.infra.llm.request_forms import (
     with_schema_in_prompt,
     with_tools_in_prompt,
 )
+from starling.infra.tracing.spans import trace_model_requests
 
 # Builds the provider's model for a temperature, None for its default, and a token limit: LangChain's models are
 # constructed with them.
@@ -102,6 +103,7 @@ class LangChainModel:
         self._build = build
         self._built: dict[tuple[float | None, int | None], BaseChatModel] = {}
         self._features = EndpointFeatures(_DIALECT, lacks)
+        trace_model_requests()
 
     @property
     def lacking(self) -> Dialect:
@@ -247,7 +249,8 @@ class LangChainModel:
             return LLMConnectionError(self.name, reason, f"Set {' or '.join(missing)}." if missing else "")
         if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_error_text(error)}")
-        return LLMServerError(self.name, f"{type(error).__name__}: {_error_text(error)}")
+        reason = f"{type(error).__name__}: {_error_text(error)}"
+        return LLMServerError(self.name, reason, status=404)  # not retried, but it may name a refused feature
 
     def _without_keys(self, text: str) -> str:
         for key in filter(None, self._keys().values()):

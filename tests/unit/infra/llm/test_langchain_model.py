@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import Never
+from typing import Any, Never
 
 import orjson
 import pytest
@@ -140,6 +140,22 @@ async def test_retry_after_header_is_parsed(model: LangChainModel, rules: list[R
         await model.respond(ASKED)
 
     assert (caught.value.status, caught.value.retry_after) == (429, 7.0)
+
+
+class UnusableModel(HttpChatModel):
+    """As a provider's package with an error of its own, which has no HTTP status."""
+
+    async def _agenerate(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("no such region")
+
+
+async def test_error_without_a_status_is_not_asked_again() -> None:
+    model = LangChainModel("acme:small", lambda _, __: UnusableModel(base_url="http://127.0.0.1:1"))
+
+    with pytest.raises(LLMServerError, match="RuntimeError: no such region") as caught:
+        await model.respond(replace(ASKED, response=None))
+
+    assert not caught.value.retryable
 
 
 class KeyedModel(HttpChatModel):
