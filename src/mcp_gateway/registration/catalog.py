@@ -17,7 +17,7 @@ from mcp_gateway.registration.server_rows import (
     Answer,
     degraded,
     effective,
-    keeps_listing,
+    kept_listing,
     known_row,
     listing_of,
     occasion_of,
@@ -169,8 +169,8 @@ class Catalog:
             if name not in unlisted and (relist or name not in unchanged)
         }
         answers = await self._answers(asked, late, known, others=len(asked) < len(config))
-        if late is not None:
-            answers = [one for one in answers if not keeps_listing(one, known.get(one.row.name))]
+        kept = {} if late is None else {one.row.name: kept_listing(one, known.get(one.row.name)) for one in answers}
+        answers = [one for one in answers if kept.get(one.row.name) is None]
         answers += [
             degraded(name, config[name], ServerUnavailableError(name, reason, _RELOAD))
             for name, reason in unlisted.items()
@@ -180,6 +180,7 @@ class Catalog:
         taken = [name for name in unasked if name in known and known[name].source == "api"]  # they are in a file now
         listed = await self._decided(answers, known)
         listed += [ListedServer(replace(known[name], source=source), {}) for name in taken]
+        listed += [ListedServer(row, {}) for name, row in kept.items() if row is not None and row != known[name]]
         gone = sorted({row.name for row in rows if row.source in _REPLACED[source]} - config.keys())
         return CatalogChange(tuple(rows), tuple(gone), tuple(sorted(listed, key=lambda server: server.row.name)))
 
@@ -300,16 +301,16 @@ class Catalog:
             seconds = start_seconds(asked[name], self._limits, known.get(name))
             reason = f"it has not listed its tools yet; it has {seconds:g} s from its start."
             answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
-            if keeps_listing(answers[name], known.get(name)):
+            if (kept := kept_listing(answers[name], known.get(name))) is not None:
                 _log.warning("MCP server %s changed: %s Its last listing is used until then.", name, reason)
-            self._spawn(self._store_late(listings[name], late, known.get(name)))
+            self._spawn(self._store_late(listings[name], late, kept))
         return list(answers.values())
 
-    async def _store_late(self, listings: asyncio.Task[Answer], late: Late, before: ServerRow | None) -> None:
+    async def _store_late(self, listings: asyncio.Task[Answer], late: Late, kept: ServerRow | None) -> None:
         answer = await listings
-        if keeps_listing(answer, before):
+        if answer.listed is None and kept is not None:
             return
-        hashes = {answer.row.config_hash, *(() if before is None else (before.config_hash,))}
+        hashes = {answer.row.config_hash, *(() if kept is None else (kept.config_hash,))}
         name = answer.row.name
         try:
             stored = False

@@ -172,14 +172,17 @@ def occasion_of(answer: Answer, row: ServerRow | None) -> Occasion:
     return Occasion(answer.config.options.pins, answer.row.source, first=first, moved=moved)
 
 
-def keeps_listing(answer: Answer, row: ServerRow | None) -> bool:
-    """Whether a start leaves a server as it is stored: it was listed before, and not now.
+def kept_listing(answer: Answer, row: ServerRow | None) -> ServerRow | None:
+    """Return a server as a start leaves it that was listed before, and not now: with the new settings alone.
 
-    Changed settings under `x-starling` count at once: they may forbid something.
+    Settings under `x-starling` count at once: they may forbid something. None where the answer is to be stored.
     """
     if answer.listed is not None or row is None or row.state != "ready":
-        return False
-    return row.config.get("x-starling") == answer.row.config.get("x-starling")
+        return None
+    without = {key: value for key, value in row.config.items() if key != "x-starling"}
+    settings = {key: value for key, value in answer.row.config.items() if key == "x-starling"}
+    config = server_of(without | settings)
+    return replace(row, config=config.document, config_hash=config.hash)
 
 
 def _address_of(row: ServerRow) -> JsonObject:
