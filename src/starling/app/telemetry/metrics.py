@@ -63,7 +63,7 @@ class Metrics:
         self.model_calls = counter("model_calls", f"Answers of models, {outcomes}", "role", "model", "outcome")
         self.model_tokens = counter("model_tokens", "Tokens as endpoints count them.", "role", "model", "direction")
         self.model_seconds = histogram(
-            "model_call_seconds", "Whole answers, fallbacks included.", _CALL_BUCKETS, "role"
+            "model_call_seconds", "Whole answers with fallbacks and waits.", _CALL_BUCKETS, "role"
         )
         failures = "outcome is succeeded, or the code of the failure."
         self.tool_calls = counter("tool_calls", f"Calls of tools; {failures}", "server", "outcome")

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
@@ -109,6 +111,34 @@ async def test_retry_after_that_is_longer_than_the_wait_fails_at_once(waits: tup
         await client.respond(setting.request())
 
     assert (len(setting.asked), setting.clock.seconds) == (1, 0)
+
+
+async def test_date_in_retry_after_is_waited_for(waits: tuple[Waits, FallbackModelClient]) -> None:
+    setting, client = waits
+    headers = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)}
+    setting.answers["first"] = [Answer(status=503, headers=headers, body="{}"), FINE]
+    request = replace(setting.request(), timeout=10)
+
+    reply = await client.respond(request)
+
+    assert (reply.content, len(setting.asked), len(setting.warned)) == ("Hello.", 2, 1)
+    assert 30 < setting.clock.seconds <= 53
+
+
+async def test_endpoint_that_answered_before_is_waited_for_while_it_refuses_connections() -> None:
+    setting = Waits({"first": [FINE]})
+    async with open_session(trust_env=False) as session:
+        async with ModelServer(setting.respond) as server:
+            model = EndpointModel("first:first", "first", Endpoint(server.url), session)
+            chains = {role: [model] for role in ModelRole}
+            client = FallbackModelClient(chains, setting.clock, lambda _: model, lambda _: 2.0)
+            await client.respond(setting.request())
+
+        with pytest.raises(LLMConnectionError, match=r"limits.model_wait_seconds"):
+            await client.respond(setting.request())
+
+    assert 58 <= setting.clock.seconds <= 66
+    assert len(setting.warned) > 10
 
 
 async def test_fallback_is_asked_before_any_wait(waits: tuple[Waits, FallbackModelClient]) -> None:
