@@ -20,14 +20,17 @@ from starling.core.llm import (
     TokenUsage,
     ToolSpec,
 )
+from starling.core.tracing import SpanKind
 from starling.infra.llm.chat_model import ChatModel, Endpoint, ModelName
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.langchain_model import LangChainModel
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.responses_model import open_responses_model
+from starling.infra.tracing.spans import SpanTracer, trace_headers
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
+from tests.support.run_factories import CLAIMED_RUN
 
 ASKED = ModelRequest(ModelRole.ROUTER, (Message("system", "Be brief."), Message("user", "Say hello.")), timeout=20)
 CLOCK_TOOL = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -97,6 +100,21 @@ async def test_text_has_usage_and_model_name(setting: Setting) -> None:
     reply = await setting.client.respond(ASKED)
 
     assert reply == ModelReply("Hello there.", usage=TokenUsage(11, 7), model=setting.name)
+
+
+async def test_requests_carry_the_span_of_their_call(setting: Setting) -> None:
+    tracer = SpanTracer(lambda _: None, None, with_content=True)
+    setting.answers(Answer("Hello there."))
+
+    with tracer.segment(CLAIMED_RUN), tracer.span("chat", SpanKind.GENERATION, dict):
+        headers, span = trace_headers(), tracer.span_id()
+        await setting.client.respond(ASKED)
+        await setting.stream(ASKED)
+    await setting.client.respond(ASKED)
+
+    assert span in headers["traceparent"]
+    sent = [request.headers.get("traceparent") for request in setting.server.requests]
+    assert sent == [headers["traceparent"], headers["traceparent"], None]
 
 
 async def test_streamed_text_ends_with_usage(setting: Setting) -> None:

@@ -11,13 +11,14 @@ from tests.support import http_server
 
 
 class BrainstemServer:
-    """Answers with `answer`: a document, or a text as it is. Keeps what it was asked, and the tokens it was sent."""
+    """Answers with `answer`: a document, or a text as it is. Keeps what it was asked, the tokens and the traces."""
 
     def __init__(self, answer: Mapping[str, Any] | str | None = None, status: int = 200) -> None:
         self.answer: Mapping[str, Any] | str = {} if answer is None else answer
         self.status = status
         self.asked: list[dict[str, Any]] = []
         self.tokens: set[str | None] = set()
+        self.traces: list[str | None] = []
         self.silent = False
         """Whether it gives no answer until it ends."""
         self._ended = asyncio.Event()
@@ -25,6 +26,7 @@ class BrainstemServer:
     async def _evaluate(self, request: web.Request) -> web.Response:
         self.asked.append(await request.json())
         self.tokens.add(request.headers.get("Authorization"))
+        self.traces.append(request.headers.get("traceparent"))
         if self.silent:
             await self._ended.wait()
         if isinstance(self.answer, str):

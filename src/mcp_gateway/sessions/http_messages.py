@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
 from mcp_gateway.sessions.messages import MESSAGE_BYTES, UnreadableError
+from starling.core.json import as_object
 
 ENCODINGS: Final = "gzip, deflate"
 _CHUNK: Final = 2**16  # bytes that are decoded at once
@@ -42,7 +43,10 @@ class InboxClient(httpx.AsyncClient):
                 asked = JSONRPCMessage.model_validate_json(request.content)
         if asked is not None:
             self._inbox.pending.sent(asked)
-        number = asked.root.id if asked is not None and isinstance(asked.root, JSONRPCRequest) else None
+        call = asked.root if asked is not None and isinstance(asked.root, JSONRPCRequest) else None
+        if trace := as_object(as_object(call and call.params).get("_meta")).get("traceparent"):
+            request.headers["traceparent"] = str(trace)  # the session's task has the span that opened it
+        number = call.id if call else None
         response = self._read(await super().send(request, stream=True, **options), number)
         if not stream:
             try:

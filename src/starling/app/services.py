@@ -25,6 +25,7 @@ from starling.app.teams.service import TeamService
 from starling.app.threads import ThreadService
 from starling.app.tools import ToolExecutor
 from starling.core.embeddings import Embedder
+from starling.core.tracing import Tracer
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.feedback import FeedbackRepository
@@ -86,3 +87,4 @@ class Services:
     teams: TeamService
     threads: ThreadService
     tools: ToolExecutor
+    tracer: Tracer

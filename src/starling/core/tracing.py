@@ -1,5 +1,6 @@
 """Port of tracing. Without a trace destination the no-op tracer is used, which costs next to nothing."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -9,6 +10,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from starling.core.ids import trace_id_of
 from starling.core.runs import Run
 
 type Attributes = Mapping[str, object]
@@ -36,8 +38,40 @@ type Describe = Callable[[], Attributes]
 """Creates attributes if the span is recorded: later, and in another thread. So what it refers to is never changed."""
 
 
-CALLER_SPAN: Final[ContextVar[tuple[str, str] | None]] = ContextVar("caller_span", default=None)
-"""Ids, in hexadecimal, of the trace and the span that the caller of this request sent."""
+type EndRequest = Callable[[str, int, Attributes], None]
+"""Ends the span of a request with its name, the status of the answer (0: there was none) and more attributes."""
+
+
+@dataclass(slots=True)
+class CallerSpan:
+    """Ids of the span that the run of a request is in. An empty trace becomes that of the run."""
+
+    trace_id: str
+    span_id: int
+
+
+CALLER_SPAN: Final[ContextVar[CallerSpan | None]] = ContextVar("caller_span", default=None)
+"""The span that this request's caller sent, or that of the request itself where requests are traced."""
+
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff|00.{54})[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-[\da-f]{2}(-.*)?"
+)
+
+
+def caller_span(traceparent: str) -> CallerSpan | None:
+    """Return the span in a header of W3C's Trace Context; None if it is malformed."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return CallerSpan(found[1], int(found[2], 16)) if found else None
+
+
+def trace_of(run_id: str) -> tuple[str, str | None]:
+    """Return the ids of a new run's trace and of the span there that its segments are in, if there is one."""
+    caller = CALLER_SPAN.get()
+    if caller is None:
+        return trace_id_of(run_id), None
+    caller.trace_id = caller.trace_id or trace_id_of(run_id)
+    return caller.trace_id, f"{caller.span_id:016x}"
+
 
 VERDICT_SCORE: Final = "verdict"
 RUN_STATUS: Final = "run_status"
@@ -93,6 +127,10 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Opens spans. A span opened inside the block of another one is its child, also in asyncio tasks started there."""
 
+    def request(self) -> EndRequest | None:
+        """Begin the span of a request and return what ends it; None if requests are not traced."""
+        ...
+
     def segment(self, run: Run) -> AbstractContextManager[Span]:
         """Open the root span of one claim of a run, linked to the segment of the previous claim."""
         ...
@@ -140,6 +178,9 @@ class NoopTracer:
     """A tracer that records nothing."""
 
     __slots__ = ()
+
+    def request(self) -> None:
+        return None
 
     def segment(self, run: Run) -> NoopSpan:
         del run

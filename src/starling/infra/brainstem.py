@@ -16,6 +16,7 @@ from starling.core.runs import Channel, Mode
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import fault_list, http_address
 from starling.infra.context_service import bearer
+from starling.infra.tracing.spans import trace_headers
 
 _SECONDS: Final = 3.0
 _MOST_BYTES: Final = 65_536
@@ -34,9 +35,10 @@ class Brainstem:
 
     async def row(self, request: JsonObject) -> GovernanceRow:
         """Return the row that the service answers with. Raises _NoAnswerError."""
-        limit = aiohttp.ClientTimeout(total=_SECONDS)
+        limit, headers = aiohttp.ClientTimeout(total=_SECONDS), trace_headers()
         try:
-            async with self._session.post(self._url, json=request, timeout=limit, allow_redirects=False) as response:
+            asked = self._session.post(self._url, json=request, headers=headers, timeout=limit, allow_redirects=False)
+            async with asked as response:
                 if response.status != 200:
                     raise _NoAnswerError(f"it answered with HTTP {response.status}")
                 text = b""

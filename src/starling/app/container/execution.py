@@ -30,7 +30,6 @@ from starling.infra.postgres.runs.conversations import ConversationRepository
 from starling.infra.postgres.runs.feedback import UnsentScoreRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer
 from starling.infra.tracing.destination import langfuse_of
-from starling.infra.tracing.factory import open_tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ async def open_brain(
     async with (
         open_models(settings) as models,
         cancelled.listening(storage.hub),
-        open_tracer(settings) as tracer,
         open_brainstem(settings) as brainstem,
     ):
         yield Brain(
@@ -71,11 +69,11 @@ async def open_brain(
                 agent_ranker=services.retrieval.agents,
                 clock=SystemClock(),
                 limits=limits,
-                tracer=tracer,
+                tracer=services.tracer,
                 halts=servers.halts,
                 active_runs=active,
                 artifacts=storage.artifacts,
-                memory=replace(services.retrieval.skills, tracer=tracer) if settings.skills else None,
+                memory=replace(services.retrieval.skills, tracer=services.tracer) if settings.skills else None,
                 builder=Builder(services.team_store),
             )
         )

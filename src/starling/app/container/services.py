@@ -69,6 +69,7 @@ from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.thread_changes import ThreadChanges
 from starling.infra.postgres.runs.threads import ThreadReader
 from starling.infra.queue.run_queue import RunQueue
+from starling.infra.tracing.factory import open_tracer
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
 
@@ -161,6 +162,7 @@ async def services_over(
                 runs.reader,
                 MeasuredTools(gateway, storage.metrics.metrics) if gateway else None,
             ),
+            tracer=await stack.enter_async_context(open_tracer(settings)),
         )
 
 

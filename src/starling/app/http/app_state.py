@@ -1,7 +1,7 @@
 """The state of an application, for routes that answer before the others are loaded."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
@@ -18,7 +18,7 @@ class AppState:
     """
 
     storage: Storage
-    services: object | None = None
+    services: Any = None
     draining: bool = False
     routers: list[APIRouter] = field(default_factory=list[APIRouter])
 

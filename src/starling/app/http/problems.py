@@ -95,10 +95,15 @@ class ProblemResponse(JSONResponse):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(jsonable_encoder(problem), problem.status, _HEADERS.get(problem.status))
-        self._problem = problem
+        self._problem, self.reason = problem, problem.detail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it, after a log line if it is a failure. An outage of Postgres is logged where it is noticed."""
+        if self.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            code = self._problem.code
+            quiet = code == DatabaseUnavailableError.code or (code == DrainingError.code and scope["path"] == "/ready")
+            more = {"method": scope["method"], "path": scope["path"], "status": self.status_code, "code": code}
+            _log.log(logging.DEBUG if quiet else logging.WARNING, "request failed: %s", self.reason, extra=more)
         if not is_for_openai(scope["path"]):
             await super().__call__(scope, receive, send)
             return
@@ -127,16 +132,15 @@ def problem(status: int, title: str, detail: str, code: str, remedy: str = "", *
 
 def problem_of(error: StarlingError, caller: Principal | None = None) -> ProblemResponse:
     """Return the response that carries an error of ours; what it says of the database is for admins only."""
-    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    reason, status = str(error), next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     if isinstance(error, _OF_THE_DATABASE) and not (caller and KeyScope.ADMIN in caller.scopes):
-        is_outage = isinstance(error, DatabaseUnavailableError)  # which is logged once, where it is noticed
-        _log.log(logging.DEBUG if is_outage else logging.WARNING, "answered 503: %s", error)
         error = type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
     title = error.code.replace("_", " ").capitalize()
     more: dict[str, Any] = {"remedy": error.remedy}
     if isinstance(error, TeamInvalidError):
         more = {"remedy": "\n".join(map(str, error.findings)), "errors": [asdict(one) for one in error.findings]}
     response = problem(status, title, error.message, error.code, **more)
+    response.reason = reason
     if isinstance(error, RateLimitedError | BacklogFullError | TooManyWrongKeysError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response

@@ -10,13 +10,13 @@ from starling.app.telemetry.log_context import add_to_log_context
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.events.run_events import RunStarted
 from starling.core.events.stream import StoredEvent
-from starling.core.ids import new_id, trace_id_of
+from starling.core.ids import new_id
 from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import DirectCall, RunConfig, RunStatus
 from starling.core.settings.schema import Limits
 from starling.core.teams.building import BuildRequest
-from starling.core.tracing import CALLER_SPAN
+from starling.core.tracing import trace_of
 from starling.infra.postgres.runs.acceptance import (
     IdempotencyKey,
     NewRun,
@@ -91,7 +91,7 @@ class RunAcceptance:
         text = self.checked(request.input, "goal" if request.build else "input")
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
-        trace_id, parent = CALLER_SPAN.get() or (trace_id_of(run_id), None)
+        trace_id, parent = trace_of(run_id)
         listener = self.reader.listener(key, after=1)
         new = NewRun(
             key=key,

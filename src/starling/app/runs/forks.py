@@ -10,11 +10,12 @@ from starling.app.runs.acceptance import RunAcceptance
 from starling.app.telemetry.log_context import add_to_log_context
 from starling.core.errors import ConfigurationError, ForbiddenError, InvalidRequestError
 from starling.core.forks import START, ForkChanges, ForkOrigin, NotForkableError, decision_number
-from starling.core.ids import new_id, trace_id_of
+from starling.core.ids import new_id
 from starling.core.json import digest, storable
 from starling.core.llm import ModelRole, PromptVersion
 from starling.core.principal import Principal, Scope
 from starling.core.runs import ForkRequest
+from starling.core.tracing import trace_of
 from starling.infra.llm.chat_model import ModelName
 from starling.infra.llm.model_selection import parse_model_name
 from starling.infra.postgres.runs.acceptance import Acceptance, IdempotencyKey, NewRun, RunKey
@@ -45,6 +46,7 @@ class RunForks:
         number = decision_number(request.at)
         changes = await self._resolved(principal, request)
         run, run_id = RunKey(principal.tenant, original_id), new_id()
+        trace_id, parent = trace_of(run_id)
         original = await self.originals.original(run)
         _check(original, live=request.live)
         entries = [] if number == 1 else inherited_entries(await self.originals.entries(run), request.at)
@@ -66,7 +68,8 @@ class RunForks:
                 ),
                 principal=principal.as_json(),
                 correlation_id=run_id,
-                trace_id=trace_id_of(run_id),
+                trace_id=trace_id,
+                parent_span=parent,
                 idempotency=IdempotencyKey(key, digest(storable(asked))) if key else None,
                 may_answer=False,
                 fork=fork,

@@ -58,10 +58,10 @@ class OutboxRelay:
 @asynccontextmanager
 async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
     """Deliver for as long as the context lasts; do nothing without a context service. Raises ConfigurationError."""
-    if settings.context_service_url is None:
-        yield
-        return
-    async with open_context_service(settings.context_service_url, settings.context_service_token) as service:
+    async with open_context_service(settings) as service:
+        if service is None:
+            yield
+            return
         delivery = OutboxRelay(Outbox(engine), service)
         async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield

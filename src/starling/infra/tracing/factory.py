@@ -1,6 +1,6 @@
 """Opens the tracer. Without a destination opentelemetry is not imported."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starling.core.settings.schema import Settings
@@ -19,15 +19,3 @@ async def open_tracer(settings: Settings) -> AsyncGenerator[Tracer]:
 
     async with open_span_tracer(destination, with_content=settings.trace_content) as tracer:
         yield tracer
-
-
-def caller_span(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the ids of the trace and the span in `traceparent`; None without it, or if it is malformed."""
-    if "traceparent" not in headers:
-        return None
-    from opentelemetry.trace import get_current_span
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    carrier = {"traceparent": headers["traceparent"]}
-    found = get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
-    return (f"{found.trace_id:032x}", f"{found.span_id:016x}") if found.is_valid else None

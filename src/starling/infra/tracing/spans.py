@@ -6,16 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
+from http import HTTPStatus
 from random import getrandbits
 from time import time_ns
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
+
+import httpx
 
 from starling.core.errors import SuspendedError
 from starling.core.forks import ForkOrigin
 from starling.core.runs import Run
-from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
+from starling.core.tracing import (
+    CALLER_SPAN,
+    NOOP_SPAN,
+    Attributes,
+    CallerSpan,
+    Describe,
+    EndRequest,
+    NoopSpan,
+    SpanKind,
+)
 from starling.infra.tracing.scores import Score
 
 SEGMENT: Final = "run.segment"
@@ -127,6 +139,27 @@ def trace_headers() -> dict[str, str]:
     return {"traceparent": f"00-{span.trace_id}-{span.span_id:016x}-01"} if span else {}
 
 
+def run_headers(trace_id: str, run_id: str) -> dict[str, str]:
+    """Return the same for a request about a run: its span is the run's first segment."""
+    return {"traceparent": f"00-{trace_id}-{_segment_id(run_id, 1):016x}-01"}
+
+
+@cache
+def trace_model_requests() -> None:
+    """Make httpx send `traceparent` in model calls: packages of providers have no common way to add a header.
+
+    Not in other spans: the tasks of a server's session have the one in which it was opened.
+    """
+    send: Any = httpx.AsyncClient.send
+
+    async def traced(self: httpx.AsyncClient, request: httpx.Request, **options: Any) -> httpx.Response:
+        if (span := _CURRENT.get()) and span.kind is SpanKind.GENERATION:
+            request.headers.update(trace_headers())
+        return await send(self, request, **options)
+
+    setattr(httpx.AsyncClient, "send", traced)  # noqa: B010 - its type has each option
+
+
 class SpanTracer:
     """Passes ended spans to `export`. Spans outside of a run segment are not recorded."""
 
@@ -137,12 +170,30 @@ class SpanTracer:
         self._send_score = send_score
         self._with_content = with_content
 
+    def request(self) -> EndRequest | None:
+        if self._send_score is not None:  # Langfuse takes a trace's root for the run
+            return None
+        sent, begun = CALLER_SPAN.get() or CallerSpan("", 0), time_ns()
+        own = CallerSpan(sent.trace_id, getrandbits(64) or 1)
+        CALLER_SPAN.set(own)
+
+        def end(name: str, status: int, attributes: Attributes) -> None:
+            trace_id = own.trace_id or f"{getrandbits(128):032x}"
+            described: list[Describe] = [lambda: {**attributes, "http.response.status_code": status or None}]
+            span = OpenSpan(self, name, SpanKind.CHAIN, described, own.span_id, None, trace_id, sent.span_id)
+            if status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                span.fail(f"HTTP {status}" if status else "no answer")
+            span.begun, span.ended = begun, time_ns()
+            self.export(span)
+
+        return end
+
     def segment(self, run: Run) -> OpenSpan:
-        describe, span_id = partial(_segment_attributes, run), _segment_id(run, run.fence)
+        describe, span_id = partial(_segment_attributes, run), _segment_id(run.id, run.fence)
         segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, [describe], span_id, None, run.trace_id)
         segment.remote = int(run.parent_span or "0", 16)
         if run.fence > 1:  # linked to the segment of the previous claim, whose span may have been lost in a crash
-            segment.links = [SpanLink(_segment_id(run, run.fence - 1), {"starling.link": "former_segment"})]
+            segment.links = [SpanLink(_segment_id(run.id, run.fence - 1), {"starling.link": "former_segment"})]
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
@@ -174,9 +225,9 @@ class SpanTracer:
         current.events = (*current.events, SpanEvent("gen_ai.evaluation.result", said, moment))
 
 
-def _segment_id(run: Run, fence: int) -> int:
+def _segment_id(run_id: str, fence: int) -> int:
     """Return the id of the root span of a run's claim, computed from run and fence alone."""
-    digest = hashlib.sha256(f"{run.id}/{fence}".encode()).digest()
+    digest = hashlib.sha256(f"{run_id}/{fence}".encode()).digest()
     return int.from_bytes(digest[:8]) or 1
 
 

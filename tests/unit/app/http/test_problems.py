@@ -1,16 +1,20 @@
 """What error responses tell whom."""
 
 import logging
+from typing import cast
 
 import pytest
+from starlette.types import Receive
 
-from starling.app.http.problems import BodyTooLargeError, problem_of
+from starling.app.http.problems import BodyTooLargeError, ProblemResponse, problem_of
 from starling.core.errors import (
     BacklogFullError,
+    ConfigurationError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
     DrainingError,
     RateLimitedError,
+    ServerUnavailableError,
     StarlingError,
     TooManyWrongKeysError,
 )
@@ -23,13 +27,43 @@ def caller(*scopes: Scope) -> Principal:
     return Principal("default", "k1", frozenset(scopes))
 
 
+async def answer(response: ProblemResponse, path: str) -> None:
+    async def send(_: object) -> None:
+        pass
+
+    await response({"type": "http", "method": "POST", "path": path}, cast("Receive", None), send)
+
+
+@pytest.mark.parametrize(
+    ("error", "path", "level", "status"),
+    [
+        (ConfigurationError("No model."), "/process", logging.WARNING, 500),
+        (ServerUnavailableError("time", "it is away."), "/v1/servers/time/test", logging.WARNING, 502),
+        (DrainingError("Being stopped."), "/process", logging.WARNING, 503),
+        (DrainingError("Being stopped."), "/ready", logging.DEBUG, 503),
+        (DatabaseUnsuitableError("It is too old."), "/ready", logging.WARNING, 503),
+        (DatabaseUnavailableError("It is away."), "/process", logging.DEBUG, 503),
+    ],
+)
+async def test_answers_that_are_failures_have_a_line_in_the_log_at_debug_if_their_cause_has_one(
+    error: StarlingError, path: str, level: int, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        await answer(problem_of(error), path)
+
+    (line,) = [record for record in caplog.records if record.name.startswith("starling")]
+    assert line.levelno == level
+    assert {"method": "POST", "path": path, "status": status, "code": error.code}.items() <= vars(line).items()
+
+
 @pytest.mark.parametrize("kind", [DatabaseUnavailableError, DatabaseUnsuitableError])
 @pytest.mark.parametrize("asker", [None, caller(Scope.RUN, Scope.TEAMS, Scope.SERVERS)])
-def test_error_of_the_database_tells_only_admins_and_the_log_its_details(
+async def test_error_of_the_database_tells_only_admins_and_the_log_its_details(
     kind: type[StarlingError], asker: Principal | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         response = problem_of(kind(DETAIL, "Set DATABASE_URL."), asker)
+        await answer(response, "/process")
 
     assert response.status_code == 503
     assert b"db.internal" not in response.body
