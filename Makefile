@@ -1,10 +1,10 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test soak chaos check format lock bench reference environment base servers
+.PHONY: help demo quick console console-test test soak chaos check format lock bench reference environment base servers
 bin := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # every test process would compile the code and rewrite the asserts anew
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 environment: ## the Python environment, .venv, with CrewAI
 	@scripts/bootstrap crewai
@@ -15,7 +15,11 @@ base: # the same without CrewAI, unless it is there
 servers: base ## environments of the MCP servers that the demo uses, .tools/servers
 	@scripts/server-env time git
 
+console: base ## builds the console into src/starling/console
+	@scripts/console
+
 demo: servers ## starts the platform, sends it a request, shows what happens, stops
+	@scripts/console || echo "The console could not be built; all else works without it." >&2
 	@$(bin)/python examples/demo/run.py
 
 quick: environment ## unit and contract tests, in less than a minute
@@ -24,7 +28,12 @@ quick: environment ## unit and contract tests, in less than a minute
 test: environment servers ## all tests, but for soak tests and long chaos rounds
 	@scripts/server-env sqlite
 	@scripts/node-servers
+	@scripts/console
 	$(bin)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+console-test: environment servers ## all tests of pages
+	@scripts/console
+	$(bin)/python -m pytest -n auto --dist loadfile -m "not soak" tests/console
 
 soak: environment servers ## tests of races and outages again, with many rounds and real waiting times
 	@$(bin)/python -m tests.support.wrong_clock

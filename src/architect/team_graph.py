@@ -2,10 +2,12 @@
 
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from starling.core.layers import layers
 from starling.core.teams.stars import StarSpec
 from starling.core.text import one_line
 
@@ -27,6 +29,8 @@ class Node(_Part):
     role: str = Field(default="", description="Of a member: what it is. Of the team: what it is good for.")
     team: str | None = Field(default=None, description="Of a member: the team that it stands for.")
     runtime: str | None = Field(default=None, description="Of a member without a team: what executes it.")
+    column: int = Field(default=0, description="From the left, where the graph is drawn in layers; from 0.")
+    row: int = Field(default=0, description="From above, in its column; from 0.")
 
 
 class Edge(_Part):
@@ -48,7 +52,10 @@ def team_graph(star: StarSpec) -> TeamGraph:
     """Return the graph of a star, with the stars inside it."""
     parts = [Node(id=star.name, kind="team", name=star.name, role=star.purpose), *_members(star, star.name)]
     nodes = {part.id: part for part in parts if isinstance(part, Node)}
-    return TeamGraph(nodes=tuple(nodes.values()), edges=tuple(part for part in parts if isinstance(part, Edge)))
+    edges = tuple(part for part in parts if isinstance(part, Edge))
+    places = layers({node: [edge.source for edge in edges if edge.target == node] for node in nodes})
+    placed = (node.model_copy(update=asdict(places[name])) for name, node in nodes.items())
+    return TeamGraph(nodes=tuple(placed), edges=edges)
 
 
 def _members(star: StarSpec, parent: str) -> Iterator[Node | Edge]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from starling.app.access.console_sessions import ConsoleSessions
 from starling.core.background_tasks import in_background
 from starling.core.clock import Clock
 from starling.core.errors import (
@@ -38,9 +39,13 @@ _LIST = "`starling key list` shows the existing keys, `starling key create` make
 
 
 class KeyService:
-    """Creates, checks and revokes the keys of all tenants. A key that was read is cached for two seconds."""
+    """Creates, checks and revokes the keys of all tenants. A key that was read is cached for two seconds.
+
+    `sessions` are those of the console that were begun with keys.
+    """
 
     def __init__(self, repository: KeyRepository, clock: Clock) -> None:
+        self.sessions = ConsoleSessions(repository.sessions, self.of_id)
         self._repository = repository
         self._clock = clock
         self._found: dict[str, tuple[float, tuple[ApiKey, bytes]]] = {}
@@ -78,18 +83,22 @@ class KeyService:
         if parts is None:
             remedy = "Keys begin with sk-starling-; `starling key create` makes one."
             raise UnauthorizedError("The bearer token is not a Starling key.", remedy)
-        key_id, now = str(UUID(parts[1])), self._clock.monotonic()
+        return (await self.of_id(str(UUID(parts[1])), _hash(parts[2]))).principal
+
+    async def of_id(self, key_id: str, secret_hash: bytes | None = None) -> ApiKey:
+        """Return an active key, if its secret has this hash or none is given. Raises as `authenticate`."""
+        now = self._clock.monotonic()
         read_at, found = self._found.get(key_id, (now, None))
         was_read = found is None or now - read_at > _CACHE_SECONDS
         if was_read and (found := await self._repository.find_with_hash(key_id)) is not None:
             self._found[key_id] = now, found
-        if found is None or not hmac.compare_digest(found[1], _hash(parts[2])):
+        if found is None or (secret_hash is not None and not hmac.compare_digest(found[1], secret_hash)):
             raise UnauthorizedError("This key does not exist.", _LIST)
         if found[0].state != "active":
             raise UnauthorizedError(f"The key {key_id} is {found[0].state}.", _LIST)
         if was_read:
             await self._repository.use(key_id)
-        return found[0].principal
+        return found[0]
 
     def last_known(self, key: str) -> Principal | None:
         """Return whose key this was when this process last read it, None where it was not active or never read."""

@@ -28,6 +28,7 @@ _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
     "chat": Lazy("starling.app.cli.ask", "Hold a conversation: each line is a request on one thread."),
+    "console": Lazy("starling.app.cli.console", "Open the console in a browser, logged in as you."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
     "run": Lazy(
         "starling.app.cli.run", "Manage runs: list, show, explain, compare, tail, approve, cancel, feedback, export."

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
+from starling.app.cli.late_checks import checks_of
 from starling.app.cli.options import Host, Port
 from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.process_setup import finish_start, forbid_inspection
@@ -20,6 +22,7 @@ from starling.app.container.database import Database, find_database, wait_for_da
 from starling.app.container.loader import open_loader
 from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
+from starling.app.http.app_state import state_of
 from starling.app.http.authentication import open_access_control
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import published_address, serving
@@ -57,6 +60,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         access = await stack.enter_async_context(open_access_control(settings, storage.keys, token))
         loader = await stack.enter_async_context(open_loader(settings, storage))
         api = make_app(storage, version("starling-swarm"), access, settings.limits.input_chars, loader.routes)
+        state_of(api).checks = partial(checks_of, settings)
         address = await stack.enter_async_context(serving(api, listener))
         await stack.enter_async_context(in_background(finish_start(loader.load()), "finish-start"))
         text = f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
+from starling.app.cli.late_checks import checks_of
 from starling.app.cli.process_setup import StartTimes, finish_start
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
 from starling.app.cli.terminal.output import progress
@@ -18,10 +19,11 @@ from starling.app.container.loader import connect, open_loader
 from starling.app.container.servers import open_servers
 from starling.app.container.storage import open_storage
 from starling.app.http.app import make_app
-from starling.app.http.app_state import drain
+from starling.app.http.app_state import drain, state_of
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import published_address, serving
 from starling.core.background_tasks import in_background
+from starling.core.principal import HOST_ADMIN
 from starling.core.settings.schema import Settings
 from starling.infra.llm.model_selection import names_by_role, supervisor_names
 from starling.infra.postgres.embedded.server import restarting
@@ -61,6 +63,7 @@ async def _run(
             )
             input_chars = settings.limits.input_chars
             api = make_app(storage, version("starling-swarm"), access, input_chars, loader.routes)
+            state_of(api).checks = partial(checks_of, settings)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         times.end("API")
@@ -68,7 +71,10 @@ async def _run(
         if planners := supervisor_names(settings):
             models["supervisor"] = str(planners[0])
         epoch, listings = servers.epoch_follower.epoch, servers.listings
-        report(Started(version("starling-swarm"), address, models, epoch, listings, times.seconds), as_json=as_json)
+        link = f"{address}/console/#code={(await storage.keys.sessions.new_code(HOST_ADMIN)).code}" if token else ""
+        report(
+            Started(version("starling-swarm"), address, models, epoch, listings, link, times.seconds), as_json=as_json
+        )
         await stack.enter_async_context(in_background(finish_start(loader.load(servers)), "finish-start"))
         with drain_on_sigterm(partial(drain, api), draining.set):
             ended, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from starling.app.container.database import find_database
-from starling.app.doctor.finding import Diagnostic, ok, problem, warning
 from starling.core.clock import SystemClock
+from starling.core.diagnostics import Diagnostic, ok, problem, warning
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import connected

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
-from starling.app.doctor.finding import Diagnostic, ok, warning
+from starling.core.diagnostics import Diagnostic, ok, warning
 from starling.core.embeddings import Embedder
 from starling.core.errors import ConfigurationError, ModelError
 from starling.core.settings.schema import Settings

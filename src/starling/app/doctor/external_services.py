@@ -7,7 +7,7 @@ from time import perf_counter
 import aiohttp
 from yarl import URL
 
-from starling.app.doctor.finding import Diagnostic, ok, problem, warning
+from starling.core.diagnostics import Diagnostic, ok, problem, warning
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Settings
 from starling.core.validation_errors import http_address

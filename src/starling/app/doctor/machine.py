@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from starling.app.doctor.finding import Diagnostic, ok
+from starling.core.diagnostics import Diagnostic, ok
 from starling.core.settings.schema import Settings
 
 _GIB: Final = 2**30

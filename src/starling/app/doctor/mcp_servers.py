@@ -20,7 +20,7 @@ from mcp_gateway.sessions.isolation import (
 from starling.app.container.configuration import private_files, server_variables, servers_of_settings
 from starling.app.container.database import find_database
 from starling.app.container.storage import open_storage
-from starling.app.doctor.finding import Diagnostic, ok, problem, warning
+from starling.core.diagnostics import Diagnostic, ok, problem, warning
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings.schema import Settings, environment
 

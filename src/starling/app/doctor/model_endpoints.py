@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from starling.app.doctor.finding import Diagnostic, ok, warning
+from starling.core.diagnostics import Diagnostic, ok, warning
 from starling.core.errors import ModelError
 from starling.core.llm import Message, ModelClient, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from brain.registry.prompt_versions import usable
-from starling.app.doctor.finding import Diagnostic, ok, warning
+from starling.core.diagnostics import Diagnostic, ok, warning
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import PROMPT_NAMES, Offers
 from starling.core.settings.schema import Settings

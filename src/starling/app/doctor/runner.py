@@ -13,7 +13,7 @@ from starling.app.doctor import (
     model_endpoints,
     prompt_sources,
 )
-from starling.app.doctor.finding import Check, Diagnostic, problem
+from starling.core.diagnostics import Check, Diagnostic, problem
 from starling.core.errors import StarlingError
 from starling.core.settings.schema import Settings
 

@@ -1,17 +1,23 @@
 """The routes of the API, in the order in which `/docs` shows them, and an application for calls within the process."""
 
+from typing import Any
+
 from fastapi import FastAPI
 
 from starling.app.http import problems
 from starling.app.http.app_state import AppState
 from starling.app.http.authentication import PrincipalMiddleware
+from starling.app.http.openapi import describe
 from starling.app.http.routes import (
     agent_run,
     agents,
     approvals,
     artifacts,
+    audit,
     cancellation,
     chat_completions,
+    console,
+    doctor,
     feedback,
     governance,
     health,
@@ -44,9 +50,18 @@ ROUTERS = tuple(
         *(cancellation, feedback, approvals),
         *(agents, tools, teams, team_builds, skills, servers, registry, governance, prompts),
         *(models, chat_completions, responses),
-        *(keys, kill_switches, start_page, metrics),
+        *(keys, kill_switches, audit, doctor, console, start_page, metrics),
     )
 )
+
+
+def described() -> dict[str, Any]:
+    """Return the description of all routes, as `/openapi.json` has it where a key is needed."""
+    api = FastAPI(title="Starling")
+    for router in (*ROUTERS, health.router):
+        api.include_router(router)
+    describe(api, keyless=False)
+    return api.openapi()
 
 
 def make_app_for(services: Services, principal: Principal) -> FastAPI:

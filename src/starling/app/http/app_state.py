@@ -1,5 +1,6 @@
 """The state of an application, for routes that answer before the others are loaded."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
@@ -7,6 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 
 from starling.app.http.authentication import optional_caller
 from starling.app.storage import Storage
+from starling.core.diagnostics import Diagnostic
 from starling.core.principal import Principal
 
 
@@ -14,12 +16,13 @@ from starling.core.principal import Principal
 class AppState:
     """State of the application. `services` are those of `starling.app.services`, once they are loaded.
 
-    `routers` are those that were added to it later than the routes of health.
+    `routers` are those that were added to it later than the routes of health. `checks` are those of the doctor.
     """
 
     storage: Storage
     services: Any = None
     draining: bool = False
+    checks: Callable[[], Awaitable[Sequence[Diagnostic]]] | None = None
     routers: list[APIRouter] = field(default_factory=list[APIRouter])
 
 

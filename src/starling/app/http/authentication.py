@@ -2,9 +2,10 @@
 
 import asyncio
 import hmac
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final, cast
 
 from fastapi import Request, Security
@@ -13,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
+from starling.app.access import console_sessions
 from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
 from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
@@ -24,7 +26,9 @@ from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, LOCAL_REMEDY, Pr
 from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})
-OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
+BEGIN_SESSION: Final = "/v1/console/sessions"
+OPEN: Final = frozenset({"/", "/health", "/ready", BEGIN_SESSION})  # paths that need no key; admins get more details
+_CONSOLE: Final = "/console"  # the files of the console, which hold no data
 _MONITOR_SECONDS: Final = 0.4
 MONITORED: Final = frozenset({"/metrics"})  # paths that report outages of Postgres, so that keys can't depend on it
 
@@ -84,8 +88,9 @@ class AuthenticationMiddleware:
             return
         answer = EndableResponse(scope, receive, send)
         try:
-            principal = await self._principal(scope)
-            scope.setdefault("state", {})["principal"] = principal
+            state = scope.setdefault("state", {})
+            state["admin"] = admin = partial(admin_of_host, scope, self._access.token)
+            state["principal"] = principal = await self._principal(scope, admin)
             if principal is None or not principal.key_id:
                 await self._app(scope, receive, send)
                 return
@@ -94,7 +99,7 @@ class AuthenticationMiddleware:
         except StarlingError as error:
             await answer.end(error)
 
-    async def _principal(self, scope: Connection) -> Principal | None:
+    async def _principal(self, scope: Connection, admin: Callable[[], Principal]) -> Principal | None:
         credentials = Headers(scope=scope).get("authorization")
         if credentials is None:
             return await self._keyless(scope)
@@ -104,7 +109,9 @@ class AuthenticationMiddleware:
         address = address_of(scope, self._access.proxies)
         try:
             if key.strip().startswith(PREFIX):
-                return self._admin_of_host(scope, key.strip())
+                return self._of_local_token(key.strip(), admin)
+            if key.strip().startswith(console_sessions.PREFIX):
+                return await self._of_session(key.strip(), admin)
             return await self._of_key(key.strip(), address, scope["path"])
         except UnauthorizedError:
             self._access.wrong_keys.count(address)
@@ -132,15 +139,20 @@ class AuthenticationMiddleware:
             return check.result()
         return None
 
-    def _admin_of_host(self, scope: Connection, token: str) -> Principal:
-        if reason := keyless_refusal(scope):
-            raise UnauthorizedError(reason, _REMEDY)
-        if not self._access.token or not hmac.compare_digest(self._access.token.encode(), token.encode()):
+    async def _of_session(self, token: str, admin: Callable[[], Principal]) -> Principal:
+        principal = await self._access.keys.sessions.authenticate(token, admin)
+        if principal.key_id:
+            self._access.rate.take(principal.key_id)
+        return principal
+
+    def _of_local_token(self, token: str, admin: Callable[[], Principal]) -> Principal:
+        principal = admin()
+        if not hmac.compare_digest(self._access.token.encode(), token.encode()):
             raise UnauthorizedError("This is not the local token of this platform, or it needs a key.", _ADMIN_REMEDY)
-        return HOST_ADMIN
+        return principal
 
     async def _keyless(self, scope: Connection) -> Principal | None:
-        if scope["path"] in _UNQUERIED:
+        if scope["path"] in _UNQUERIED or scope["path"].startswith(_CONSOLE):
             return None
         reason = keyless_refusal(scope) if self._access.keyless else "The API needs a key."
         if not reason and await self._access.keys.any_active_lately():
@@ -150,6 +162,18 @@ class AuthenticationMiddleware:
         if scope["path"] in OPEN:
             return None
         raise UnauthorizedError(reason, _REMEDY)
+
+
+def admin_of_host(scope: Connection, token: str) -> Principal:
+    """Return the admin of this machine, if the request comes from it and the local `token` counts here.
+
+    Raises UnauthorizedError.
+    """
+    if reason := keyless_refusal(scope):
+        raise UnauthorizedError(reason, _REMEDY)
+    if not token:
+        raise UnauthorizedError("This is not the local token of this platform, or it needs a key.", _ADMIN_REMEDY)
+    return HOST_ADMIN
 
 
 class PrincipalMiddleware:

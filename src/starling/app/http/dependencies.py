@@ -4,7 +4,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Request
 
-from starling.app.http.app_state import FromAppState
+from starling.app.http.app_state import FromAppState, OptionalCaller
 from starling.app.http.authentication import RequireScope, optional_caller
 from starling.app.services import Services
 from starling.core.principal import Principal, Scope
@@ -20,6 +20,12 @@ async def _actor(request: Request) -> Actor:
     caller = await optional_caller(request)
     assert caller is not None  # only open paths, which change nothing, are called without a principal
     return Actor.caller(caller, request.client.host if request.client else "")
+
+
+async def _any_caller(caller: OptionalCaller) -> Principal:
+    """Return the caller, whatever its scopes; not for open paths."""
+    assert caller is not None
+    return caller
 
 
 type FromServices = Annotated[Services, Depends(_services)]
@@ -39,6 +45,7 @@ type IdempotencyKey = Annotated[
 type Caller = Annotated[Principal, Depends(RequireScope(Scope.RUN))]
 type RunLister = Annotated[Principal, Depends(RequireScope(Scope.RUN, Scope.ADMIN))]
 type ToolCaller = Annotated[Principal, Depends(RequireScope(Scope.RUN, Scope.SERVICE))]
+type AnyCaller = Annotated[Principal, Depends(_any_caller)]
 type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]
 type TeamReader = Annotated[Principal, Depends(RequireScope(Scope.TEAMS, Scope.ADMIN))]

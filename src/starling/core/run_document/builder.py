@@ -27,6 +27,7 @@ from starling.core.run_document.document import (
     TaskRecord,
 )
 from starling.core.run_document.rows import REVIEWS, AnswerRow, CallRow, EventRow, Kept, ReadSteps, RunRow, StepRow
+from starling.core.run_document.task_places import with_places
 from starling.core.run_status import RunStatus
 from starling.core.task_paths import without_numbers
 
@@ -121,8 +122,7 @@ class RunDocumentBuilder:
 
         Raises ValueError where neither the run's row nor `run_started` was taken.
         """
-        run = self._run
-        if run is None:
+        if (run := self._run) is None:
             raise ValueError("a document needs the row of its run, or the event `run_started`")
         steps = ReadSteps(self._attempts, self._attempt_of)
         steps.read(self._steps)
@@ -135,7 +135,7 @@ class RunDocumentBuilder:
             feedback=tuple(self._feedback),
             pruned=tuple(self._pruned(run, tasks)),
             plans=tuple(self._plans_now()),
-            tasks=tuple(tasks),
+            tasks=with_places(tasks),
             decisions=tuple(steps.decisions),
             left_out=tuple(steps.left_out),
             notices=tuple(self._notices),

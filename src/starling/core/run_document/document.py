@@ -133,7 +133,8 @@ class TaskRecord:
     """One try of a task: `path` is `t1`, `t1.2` after a new plan, `t3/t1` inside a team.
 
     `star` is the path of its team, or empty. `seq` is the number of the event with which it ended, 0 until then, and
-    `ended_at` its time. `inherited`: it ended in the run that this is a fork of.
+    `ended_at` its time. `inherited`: it ended in the run that this is a fork of. `column` and `row`, from 0, are its
+    place in a drawing of its star's tasks.
     """
 
     path: str
@@ -151,6 +152,8 @@ class TaskRecord:
     seq: int = 0
     ended_at: datetime | None = None
     inherited: bool = False
+    column: int = 0
+    row: int = 0
 
     @property
     def place(self) -> str:
@@ -229,7 +232,7 @@ class RunInterrupt:
 
     `call` is the exact tool call that it is about, if any; `seq` is the number of its event, 0 where unknown. `code` is
     `repeat_after_rejection` for an approval of what an earlier attempt did in another way. `answer` is the text that
-    a clarification was answered with.
+    a clarification was answered with. `asked_by` is the name of the key that the run acts as, in lists of open ones.
     """
 
     id: str
@@ -248,6 +251,7 @@ class RunInterrupt:
     code: str | None = None
     seq: int = 0
     answer: str = ""
+    asked_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Principal, Scope
 from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
+from starling.infra.postgres.console_sessions import ConsoleSessionRepository
 from starling.infra.postgres.engine import EngineConnection, changing, reading
 from starling.infra.postgres.kill_switches import NOTIFY_HALTS
 from starling.infra.postgres.tables.access import keys
@@ -64,9 +65,13 @@ _SELECT = select(*_SHOWN)
 
 
 class KeyRepository:
-    """Keys in Postgres; ids are unique over all tenants. Raises DatabaseUnavailableError."""
+    """Keys in Postgres, and the `sessions` of the console that were begun with them; ids are unique over all tenants.
+
+    Raises DatabaseUnavailableError.
+    """
 
     def __init__(self, engine: AsyncEngine) -> None:
+        self.sessions = ConsoleSessionRepository(engine)
         self._engine = engine
 
     async def create(

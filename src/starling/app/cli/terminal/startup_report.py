@@ -25,6 +25,7 @@ class Started:
     models: Mapping[str, str]
     epoch: int
     servers: Sequence[ServerListing]
+    console: str = ""  # a link that is valid for 60 seconds
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])  # that each part of the start took
 
 
@@ -54,6 +55,8 @@ def report(started: Started, *, as_json: bool) -> None:
     print_line(f"  starling ask {url}'{question or _ANY_QUESTION}'")
     print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
     print_line(f'       -d \'{{"input": "{question or _ANY_QUESTION}", "thread_id": "t1"}}\'')
+    if started.console:
+        print_line(f"The console, for 60 seconds (later `starling console`): {started.console}")
     print_line(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
 
 

@@ -47,18 +47,22 @@ counted_questions AS (
 
 _COLUMNS = """interrupts.id::text, interrupts.run_id::text, kind, path, reason, message, response_schema, call,
     interrupts.state, interrupts.created_at, expires_at, answered_at, answered_by, code, 0,
-    CASE kind WHEN 'clarification' THEN coalesce(payload ->> 'answer', '') ELSE '' END, key, payload"""
+    CASE kind WHEN 'clarification' THEN coalesce(payload ->> 'answer', '') ELSE '' END"""
+_OWN = f"{_COLUMNS}, '', key, payload"
+_KEY_NAME = """coalesce((SELECT name FROM keys
+    WHERE keys.tenant = runs.tenant AND keys.id::text = runs.principal ->> 'key_id'), '')"""
 
-_OF_RUN = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
+_OF_RUN = f"SELECT {_OWN} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
 
 _WAITING = f"""
-SELECT {_COLUMNS} FROM interrupts JOIN runs ON runs.tenant = interrupts.tenant AND runs.id = interrupts.run_id
+SELECT {_COLUMNS}, {_KEY_NAME}, key, payload
+FROM interrupts JOIN runs ON runs.tenant = interrupts.tenant AND runs.id = interrupts.run_id
 WHERE interrupts.tenant = %(tenant)s AND interrupts.state = 'open' AND runs.ended_at IS NULL AND expires_at > now()
     AND (%(run)s::uuid IS NULL OR runs.id = %(run)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
     AND (%(after)s::uuid IS NULL OR interrupts.id > %(after)s)
 ORDER BY interrupts.id LIMIT %(limit)s"""  # noqa: S608 - our own text
 
-_ONE = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND id = %(id)s"  # noqa: S608 - our own text
+_ONE = f"SELECT {_OWN} FROM interrupts WHERE tenant = %(tenant)s AND id = %(id)s"  # noqa: S608 - our own text
 
 # Each answer locks the run row first, as the worker does when it suspends the run.
 _LOCK = "SELECT ended_at IS NOT NULL FROM runs WHERE tenant = %(tenant)s AND id = %(id)s FOR UPDATE"

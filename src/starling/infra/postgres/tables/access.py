@@ -77,3 +77,14 @@ keys = Table(
     moment_column("revoked_at", nullable=True),
     moment_column("last_used_at", nullable=True),
 )
+
+console_sessions = Table(
+    "console_sessions",
+    metadata,
+    tenant_column(),
+    Column("hash", LargeBinary, primary_key=True, unique=True),  # SHA-256; looked up before the tenant is known
+    Column("kind", Text, nullable=False),  # code, of a link that begins a session; or session
+    Column("key_id", UUID(as_uuid=False)),  # NULL: an admin of the machine
+    moment_column("created_at"),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)

@@ -1,0 +1,72 @@
+/** A request box; the run's page follows. */
+
+import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
+import { useLocation } from "wouter";
+
+import { api, fetcher, type Schema } from "../api/client";
+import { useFilter } from "../parts/address";
+import { Card, Heading, ProblemCard } from "../parts/basics";
+import { texts } from "../texts";
+
+const MODES: Schema<"Mode">[] = ["CONSERVATIVE", "MODERATE", "EXPLORATORY"];
+const CHANNELS: Schema<"Channel">[] = ["CHAT", "CODE_TASK", "SYSTEM_HEALTH"];
+
+export default function Ask() {
+  const [, go] = useLocation();
+  const [thread, setThread] = useFilter("thread");
+  const [agent, setAgent] = useFilter("agent");
+  const [mode, setMode] = useFilter("mode");
+  const [channel, setChannel] = useFilter("channel");
+  const [input, setInput] = useState("");
+  const agents = api.useQuery("get", "/v1/agents", { params: { query: {} } });
+  const ask = useMutation({
+    mutationFn: async () => {
+      const config = {
+        ...(mode === "" ? {} : { mode: mode as Schema<"Mode"> }),
+        ...(channel === "" ? {} : { channel: channel as Schema<"Channel"> }),
+        ...(agent === "" ? {} : { agent }),
+      };
+      const body = { input, config, thread_id: thread || crypto.randomUUID() } as Schema<"RunBody">;
+      const { data, error } = await fetcher.POST("/v1/runs", { body, params: { header: { "idempotency-key": crypto.randomUUID() } } });
+      if (error) throw error;
+      go(`/runs/${data.run_id}`);
+    },
+  });
+  return (
+    <>
+      <Heading title={texts.ask.title} />
+      <Card>
+        <form className="stack" onSubmit={(event) => { event.preventDefault(); ask.mutate(); }}>
+          <label>
+            {texts.runs.request}
+            <textarea autoFocus required value={input} onChange={(event) => setInput(event.target.value)} onKeyDown={(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit(); }} />
+          </label>
+          <p className="faint">{texts.ask.keys}</p>
+          <div className="row">
+            <Choice label={texts.ask.mode} value={mode || "MODERATE"} values={MODES} onChange={setMode} />
+            <Choice label={texts.ask.channel} value={channel || "CHAT"} values={CHANNELS} onChange={setChannel} />
+            <Choice label={texts.run.agent} value={agent} values={["", ...(agents.data?.agents.map((one) => one.name) ?? [])]} onChange={setAgent} none={texts.ask.anyAgent} />
+            <label>
+              {texts.run.thread}
+              <input value={thread} onChange={(event) => setThread(event.target.value)} placeholder={texts.ask.newThread} />
+            </label>
+          </div>
+          {ask.error ? <ProblemCard error={ask.error} /> : null}
+          <div><button className="main" disabled={ask.isPending}>{texts.nav.ask}</button></div>
+        </form>
+      </Card>
+    </>
+  );
+}
+
+function Choice({ label, value, values, onChange, none = "" }: { label: string; value: string; values: string[]; onChange: (value: string) => void; none?: string }) {
+  return (
+    <label>
+      {label}
+      <select value={value} onChange={(event) => onChange(event.target.value)}>
+        {values.map((one) => <option key={one} value={one}>{(texts.ask.words[one] ?? one) || none}</option>)}
+      </select>
+    </label>
+  );
+}

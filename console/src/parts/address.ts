@@ -1,0 +1,28 @@
+/** Filters that stand in the address, so that each view is a link that can be sent. */
+
+import { useLocation, useSearchParams } from "wouter";
+
+/** Return a filter's value, empty where the address names none, and how to change it. */
+export function useFilter(name: string): [string, (value: string) => void] {
+  const [parameters, change] = useSearchParams();
+  function set(value: string) {
+    change((before) => {
+      const after = new URLSearchParams(before);
+      if (value === "") after.delete(name);
+      else after.set(name, value);
+      return after;
+    }, { replace: true });
+  }
+  return [parameters.get(name) ?? "", set];
+}
+
+/** Return the last part of the path as it was before it was encoded: the router leaves `:`, `@`, `/` and others encoded. */
+export function useLastPart(): string {
+  useLocation(); // renders again when the address changes
+  const part = location.pathname.split("/").at(-1) ?? "";
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // somebody's `%` that encodes nothing
+  }
+}

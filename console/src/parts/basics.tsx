@@ -1,0 +1,173 @@
+/** Small parts that every page uses. All values are shown as text. */
+
+import type { ReactNode } from "react";
+import { useEffect, useRef, useState } from "react";
+
+import { problemOf } from "../api/client";
+import { texts } from "../texts";
+
+const TONES: Record<string, string> = {
+  running: "live",
+  queued: "live",
+  waiting: "wait",
+  parked: "wait",
+  open: "wait",
+  quarantined: "wait",
+  draft: "wait",
+  succeeded: "good",
+  approved: "good",
+  APPROVED: "good",
+  FIXED: "good",
+  ready: "good",
+  active: "good",
+  failed: "bad",
+  cancelled: "bad",
+  budget_exhausted: "bad",
+  REJECTED: "bad",
+  degraded: "bad",
+  in_doubt: "bad",
+  revoked: "bad",
+};
+
+/** Return the tone in which a state is shown: `good`, `bad`, `wait`, `live`, or none. */
+export function toneOf(state: string): string {
+  return TONES[state] ?? "";
+}
+
+export function Badge({ state }: { state: string }) {
+  return <span className={`badge ${toneOf(state)}`}>{texts.state[state] ?? state}</span>;
+}
+
+/** Return a duration in at most two units, such as `1 min 5 s`. */
+export function duration(seconds: number): string {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86_400)} d ${Math.round((seconds % 86_400) / 3600)} h`;
+}
+
+/** The seconds since a time, or to one that is to come, as they pass. */
+export function Elapsed({ time }: { time: string }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  return <>{duration(Math.max(1, Math.abs(now - Date.parse(time)) / 1000))}</>;
+}
+
+export function When({ time }: { time: string | null | undefined }) {
+  if (!time) return <>–</>;
+  return <time dateTime={time}>{new Date(time).toLocaleString()}</time>;
+}
+
+/** A long text is cut in what is shown at once: a browser lays out some 100,000 characters fluently. */
+const SHOWN_CHARACTERS = 20_000;
+
+export function Long({ text }: { text: string }) {
+  const rest = text.length - SHOWN_CHARACTERS;
+  return <pre tabIndex={0}>{rest > 0 ? `${text.slice(0, SHOWN_CHARACTERS)} … (${rest} more characters)` : text}</pre>;
+}
+
+export function Json({ value }: { value: unknown }) {
+  return <Long text={JSON.stringify(value, null, 2)} />;
+}
+
+export function Card({ title, children, tone = "" }: { title?: string; children: ReactNode; tone?: string }) {
+  return (
+    <section className={`card ${tone}`}>
+      {title === undefined ? null : <h2>{title}</h2>}
+      {children}
+    </section>
+  );
+}
+
+export function ProblemCard({ error, again }: { error: unknown; again?: () => void }) {
+  const problem = problemOf(error);
+  return (
+    <section className="card problem stack" role="alert">
+      <strong>{problem.title || texts.problem.title}</strong>
+      <p>{problem.detail}</p>
+      {problem.remedy ? <p>{problem.remedy}</p> : null}
+      {problem.errors.length > 1 ? <Json value={problem.errors} /> : null}
+      {again === undefined || (problem.status >= 400 && problem.status < 500) ? null : (
+        <div>
+          <button onClick={again}>{texts.problem.again}</button>
+        </div>
+      )}
+    </section>
+  );
+}
+
+export function Loading() {
+  return <p className="faint late">{texts.loading}</p>;
+}
+
+interface Asked<Value> {
+  data: Value | undefined;
+  error: unknown;
+  isPending: boolean;
+  refetch: () => unknown;
+}
+
+/** Show what was asked for, once it is there, or the problem. */
+export function Loaded<Value>({ of, children }: { of: Asked<Value>; children: (value: Value) => ReactNode }) {
+  if (of.data !== undefined) return <>{children(of.data)}</>;
+  if (of.error) return <ProblemCard error={of.error} again={() => void of.refetch()} />;
+  return <Loading />;
+}
+
+export function Empty({ children }: { children: ReactNode }) {
+  return <section className="card faint">{children}</section>;
+}
+
+/** A table whose first row names the columns; in a narrow window each cell names its own. */
+export function Table({ columns, rows, label }: { columns: string[]; rows: { key: string; cells: ReactNode[] }[]; label: string }) {
+  return (
+    <div className="wide" tabIndex={0} role="region" aria-label={label}>
+      <table role="table">
+        <thead role="rowgroup">
+          <tr role="row">{columns.map((name) => <th key={name} scope="col" role="columnheader">{name}</th>)}</tr>
+        </thead>
+        <tbody role="rowgroup">
+          {rows.map((row) => (
+            <tr key={row.key} role="row">
+              {row.cells.map((cell, at) => <td key={columns[at]} role="cell" data-label={columns[at]}><div>{cell}</div></td>)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** A modal dialog that is open while it is rendered; the focus goes to the element with `data-first`, if any. */
+export function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    element.current?.showModal();
+    element.current?.querySelector<HTMLElement>("[data-first]")?.focus();
+  }, []);
+  return (
+    <dialog ref={element} onClose={onClose} aria-label={title}>
+      <div className="stack">
+        <h2>{title}</h2>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+/** Set the title of the tab, and return the heading of the page. */
+export function Heading({ title, children }: { title: string; children?: ReactNode }) {
+  useEffect(() => {
+    document.title = `${title} – ${texts.name}`;
+  }, [title]);
+  return (
+    <div className="row ends">
+      <h1>{title}</h1>
+      {children}
+    </div>
+  );
+}

@@ -1,0 +1,62 @@
+"""The audit trail: who changed what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from starling.app.http.dependencies import Admin, FromServices
+from starling.app.http.problems import refusals
+from starling.app.http.schemas import ClosedModel
+from starling.core.json import JsonObject
+from starling.core.principal import SHARED
+from starling.infra.postgres.audit import latest
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"], responses=refusals(422, 503))
+
+
+class AuditQuery(ClosedModel):
+    """How many changes are listed."""
+
+    limit: int = Field(50, ge=1, le=500)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedChangeView:
+    """A change: `by` is the id of a key or `local`, `origin` the address of its client, or `cli`, `start` or `file`."""
+
+    at: datetime
+    by: str
+    origin: str
+    action: str
+    target: str
+    detail: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Changes, newest first."""
+
+    changes: Sequence[AuditedChangeView]
+
+
+@router.get("", summary="List changes")
+async def changes(caller: Admin, services: FromServices, wanted: Annotated[AuditQuery, Query()]) -> AuditPage:
+    """List the latest changes that keys of your tenant made; with the local token those made on the machine."""
+    tenant = SHARED if caller.on_host else caller.tenant
+    return AuditPage(
+        [
+            AuditedChangeView(
+                one.created_at,
+                one.actor.name,
+                one.actor.origin,
+                one.change.action,
+                one.change.target,
+                dict(one.change.detail),
+            )
+            for one in await latest(services.storage.engine, tenant, limit=wanted.limit)
+        ]
+    )
