@@ -102,6 +102,8 @@ MARKS: Mapping[str, Mark] = {
     "registry.reload_ms_300": _at_most(2_000),
     "registry.reload_ms_500_teams": _at_most(2_000),
     "package.base_mb": _at_most(305),
+    "console.bytes_kb": _at_most(120),
+    "console.first_paint_ms": _at_most(500),
     "cli.help_ms": _at_most(500),
     "cli.list_cpu_ms": _times_at_most(4),
     "up.ready_ms": _times_at_most(3),

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from mcp_gateway.sessions import isolation
 from mcp_gateway.sessions.isolation import MachineIsolation
 from starling.app.doctor import database, machine, mcp_servers
-from starling.app.doctor.finding import Diagnostic
 from starling.app.doctor.runner import run_checks
+from starling.core.diagnostics import Diagnostic
 from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support import http_server
 from tests.support.command_line import new_workspace
