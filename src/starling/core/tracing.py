@@ -38,10 +38,6 @@ type Describe = Callable[[], Attributes]
 """Creates attributes if the span is recorded: later, and in another thread. So what it refers to is never changed."""
 
 
-type EndRequest = Callable[[str, int, Attributes], None]
-"""Ends the span of a request with its name, the status of the answer (0: there was none) and more attributes."""
-
-
 @dataclass(slots=True)
 class CallerSpan:
     """Ids of the span that the run of a request is in. An empty trace becomes that of the run."""
@@ -66,8 +62,7 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 def trace_of(run_id: str) -> tuple[str, str | None]:
     """Return the ids of a new run's trace and of the span there that its segments are in, if there is one."""
-    caller = CALLER_SPAN.get()
-    if caller is None:
+    if (caller := CALLER_SPAN.get()) is None:
         return trace_id_of(run_id), None
     caller.trace_id = caller.trace_id or trace_id_of(run_id)
     return caller.trace_id, f"{caller.span_id:016x}"
@@ -127,8 +122,11 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Opens spans. A span opened inside the block of another one is its child, also in asyncio tasks started there."""
 
-    def request(self) -> EndRequest | None:
-        """Begin the span of a request and return what ends it; None if requests are not traced."""
+    def request(self) -> Callable[[str, int, Attributes], None] | None:
+        """Begin the span of a request; return what ends it with its name, status (0: no answer) and attributes.
+
+        None if requests are not traced.
+        """
         ...
 
     def segment(self, run: Run) -> AbstractContextManager[Span]:

@@ -27,6 +27,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables.access import audit_events
 from tests.support import http_server
 from tests.support.gateway_harness import free_port
+from tests.support.otlp_collector import Collector
 from tests.support.platform import CALLER
 from tests.support.worker_runtime import open_worker_runtime, running_worker
 
@@ -44,10 +45,12 @@ class FakeContextService:
         self.complete = asyncio.Event()
         self.status = 200
         self.tokens: set[str | None] = set()  # that it was sent
+        self.traces: set[str | None] = set()
 
     async def events(self, request: web.Request) -> web.Response:
         self.asked.set()
         self.tokens.add(request.headers.get("Authorization"))
+        self.traces.add(request.headers.get("traceparent"))
         if self.status == 200:
             self.stream[request.headers["Idempotency-Key"]] = await request.json()
             if self.last in [event["event_type"] for event in self.stream.values()]:
@@ -95,6 +98,18 @@ async def asked(services: Services) -> RunKey:
 
 def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return event["correlation_id"], event["event_type"], event["source"], event["payload"]["run_id"]
+
+
+async def test_events_of_a_run_name_its_first_segment_if_runs_are_traced(database_url: str, tmp_path: Path) -> None:
+    service, port = FakeContextService(), free_port()
+    async with Collector() as collector:
+        traced = platform(database_url, tmp_path, port, otlp_endpoint=collector.url)
+        async with service.serving(port), traced as services, asyncio.timeout(60):
+            await asked(services)
+            await service.complete.wait()
+
+    segment = collector.one("run.segment")
+    assert service.traces - {None} == {f"00-{segment.trace_id}-{segment.id}-01"}  # other events have none
 
 
 @pytest.mark.parametrize(

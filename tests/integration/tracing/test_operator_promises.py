@@ -35,4 +35,4 @@ async def test_only_langfuse_gets_its_attributes_and_others_get_the_same_values_
     assert not any(b"langfuse." in body for body in other.bodies)
     assert len(renamed) > 3
     assert {OURS.sub("starling.", name) for name in renamed} <= ours.keys()
-    assert ours["starling.tags"] == theirs["langfuse.trace.tags"]
+    assert set(ours["starling.tags"]) == set(theirs["langfuse.trace.tags"])  # the tasks end in any order

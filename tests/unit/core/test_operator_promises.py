@@ -52,6 +52,7 @@ def test_second_name_of_a_variable_counts_where_the_first_is_empty(
         ("[::1]", "http://[::1]:11434"),
         ("[::1]:8080", "http://[::1]:8080"),
         ("https://gpu/ollama", "https://gpu/ollama"),
+        ("http://gpu:8080/", "http://gpu:8080/"),
     ],
 )
 def test_address_of_ollama_is_completed_as_ollama_does(

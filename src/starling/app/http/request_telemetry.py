@@ -13,7 +13,7 @@ from starling.app.telemetry.log_context import bound_log_context
 from starling.app.telemetry.metrics import Metrics
 from starling.core.ids import new_id
 from starling.core.principal import Principal
-from starling.core.tracing import CALLER_SPAN, EndRequest, caller_span
+from starling.core.tracing import CALLER_SPAN, caller_span
 from starling.infra.postgres.connections import answers_within
 
 _ANSWER_SECONDS: Final = 10.0  # a frozen Postgres answers nothing, also not that a statement takes too long
@@ -56,7 +56,7 @@ class _Request:
         self._metrics = metrics
         self._scope, self._send = scope, send
         services = state_of(scope["app"]).services if _OF_RUNS.fullmatch(scope["method"] + scope["path"]) else None
-        self._end_span: EndRequest | None = services.tracer.request() if services else None
+        self._end_span = services.tracer.request() if services else None
         self._status = 0  # nothing was sent: the caller disconnected, or an error
         self._streams = False
 

@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
-from http import HTTPStatus
 from random import getrandbits
 from time import time_ns
 from types import TracebackType
@@ -18,20 +17,12 @@ import httpx
 from starling.core.errors import SuspendedError
 from starling.core.forks import ForkOrigin
 from starling.core.runs import Run
-from starling.core.tracing import (
-    CALLER_SPAN,
-    NOOP_SPAN,
-    Attributes,
-    CallerSpan,
-    Describe,
-    EndRequest,
-    NoopSpan,
-    SpanKind,
-)
+from starling.core.tracing import CALLER_SPAN, NOOP_SPAN, Attributes, CallerSpan, Describe, NoopSpan, SpanKind
 from starling.infra.tracing.scores import Score
 
 SEGMENT: Final = "run.segment"
 LEVEL: Final = "langfuse.observation.level"
+_LEAST_FAILURE: Final = 500  # status
 
 
 class SpanEvent(NamedTuple):
@@ -170,7 +161,7 @@ class SpanTracer:
         self._send_score = send_score
         self._with_content = with_content
 
-    def request(self) -> EndRequest | None:
+    def request(self) -> Callable[[str, int, Attributes], None] | None:
         if self._send_score is not None:  # Langfuse takes a trace's root for the run
             return None
         sent, begun = CALLER_SPAN.get() or CallerSpan("", 0), time_ns()
@@ -181,8 +172,7 @@ class SpanTracer:
             trace_id = own.trace_id or f"{getrandbits(128):032x}"
             described: list[Describe] = [lambda: {**attributes, "http.response.status_code": status or None}]
             span = OpenSpan(self, name, SpanKind.CHAIN, described, own.span_id, None, trace_id, sent.span_id)
-            if status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                span.fail(f"HTTP {status}" if status else "no answer")
+            span.failure = None if 0 < status < _LEAST_FAILURE else f"HTTP {status}"
             span.begun, span.ended = begun, time_ns()
             self.export(span)
 
