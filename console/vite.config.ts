@@ -2,5 +2,5 @@ import { defineConfig } from "vite";
 
 export default defineConfig({
   base: "/console/",
-  build: { target: "es2024", assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  build: { target: "es2024", assetsInlineLimit: 0, license: { fileName: "licences.md" }, modulePreload: { polyfill: false } },
 });
