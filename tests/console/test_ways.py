@@ -1,6 +1,7 @@
 """The main ways through the console, in a browser."""
 
 import json
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -10,6 +11,7 @@ from starling.core.principal import HOST_ADMIN, Scope
 from starling.infra.postgres.audit import Actor
 from tests.console.conftest import Console, loaded, violations
 from tests.support.effect_recorder import AGENT
+from tests.support.gateway_harness import SERVERS, python
 from tests.support.model_script import Answer
 from tests.support.platform import calls, decision, task
 from tests.support.stored_runs import events_of, stored_run
@@ -144,6 +146,53 @@ async def test_reload_shows_its_plan_as_a_diff_and_the_epoch_after_it(console: C
     await page.get_by_role("dialog").get_by_role("button", name="Reload").click()
 
     await expect(page.get_by_role("link", name="more")).to_be_visible()
+
+
+async def test_definition_that_changed_is_shown_as_a_diff_and_approved(console: Console, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    words.write_text("Does it.")
+    changing = python(SERVERS / "misbehaving.py", "changing", str(words)).document
+    page = await console.entered()
+    await page.goto(console.address("registry"))
+    servers = {"effects": console.platform.effects.as_server(approval="unsafe"), "changing": changing}
+    await page.get_by_label("An mcpServers document").fill(json.dumps({"mcpServers": servers}))
+    await page.get_by_role("button", name="Reload").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Reload").click()
+    await expect(page.get_by_role("link", name="changing").first).to_be_visible()
+
+    words.write_text("Does it, says the new version.")
+    await page.get_by_label("List the tools of unchanged servers").check()
+    await page.get_by_role("button", name="Reload").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Reload").click()
+    await expect(page.get_by_text("quarantined").first).to_be_visible()
+    await page.goto(console.address("servers/changing"))
+    await expect(page.locator("pre .added").last).to_contain_text("says the new version")
+    await page.get_by_role("button", name="Approve").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Approve").click()
+
+    await expect(page.locator(".card.failed")).to_have_count(0)
+    await expect(page.get_by_role("cell", name="Does it, says the new version.")).to_be_visible()
+
+
+async def test_team_is_activated_and_gets_a_request(console: Console) -> None:
+    member = {"name": "reader", "role": "Reader", "goal": "Reads.", "server": "effects", "tools": ["effects.read_it"]}
+    spec = {"name": "readers", "purpose": "Reads letters.", "members": [member]}
+    async with console.platform.client.post("/v1/teams/readers/versions", json={"spec": spec}) as response:
+        assert response.status == 201, await response.text()
+    console.platform.script.run(decision(reply="Nobody was asked."))
+    page = await console.entered()
+    await page.goto(console.address("teams/readers"))
+    await expect(page.get_by_role("img", name="Graph")).to_be_visible()
+
+    await page.get_by_role("button", name="Activate 1").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Activate 1").click()
+    await expect(page.get_by_text("active", exact=True).first).to_be_visible()
+    await page.get_by_role("main").get_by_role("link", name="Ask").click()
+    await page.get_by_label("Request").fill("Read a.")
+    await page.get_by_role("button", name="Ask").click()
+
+    await page.wait_for_url("**/console/runs/*")
+    await expect(page.get_by_role("img", name="The supervisor, and around it")).to_contain_text("readers")
 
 
 async def test_call_in_doubt_is_decided(console: Console) -> None:
