@@ -17,6 +17,7 @@ NOT_RUN: Final = {
     "make demo": "tests/e2e/test_demo.py runs it",
     "make reference": "tests/unit/docs/test_reference.py holds what it writes",
     "make test": "it runs the tests, and a test that runs it",
+    "make console": "a part of `make test`",
     "make quick": "a part of `make test`",
     "make check": "CI runs it beside the tests",
     "make bench": "it takes minutes, and a machine with nothing else to do",
