@@ -41,7 +41,7 @@ async def _first_paint(browser: Browser, url: str) -> float:
     context = await browser.new_context()
     page = await context.new_page()
     await page.goto(url)
-    await page.wait_for_function(_PAINT)
+    await page.get_by_role("heading").first.wait_for()  # painted by then
     painted = await page.evaluate(_PAINT)
     await context.close()
     return painted
