@@ -26,6 +26,12 @@ async def in_background(
         await asyncio.wait([task], timeout=stop_seconds)
 
 
+def ignore_failure(task: asyncio.Task[Any]) -> None:
+    """Take the exception of a task, which those who await it get as well; they may be gone."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error(

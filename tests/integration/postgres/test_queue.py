@@ -1,6 +1,7 @@
 """The queue recovers after Postgres was unavailable, in each state of its connections."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
@@ -24,6 +25,11 @@ from tests.support.run_factories import new_run
 from tests.support.run_queues import open_queue
 from tests.support.tcp_proxy import proxied
 
+_FULL_DISK = b"""
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';
+END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"""
 WAKE = b'SELECT pg_notify(\'procrastinate_queue_v1#runs\', \'{"type": "job_inserted", "job_id": 0}\')'
 
 
@@ -179,3 +185,23 @@ async def test_work_cancelled_while_postgres_is_unavailable_ends(
 
         assert done
         assert working.cancelled()
+
+
+async def test_job_that_a_full_disk_lets_nobody_finish_is_the_outage_and_no_lost_exception(
+    database_url: str, engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fill(_: RunKey) -> None:
+        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+            await connection.execute(_FULL_DISK)
+
+    async with open_queue(database_url) as queue:
+        working = asyncio.get_running_loop().create_task(queue.work(fill, concurrency=1, per_tenant=1, isolated=1))
+        async with transaction(engine) as connection:
+            await queue.defer(connection, [new_run().key])
+        await wait_for(lambda: bool(caplog.records))
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        gc.collect()
+
+    assert "could not extend file" in caplog.records[0].message
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -1,6 +1,7 @@
 """Event streams: read in any process, from any number, each event once; pruned events become a gap."""
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
@@ -31,6 +32,8 @@ POLL_SECONDS = 0.2  # seconds between polls, in tests without notifications
 _LISTENING = """
 SELECT pid FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'starling-listen' AND query LIKE '%pg_locks%'"""
+
+_BLOCKED = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @dataclass
@@ -311,3 +314,25 @@ async def _listening(url: str, *, other_than: int) -> int:
             rows = await (await connection.execute(_LISTENING.encode())).fetchall()
             if found := [pid for (pid,) in rows if pid != other_than]:
                 return found[0]
+
+
+async def test_query_that_fails_after_its_reader_has_gone_is_no_lost_exception(
+    writing: Writing, engine: AsyncEngine, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        await AsyncConnection.connect(database_url) as locked,
+        await AsyncConnection.connect(database_url, autocommit=True) as other,
+    ):
+        await locked.execute(b"LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        reader = RunReader(engine, Broadcast())
+        reading = asyncio.get_running_loop().create_task(read(reader, writing.key))
+        while not await (await other.execute(_BLOCKED.encode())).fetchone():
+            await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait({reading})
+        await other.execute(f"SELECT pg_terminate_backend(pid) FROM ({_BLOCKED})".encode())
+        await reader.close()
+    del reading  # it refers to the query
+    gc.collect()
+
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -20,6 +20,7 @@ from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import EndableResponse
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
+from starling.core.background_tasks import ignore_failure
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, LOCAL_REMEDY, Principal, Scope
@@ -132,7 +133,7 @@ class AuthenticationMiddleware:
     async def _monitor(self, key: str) -> Principal | None:
         """Return the caller that a key belongs to, None where Postgres doesn't say so at once."""
         check = asyncio.get_running_loop().create_task(self._access.keys.authenticate(key), name="check-key")
-        check.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
+        check.add_done_callback(ignore_failure)
         if not (await asyncio.wait({check}, timeout=_MONITOR_SECONDS))[0]:
             return None
         with suppress(DatabaseUnavailableError):

@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
+from starling.core.background_tasks import ignore_failure
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.outages import Outage
 from starling.infra.postgres.connections import answers_within
@@ -102,7 +103,7 @@ class WriteCheck:
             return
         if (checking := self._checking) is None or checking.done():
             checking = self._checking = asyncio.get_running_loop().create_task(self._write(), name="check-writes")
-            checking.add_done_callback(lambda task: task.cancelled() or task.exception())  # all callers may be gone
+            checking.add_done_callback(ignore_failure)
         await asyncio.wait({checking})  # the check goes on for the others where one caller is cancelled
         checking.result()
 

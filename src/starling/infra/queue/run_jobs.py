@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
-from procrastinate.jobs import Job
+from procrastinate.exceptions import ConnectorException
+from procrastinate.jobs import Job, Status
 from procrastinate.manager import JobManager
 from psycopg_pool import AsyncConnectionPool
 
@@ -170,10 +171,16 @@ class FairJobs(JobManager):
     notification came meanwhile: it may be of a job that the query couldn't see.
     """
 
-    def __init__(self, connector: JobConnector, slots: TenantSlots, on_answer: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connector: JobConnector,
+        slots: TenantSlots,
+        on_answer: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
         """`on_answer` is called after each fetch that Postgres has answered."""
         super().__init__(connector)
-        self._on_answer = on_answer
+        self._on_answer, self._on_failure = on_answer, on_failure
         self._connector = connector
         self._slots = slots
         self.pace = FetchPace(lambda: connector.hub.peers, monotonic)
@@ -197,6 +204,13 @@ class FairJobs(JobManager):
                 return None  # else a slot became free during the query, or a job was queued
         self.skipped = True
         return None
+
+    async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:
+        """Delete a job. If Postgres can't, it stays, without effect, until the sweep after this worker's end."""
+        try:
+            await super().finish_job(job, status, delete_job)
+        except ConnectorException as error:  # nobody awaits the task of a job
+            self._on_failure(error)
 
     def fetch(self) -> None:
         """Fetch now."""

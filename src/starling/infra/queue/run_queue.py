@@ -42,7 +42,8 @@ class RunQueue:
         self._slots = TenantSlots()
         connector = JobConnector(url, hub)
         self._app = procrastinate.App(connector=connector)
-        self._app.job_manager = self._jobs = FairJobs(connector, self._slots, partial(self._outage.recovered, _QUEUE))
+        recovered = partial(self._outage.recovered, _QUEUE)
+        self._app.job_manager = self._jobs = FairJobs(connector, self._slots, recovered, self._failed)
         self._task = self._app.task(name="starling.run", queue=_QUEUE)(self._fetched)
         self._handler: Handler | None = None
         self._direct: set[asyncio.Task[None]] = set()
@@ -122,7 +123,10 @@ class RunQueue:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
                 raise asyncio.CancelledError from error
-            self._outage.failed(first_line(error.__cause__ or error), _QUEUE)
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._outage.failed(first_line(error.__cause__ or error), _QUEUE)
 
     def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.core.background_tasks import ignore_failure
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.stream import StoredEvent
 from starling.core.runs import Step
@@ -142,6 +143,7 @@ class RunReader:
         task = asyncio.get_running_loop().create_task(query)
         self._queries.add(task)
         task.add_done_callback(self._queries.discard)
+        task.add_done_callback(ignore_failure)
         return await asyncio.shield(task)
 
     async def _stream_ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:

@@ -12,6 +12,7 @@ from orjson import Fragment
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.core.background_tasks import ignore_failure
 from starling.core.clock import lease_time
 from starling.core.conversation.turn import STATE_CHARS
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
@@ -230,6 +231,7 @@ class RunWriter:
         writing = asyncio.get_running_loop().create_task(self._flush(), name=f"write-{self.run.id}")
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
+        writing.add_done_callback(ignore_failure)
         await asyncio.shield(writing)
 
     async def _flush(self) -> None:
