@@ -33,7 +33,8 @@ _LISTENING = """
 SELECT pid FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'starling-listen' AND query LIKE '%pg_locks%'"""
 
-_BLOCKED = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+_BLOCKED = b"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+_END_BLOCKED = b"SELECT pg_terminate_backend(pid) FROM (" + _BLOCKED + b")"
 
 
 @dataclass
@@ -326,11 +327,11 @@ async def test_query_that_fails_after_its_reader_has_gone_is_no_lost_exception(
         await locked.execute(b"LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         reader = RunReader(engine, Broadcast())
         reading = asyncio.get_running_loop().create_task(read(reader, writing.key))
-        while not await (await other.execute(_BLOCKED.encode())).fetchone():
+        while not await (await other.execute(_BLOCKED)).fetchone():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
         reading.cancel()
         await asyncio.wait({reading})
-        await other.execute(f"SELECT pg_terminate_backend(pid) FROM ({_BLOCKED})".encode())
+        await other.execute(_END_BLOCKED)
         await reader.close()
     del reading  # it refers to the query
     gc.collect()
