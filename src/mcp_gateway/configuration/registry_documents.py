@@ -130,7 +130,7 @@ def _one_line(text: object) -> str:
 
 
 def _from_package(package: _Document, inputs: "_Inputs") -> dict[str, Any]:
-    kind, identifier = _of(package, "registryType"), str(package.get("identifier", ""))
+    kind, identifier = _of(package, "registryType"), str(package.get("identifier") or "")
     if kind not in _IDENTIFIER:
         raise ConfigurationError(f"packages of the type {kind} can't be run here, only npm and pypi")
     version, base = str(package.get("version") or ""), str(_of(package, "registryBaseUrl") or "")

@@ -22,8 +22,13 @@ def new_id() -> str:
 
 
 def process_name() -> str:
-    """Return a new name for what this process does: its host and id; where that counts, a random part, its start."""
-    return f"{socket.gethostname()}:{(pid := os.getpid())}:{_id_space()}{secrets.token_hex(3)}.{_started(pid)}"
+    """Return the name of this process: its host and id; where that counts, a random part, its start."""
+    return _name_of(os.getpid())
+
+
+@cache
+def _name_of(process: int) -> str:
+    return f"{socket.gethostname()}:{process}:{_id_space()}{secrets.token_hex(3)}.{_started(process)}"
 
 
 def has_ended(name: str) -> bool:

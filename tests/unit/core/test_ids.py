@@ -9,6 +9,10 @@ from starling.core.ids import has_ended, process_name
 _NAME = [sys.executable, "-c", "from starling.core.ids import process_name; print(process_name())"]
 
 
+def test_process_has_one_name() -> None:
+    assert process_name() == process_name()
+
+
 def test_process_that_was_not_reaped_has_ended() -> None:
     with subprocess.Popen(_NAME, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -47,6 +47,9 @@ class TelemetryMiddleware:
         with answers_within(self._answer_seconds), bound_log_context(request_id=new_id()):
             try:
                 await self._app(scope, receive, request.send)
+            except Exception:
+                request.status = request.status or 500  # the server's answer
+                raise
             finally:
                 request.over(perf_counter() - begun)
 
@@ -57,12 +60,12 @@ class _Request:
         self._scope, self._send = scope, send
         services = state_of(scope["app"]).services if _OF_RUNS.fullmatch(scope["method"] + scope["path"]) else None
         self._end_span = services.tracer.request() if services else None
-        self._status = 0  # nothing was sent: the caller disconnected, or an error
+        self.status = 0  # nothing was sent: the caller disconnected
         self._streams = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self.status = message["status"]
             if Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
                 self._streams = True
                 self._metrics.streams.inc()
@@ -76,7 +79,7 @@ class _Request:
         if end is not None and principal is not None:
             route = getattr(self._scope.get("route"), "path", self._scope["path"])
             attributes = {"http.request.method": "POST", "http.route": route, "tenant": principal.tenant}
-            end(f"POST {route}", self._status, attributes)
+            end(f"POST {route}", self.status, attributes)
 
     def over(self, seconds: float) -> None:
         if self._streams:
@@ -85,8 +88,8 @@ class _Request:
         scope = self._scope
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "none")  # the template: paths contain ids and arbitrary text
-        self._metrics.requests.labels(method, route, self._status).inc()
-        more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
+        self._metrics.requests.labels(method, route, self.status).inc()
+        more = {"method": method, "path": scope["path"], "status": self.status, "ms": round(seconds * 1000, 1)}
         principal: Principal | None = scope.get("state", {}).get("principal")
         if principal is not None:
             more |= {"tenant": principal.tenant, "key_id": principal.key_id}

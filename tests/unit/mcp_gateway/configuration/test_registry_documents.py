@@ -159,10 +159,10 @@ def test_version_that_is_not_pinned_is_refused(kind: str, version: str) -> None:
     "identifier",
     [
         *("--package=evil", "-c", "git+ssh://evil.example/x", "evil/x", "../evil", "/tmp/evil", "file:evil"),
-        *("notes-mcp@9.9.9", "notes-mcp; touch x", "${HOME}", "notes-mcp\nevil"),
+        *("notes-mcp@9.9.9", "notes-mcp; touch x", "${HOME}", "notes-mcp\nevil", "", None),
     ],
 )
-def test_identifier_that_is_not_the_name_of_a_package_is_refused(identifier: str) -> None:
+def test_identifier_that_is_not_the_name_of_a_package_is_refused(identifier: str | None) -> None:
     found = of_package(identifier=identifier)
 
     assert (bool(found.fault), found.config) == (True, {})
