@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.worker import worker as worker_module
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker
+from starling.core.ids import new_id
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.leases import LeaseRenewer, Leases
@@ -103,6 +104,7 @@ class WorkerHarness:
                 Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
             )
             worker.isolated_runs = isolated
+            worker.name = f"{worker.name}.{new_id()}"  # others may be in this process
             async with running_worker(worker):
                 yield worker
 
