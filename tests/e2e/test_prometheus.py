@@ -191,13 +191,19 @@ async def test_lost_workers_waiting_runs_and_old_questions_fire_their_alerts(tmp
             await platform.alerts.until_silent("StarlingNoWorker", "StarlingProcessMissing", "StarlingQueueWaits")
 
 
-async def test_server_that_ends_in_each_call_fires_its_alerts(tmp_path: Path, database_url: str) -> None:
-    command = [sys.executable, str(SERVERS / "misbehaving.py"), "dying", str(tmp_path / "record")]
+@pytest.mark.parametrize(
+    ("fault", "alerts"),
+    [("dying", ["StarlingServerUnavailable", "StarlingBreakerOpen"]), ("dying-often", ["StarlingServerCrashes"])],
+)
+async def test_server_that_ends_in_calls_fires_its_alerts(
+    tmp_path: Path, database_url: str, fault: str, alerts: list[str]
+) -> None:
+    command = [sys.executable, str(SERVERS / "misbehaving.py"), fault, str(tmp_path / "record")]
     server = {"command": command[0], "args": command[1:], "x-starling": {"effect": "read"}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"crashing": server}}))
     variables = {"DATABASE_URL": database_url, "STARLING_MCP_CONFIG": str(tmp_path / "mcp.json")}
     async with watched(tmp_path, **variables) as platform:
         with platform.workspace.running("worker"):
             asking = asyncio.get_running_loop().create_task(platform.keep_calling("crashing.act"))
-            await platform.alerts.until("StarlingServerUnavailable", "StarlingBreakerOpen")
+            await platform.alerts.until(*alerts)
             asking.cancel()

@@ -49,6 +49,14 @@ def die_once(_: dict[str, Any]) -> dict[str, Any]:
     return text("done")
 
 
+def die_often(_: dict[str, Any]) -> dict[str, Any]:
+    """End in each second call."""
+    note("called")
+    if Path(sys.argv[2]).read_text().count("called") % 2 == 1:
+        os._exit(7)
+    return text("done")
+
+
 def hold(_: dict[str, Any]) -> dict[str, Any]:
     """Keep 150 MiB of memory, half of them in a child that shares the other half."""
     _HELD.append(b"x" * (75 * 2**20))
@@ -131,6 +139,7 @@ LISTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "dying": die,
     "dying-once": die_once,
+    "dying-often": die_often,
     "killing": kill_platform,
     "holding": hold,
     "growing": grow,
