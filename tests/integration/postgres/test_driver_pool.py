@@ -146,3 +146,13 @@ async def test_pipelined_transaction_that_fails_writes_nothing(
 
     await _insert(engine)
     assert await _direct(engine, "SELECT count(*) FROM threads") == 1
+
+
+async def test_connection_in_use_while_the_pool_is_closed_is_closed_after_its_use(engine: AsyncEngine) -> None:
+    pool = engine.pool
+    assert isinstance(pool, DriverPool)
+    async with pool.autocommit() as connection:
+        await engine.dispose()
+
+        assert not connection.closed
+    assert connection.closed

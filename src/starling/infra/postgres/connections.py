@@ -103,6 +103,7 @@ class DriverPool(AsyncAdaptedQueuePool):
         super().__init__(*arguments, **options)
         self._kept: list[PoolProxiedConnection] = []
         self._waiting = 0  # checkouts that have no connection yet
+        self._disposed = False
         self.on_failure: Callable[[DatabaseUnavailableError], None] = lambda _: None
 
     @asynccontextmanager
@@ -116,7 +117,9 @@ class DriverPool(AsyncAdaptedQueuePool):
             if isinstance(error, ReadOnlySqlTransaction):
                 await self.replace_idle()
             raise
-        if self._waiting:
+        if self._disposed:
+            await release(pooled, broken=True)
+        elif self._waiting:
             await greenlet_spawn(self._give_back, pooled)
         else:
             self._kept.append(pooled)
@@ -147,7 +150,8 @@ class DriverPool(AsyncAdaptedQueuePool):
             self._waiting -= 1
 
     def dispose(self) -> None:
-        """Close all connections that aren't in use."""
+        """Close all connections that aren't in use; each of the others is closed after its use."""
+        self._disposed = True
         while self._kept:
             self._give_back(self._kept.pop())
         super().dispose()
