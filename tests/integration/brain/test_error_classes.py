@@ -6,6 +6,8 @@ The tables were written from what is promised, before the code was looked at:
 - `invalid` (no chat completion at all): one more try, by the smaller model or with what was wrong.
 - `connection`, `500`, `429` (with Retry-After): two more tries, then the smaller model with as many.
 - `400`: no second try, since the endpoint refuses; the smaller model.
+- With the default `model_wait_seconds` the models that failed for now, all but those of `invalid` and `400`, are asked
+  again for a minute (`test_model_waits.py`); the platforms here wait for none.
 - Then the node goes on without the model. The supervisor: ready tasks run, else the generalist gets the request, else
   the answer is made of what is there. A task fails, and the supervisor decides again. Nothing is approved without a
   verdict. The answer is the results as they are.
