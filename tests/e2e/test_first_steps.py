@@ -110,13 +110,16 @@ def test_variables_of_the_environment_win_over_the_file_and_a_wrong_line_is_name
         wrong_value = workspace.starling("doctor")
         (workspace.folder / "starling.env").write_text("PORT\n")
         wrong_line = workspace.starling("doctor")
+        (workspace.folder / "starling.env").write_text("PORT=80\0\n")
+        zero_byte = workspace.starling("doctor")
 
     assert (wrong_value.returncode, "PORT: " in wrong_value.stderr, "LOG_LEVEL: " in wrong_value.stderr) == (
         2,
         True,
         False,
     )
-    assert (wrong_line.returncode, "starling.env is wrong: line 1" in wrong_line.stderr) == (2, True)
+    for said in (wrong_line, zero_byte):
+        assert (said.returncode, "starling.env is wrong: line 1" in said.stderr) == (2, True)
 
 
 def test_request_of_getting_started_is_answered_with_what_init_wrote(workspace: CliWorkspace) -> None:

@@ -46,8 +46,8 @@ def read_environment_file() -> None:
     for number, line in enumerate(map(str.strip, lines), start=1):
         name, given, value = map(str.strip, line.partition("="))
         if line and not line.startswith("#"):
-            if not (name and given):
-                raise ConfigurationError(f"{ENVIRONMENT_FILE} is wrong: line {number} is not NAME=VALUE.")
+            if not (name and given) or "\0" in line:
+                raise ConfigurationError(f"{ENVIRONMENT_FILE} is wrong: line {number} is not NAME=VALUE, in text.")
             os.environ[name] = os.environ.get(name) or value  # noqa: TID251
 
 
