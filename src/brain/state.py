@@ -202,7 +202,6 @@ class Routing(TypedDict):
     progress: str
     routed: list[str]
     reason: str
-    rounds: NotRequired[int]
     direct: NotRequired[bool]
     is_simple: NotRequired[bool]
     unplanned: NotRequired[bool]

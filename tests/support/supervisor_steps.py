@@ -37,15 +37,12 @@ def supervisor(
     sessions: Sessions | None = None,
     *,
     embedder: CachingEmbedder | None = None,
-    graph_steps: int = 200,
     parallel_tasks: int = 8,
     **limits: Any,
 ) -> SupervisorNode:
     given = Limits(**limits)
     shortlister = Shortlister(AgentFinder(embedder, SystemClock()), given.shortlist, NOOP_TRACER)
-    return SupervisorNode(
-        given, shortlister, sessions or Sessions(), NOOP_TRACER, graph_steps=graph_steps, parallel_tasks=parallel_tasks
-    )
+    return SupervisorNode(given, shortlister, sessions or Sessions(), NOOP_TRACER, parallel_tasks=parallel_tasks)
 
 
 async def step(node: SupervisorNode, state: GraphState, execution: Execution) -> Update:

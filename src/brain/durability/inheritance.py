@@ -36,8 +36,7 @@ def decision_record(state: GraphState, update: Update) -> dict[str, Any]:
         return kept
     changed = {name: update[name] for name in _REPLACED if name in update and update[name] != state[name]}
     changed |= {name: update[name] for name in ("tasks", *_ADDED) if update.get(name)}
-    routing = {name: value for name, value in update["routing"].items() if name != "rounds"}
-    return {**kept, "update": {**changed, "routing": routing}}
+    return {**kept, "update": {**changed, "routing": update["routing"]}}
 
 
 def inherited_entries(entries: Iterable[JournalEntry], at: str) -> list[JournalEntry]:

@@ -95,6 +95,7 @@ def _dispatch(state: GraphState, task: GraphTask) -> TaskDispatch:
 
 
 _STARS_KEPT: Final = 64
+_NO_LIMIT: Final = 2**31
 
 
 class StarRunner:
@@ -102,7 +103,6 @@ class StarRunner:
 
     def __init__(self, supervisor: SupervisorNode, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
         self._nodes = supervisor, pipeline(self), qa
-        self._steps = supervisor.graph_steps
         self._control = RunControl()
         self._stars: OrderedDict[str, Star] = OrderedDict()
 
@@ -118,14 +118,13 @@ class StarRunner:
     async def run(self, spec: StarSpec, context: RunContext, initial: GraphState) -> GraphState:
         """Execute a star from its start, or from its last checkpoint in the run; return the state that it ends in.
 
-        Raises SuspendedError while it waits for answers, GraphDrained once a step ended after `drain`,
-        GraphRecursionError.
+        Raises SuspendedError while it waits for answers, GraphDrained once a step ended after `drain`.
         """
         saver = context.checkpoints.saver(context.path)
         thread = f"{context.run.id}/{context.path}" if context.path else context.run.id  # a team's call has its own
         config: RunnableConfig = {
             "configurable": {"thread_id": thread, "checkpoint_ns": ""},
-            "recursion_limit": self._steps + 1,  # LangGraph counts its last, empty step too
+            "recursion_limit": _NO_LIMIT,  # decisions and tasks of a plan are limited, and so is time
             "callbacks": [],
         }
         given = None if await saver.aget_tuple(config) else initial

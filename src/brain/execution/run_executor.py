@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from langgraph.errors import GraphDrained, GraphRecursionError
+from langgraph.errors import GraphDrained
 
 from brain.agents.runtimes.architect import ArchitectRuntime
 from brain.agents.runtimes.crew import executor as crew_executor
@@ -175,8 +175,6 @@ class Brain:
             failure = Failure(
                 code=DeadlineExceededError.code, message="The run's time ran out before the answer was complete."
             )
-        except GraphRecursionError:
-            failure = Failure(code="recursion_limit", message="The run took too many steps without an answer.")
         except StarlingError as error:
             failure = Failure(code=error.code, message=str(error))
         except Exception:  # noqa: BLE001 - the worker's edge: the caller gets an answer

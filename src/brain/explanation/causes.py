@@ -41,7 +41,7 @@ _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "unknown_agent": ("unknown_agent", "there is no such agent"),
     "not_granted": ("not_allowed", "the key or the mode of the run does not allow this agent"),
     "bad_dependency": ("bad_plan_order", "it depends on a task that is not in the plan, or on itself"),
-    "limit_reached": ("limit_reached", "the plan had more tasks, or more rounds of tasks, than a run may have"),
+    "limit_reached": ("limit_reached", "the plan had more tasks than a run may have"),
     # of tasks
     "unable": ("unable_agent", "the agent gave no result"),
     "llm_invalid_response": ("unreadable_model_output", "the model wrote something that can't be read"),
@@ -56,7 +56,6 @@ _ENDS: Final[Mapping[str, _Meaning]] = {
     "parked": ("parked_run", "its workers ended in the middle of it"),
     "budget_exhausted": ("lost_budget", "its tokens were used up"),
     "deadline_exceeded": ("deadline_exceeded", "its time ran out"),
-    "recursion_limit": ("limit_reached", "it took as many steps as a run may"),
     "internal": ("internal_error", "a fault of the platform itself ended it"),
     "journal_diverged": ("journal_diverged", "its wording, tools or settings changed after it began"),
     "runtime_unavailable": ("runtime_failed", "the worker lacks a runtime that it needs"),

@@ -75,7 +75,6 @@ _FIRST, _AFTER_LOOKING, _SENT_BACK = 0, 2, 4  # positions in the journal; the ne
 _ANSWER_IN_REQUEST = "Send the request again with the answer in it."
 _TEXTS_LOOKED_FOR = 8
 _NO_ANSWER = (ModelError, DeadlineExceededError, BudgetExhaustedError)
-_LAST_TURN = 1  # step of the graph, besides two for each round
 
 
 class SessionWarmer(Protocol):
@@ -93,7 +92,6 @@ class SupervisorNode:
     sessions: SessionWarmer
     tracer: Tracer
     star: StarSpec = MAIN_STAR
-    graph_steps: int = 200  # LangGraph supersteps of a run: two per round of tasks, and one
     parallel_tasks: int = 8
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
@@ -115,7 +113,7 @@ class SupervisorNode:
             if context.assigned_agent:
                 return _finish(state)
             if not is_left:
-                _warn_of_limit(context, state, "decisions")
+                _warn_of_limit(context, state)
                 return _finish(state)
         with interrupt_on_suspension():
             return await self._decide(context, state)
@@ -123,9 +121,6 @@ class SupervisorNode:
     def _continue_plan(self, context: RunContext, state: GraphState) -> Update:
         ready = ready_tasks(state)
         if not ready:
-            return _finish(state)
-        if self._rounds_left(state) <= 0:
-            _warn_of_limit(context, state, "steps")
             return _finish(state)
         path, number = _path(context, state["routing"]["decisions"]), len(state["results"])
         reported = context.journal.knows(path, "result", number)
@@ -179,7 +174,7 @@ class SupervisorNode:
         """
         routing, reported = state["routing"], context.journal.knows(path, "result")
         card, request = context.roster.get(_GENERALIST), state["input_request"]
-        if (ready := ready_tasks(state)) and self._rounds_left(state) > 0:
+        if ready := ready_tasks(state):
             counted: Routing = {**routing, "decisions": routing["decisions"] + 1, "failures_seen": failures(state)}
             update = self._dispatch(context, ready, counted, reported=reported)
         elif state["tasks"] or self.star.name or card is None or card.degraded:
@@ -329,8 +324,7 @@ class SupervisorNode:
             for server in servers:
                 self.sessions.warm(server)
         running: list[GraphTask] = [{**task, "status": "running"} for task in chosen]
-        counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
-        return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}
+        return {"tasks": running, "routing": routing, "next_step": [task["id"] for task in chosen]}
 
     def _planning_context(self, context: RunContext, state: GraphState) -> PlanningContext:
         return PlanningContext(
@@ -338,24 +332,18 @@ class SupervisorNode:
             state["tasks"],
             state["results"],
             state["input_request"],
-            rounds=max(0, self._rounds_left(state)),
-            at_once=self.parallel_tasks,
             most_tasks=self.limits.tasks_per_plan,
             all_agents=context.search.roster,
             switched_off=context.switched_off,
         )
 
-    def _rounds_left(self, state: GraphState) -> int:
-        """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
-        return (self.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
 
-
-def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
-    """Warn once, however often the turn is repeated before its answer is complete."""
+def _warn_of_limit(context: RunContext, state: GraphState) -> None:
+    """Warn once of the limit of decisions, however often the turn is repeated before its answer is complete."""
     path, number = _path(context, state["routing"]["decisions"]), len(state["results"])
     if not context.journal.knows(path, "result", number):
         context.journal.record(path, "result", {}, number)
-        context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
+        context.recorder.warn("limit_reached", "The limit of decisions is reached: answering with what is there.")
 
 
 def _record(context: RunContext, state: GraphState, update: Update, path: str, *, without_model: str = "") -> None:

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import GENERALIST, Roster
-from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, merge_tasks, undecided
+from brain.state import DegradedPart, GraphState, GraphTask, TaskOutcome, undecided
 from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
 UNDECIDED = "It waited for a decision on who does it, which was not made."
 DEPENDENT = "It depends on a task that can't be done."
-TOO_LATE = "Its turn would come too late"
 TOO_MANY = "A plan may have at most"
 _ABSENT = "which isn't in the plan"
 _EMPTY = (
@@ -27,18 +26,15 @@ _AGENTS_NAMED = 24  # in an error where none is near; of more agents none is nam
 class PlanningContext:
     """Inputs that a supervisor decision is validated against.
 
-    `request` is what a task without a text is; `rounds` is how many more rounds of tasks can run, each with at most
-    `at_once` tasks in parallel; the whole plan may have `most_tasks`. With `may_look` a decision may only name what to
-    look for. `all_agents` has also those that this run may not use; a kill switch stops those in `switched_off`.
-    `removed` are the tasks that the decision takes out of the plan.
+    `request` is what a task without a text is; the whole plan may have `most_tasks`. With `may_look` a decision may
+    only name what to look for. `all_agents` has also those that this run may not use; a kill switch stops those in
+    `switched_off`. `removed` are the tasks that the decision takes out of the plan.
     """
 
     roster: Roster
     tasks: Sequence[GraphTask] = ()
     results: Sequence[TaskOutcome] = ()
     request: str = ""
-    rounds: int = 100
-    at_once: int = 8
     most_tasks: int = 24
     may_look: bool = False
     all_agents: Roster = field(default_factory=lambda: Roster({}))
@@ -106,17 +102,14 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     """Return the new or renewed tasks that can be dispatched, and those that can't with the reason.
 
     Approved and running tasks stay as they are, and so do pending ones that aren't named again. A task needs an
-    agent that exists and works now, dependencies that exist and form no cycle, and a round to run in. A task that may
-    have been done already is not done again.
+    agent that exists and works now, and dependencies that exist and form no cycle. A task that may have been done
+    already is not done again.
     """
     planning = _without_removed(decision, planning)
     wanted = planning.wanted(decision)
     too_many = _Obstacle("limit_reached", _too_many_text(planning))
     found = _obstacles(wanted, planning, dict.fromkeys(planning.too_many(wanted), too_many))
-    sound = [_pending(item) for task_id, item in wanted.items() if task_id not in found]
-    too_late = _Obstacle("limit_reached", f"{_too_late_text(planning)}.")
-    found |= dict.fromkeys(_too_late(sound, planning), too_late)
-    accepted = [_marked(task, planning) for task in sound if task["id"] not in found]
+    accepted = [_marked(_pending(item), planning) for task_id, item in wanted.items() if task_id not in found]
     rejected = [
         RejectedTask(task_id, item.task, found[task_id].reason, item.agent, found[task_id].code)
         for task_id, item in wanted.items()
@@ -136,7 +129,7 @@ def _marked(task: GraphTask, planning: PlanningContext) -> GraphTask:
 def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     """Return the errors that the model can correct.
 
-    An empty decision where nothing is planned, unknown agents or dependencies, and more tasks or rounds than can run.
+    An empty decision where nothing is planned, unknown agents or dependencies, and more tasks than a plan may have.
     """
     if not planning.tasks and is_empty(decision) and not (planning.may_look and decision.look_for):
         return [_EMPTY]
@@ -154,12 +147,7 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
         ]
     if planning.too_many(wanted):
         wrong.insert(0, f"{_too_many_text(planning)} Plan fewer tasks.")
-    obstacles = _obstacles(wanted, planning)
-    late = _too_late([_pending(item) for task_id, item in wanted.items() if task_id not in obstacles], planning)
-    return [
-        *wrong,
-        *(f"{task_id}: {_too_late_text(planning)}. Plan fewer tasks after one another." for task_id in late),
-    ]
+    return wrong
 
 
 def is_empty(decision: Decision) -> bool:
@@ -290,22 +278,6 @@ def _uncertain_reason(item: Assignment, planning: PlanningContext) -> str:
         if result.get("unknown") and same and result["agent"] == item.agent:
             return result["reason"]
     return ""
-
-
-def _too_late(sound: Sequence[GraphTask], planning: PlanningContext) -> list[str]:
-    """Return those of the sound tasks that could only run after the last round."""
-    left = [task for task in merge_tasks(planning.tasks, sound) if task["status"] == "pending"]
-    done, in_time, number = planning.settled, set[str](), 0
-    while turn := [task["id"] for task in left if done >= set(task["depends_on"])][: planning.at_once]:
-        number += 1
-        done |= set(turn)
-        in_time |= set(turn) if number <= planning.rounds else set()
-        left = [task for task in left if task["id"] not in done]
-    return [task["id"] for task in sound if task["id"] in done - in_time]
-
-
-def _too_late_text(planning: PlanningContext) -> str:
-    return f"{TOO_LATE}: only {planning.rounds} more rounds of tasks can run in this run"
 
 
 def _too_many_text(planning: PlanningContext) -> str:

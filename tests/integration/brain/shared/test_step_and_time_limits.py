@@ -1,11 +1,7 @@
 """Steps and time: what doesn't fit is refused or named, and what was found is always told."""
 
-from functools import partial
-
 import pytest
 
-from brain.execution import run_executor
-from brain.nodes.supervisor import SupervisorNode
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run
@@ -56,18 +52,6 @@ async def test_long_chain_of_tasks_completes(platform: Platform, script: Scripte
     stream = await platform.ask("Go on and on.", limits={"supervisor_calls": 1})
 
     assert (stream.status, stream.reply, len(stream.of("task_result"))) == ("succeeded", "All done.", 20)
-
-
-async def test_chain_that_needs_exactly_the_allowed_steps_completes(
-    opened: Open, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_executor, "SupervisorNode", partial(SupervisorNode, graph_steps=7))
-    plan_chain(script, 3)
-
-    async with opened() as platform:
-        stream = await platform.ask("Do three things.")
-
-    assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", [], 3)
 
 
 async def test_run_ends_at_its_deadline(platform: Platform, script: ScriptedModel) -> None:

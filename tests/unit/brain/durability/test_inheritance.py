@@ -21,7 +21,7 @@ def outcome(task_id: str, status: Any = "approved") -> TaskOutcome:
 
 def decided(state: GraphState, *tasks: GraphTask, **more: Any) -> tuple[dict[str, Any], GraphState]:
     """Return the record of a decision for these tasks, and the state after it."""
-    routing = {**state["routing"], "decisions": state["routing"]["decisions"] + 1, "rounds": 3}
+    routing = {**state["routing"], "decisions": state["routing"]["decisions"] + 1}
     update: dict[str, Any] = {"tasks": list(tasks), "next_step": [task["id"] for task in tasks], "routing": routing}
     return decision_record(state, update | more), after(state, update | more)
 
@@ -87,7 +87,7 @@ def test_state_of_a_fork_is_that_of_its_original_there(
 
     assert {task["id"]: task["status"] for task in state["tasks"]} == status
     routing = state["routing"]
-    assert (routing["failures_seen"], routing.get("begins"), routing.get("rounds")) == (failures_seen, begins, None)
+    assert (routing["failures_seen"], routing.get("begins")) == (failures_seen, begins)
     assert state["plan"] == (["all"] if at == "d2" else ["again"])
 
 

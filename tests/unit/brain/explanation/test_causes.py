@@ -113,7 +113,6 @@ def test_task_that_could_not_be_planned_is_explained_by_its_code(code: str, caus
     ("status", "code", "cause"),
     [
         ("parked", "parked", "parked_run"),
-        ("failed", "recursion_limit", "limit_reached"),
         ("failed", "internal", "internal_error"),
         ("failed", "journal_diverged", "journal_diverged"),
         ("failed", "runtime_unavailable", "runtime_failed"),

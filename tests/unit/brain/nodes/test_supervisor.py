@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
-from brain.planning.plan_validation import UNREACHED
 from brain.state import GraphState, after, initial_state
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.teams.stars import StarSpec
@@ -116,27 +115,6 @@ async def test_ready_tasks_go_on_at_the_limit_of_decisions_beside_one_that_waits
 
     assert (update["next_step"], execution.warnings) == (["t2"], [])
     assert ([part["part"] for part in end["degraded"]], ended.warnings) == (["do t3"], ["limit_reached"])
-
-
-async def test_limit_of_graph_steps_ends_dispatching_with_a_warning_that_is_not_repeated() -> None:
-    state, node = planned(record("t1"), rounds=2), supervisor(graph_steps=5)
-
-    update, execution = await decide(state=state, node=node)
-    _, next_one = await decide(state=state, node=node, after=execution)
-
-    assert update["next_step"] == []
-    assert [part["reason"] for part in update["degraded"]] == [UNREACHED]
-    assert (execution.warnings, next_one.warnings) == (["limit_reached"], [])
-
-
-async def test_plan_longer_than_the_steps_is_sent_back_and_then_cut() -> None:
-    chain = decision_json(*(task(f"t{n}", "generalist", after=[f"t{n - 1}"] if n else []) for n in range(4)))
-
-    update, execution = await decide(chain, chain, node=supervisor(graph_steps=7))
-
-    assert "t3: Its turn would come too late: only 3 more rounds" in execution.model.prompts[1]
-    assert [item["id"] for item in update["tasks"]] == ["t0", "t1", "t2"]
-    assert "too late" in update["degraded"][0]["reason"]
 
 
 async def test_plan_with_too_many_tasks_is_sent_back_and_then_cut() -> None:

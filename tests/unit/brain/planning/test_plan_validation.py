@@ -230,33 +230,6 @@ def test_refused_task_is_named_once_under_another_text() -> None:
     assert parts == refused
 
 
-def chain(length: int) -> list[Assignment]:
-    return [assignment(f"t{n}", *([f"t{n - 1}"] if n else [])) for n in range(length)]
-
-
-@pytest.mark.parametrize(("rounds", "fitting"), [(0, 0), (3, 3), (5, 5), (6, 5)])
-def test_tasks_that_would_run_after_the_last_round_are_rejected(rounds: int, fitting: int) -> None:
-    tasks, rejected = accepted_tasks(decision(*chain(5)), PlanningContext(ROSTER, rounds=rounds))
-
-    assert (len(tasks), len(rejected)) == (fitting, 5 - fitting)
-    assert all("too late" in item.reason for item in rejected)
-
-
-def test_concurrent_tasks_share_a_round_up_to_the_limit_of_concurrency() -> None:
-    many = decision(*(assignment(f"t{n}") for n in range(7)))
-
-    assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=2, at_once=3))[0]) == 6
-    assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=3, at_once=3))[0]) == 7
-
-
-def test_task_that_depends_on_an_unreachable_one_does_not_count_rounds() -> None:
-    known = [record("t1", "failed"), record("t2", "pending", "t1")]
-
-    tasks, rejected = accepted_tasks(decision(assignment("t3", "t2")), PlanningContext(ROSTER, known, rounds=1))
-
-    assert (ids(tasks), rejected) == (["t3"], [])
-
-
 @pytest.mark.parametrize(
     ("wanted", "fault"),
     [
