@@ -1,9 +1,9 @@
 """Stars, the main one and every team's: built of a star spec, and executed inside runs."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from langchain_core.runnables import RunnableConfig
@@ -102,9 +102,9 @@ class StarRunner:
     """Executes stars, each built once. `pipeline` makes what works on tasks, which may execute further stars."""
 
     def __init__(self, supervisor: SupervisorNode, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
-        self._nodes = supervisor, pipeline(self), qa
+        nodes = supervisor, pipeline(self), qa
+        self._star = lru_cache(_STARS_KEPT)(lambda spec: build_star(spec, *nodes))
         self._control = RunControl()
-        self._stars: OrderedDict[str, Star] = OrderedDict()
 
     @property
     def draining(self) -> bool:
@@ -128,7 +128,7 @@ class StarRunner:
             "callbacks": [],
         }
         given = None if await saver.aget_tuple(config) else initial
-        star = copy(self._built(spec))
+        star = copy(self._star(spec))
         star.checkpointer = saver
         outer = var_child_runnable_config.set(None)  # a star inside a node of another one is a graph of its own
         try:
@@ -142,12 +142,3 @@ class StarRunner:
                 raise GraphDrained
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
         return reached.value
-
-    def _built(self, spec: StarSpec) -> Star:
-        star = self._stars.get(spec.hash)
-        if star is None:
-            star = self._stars[spec.hash] = build_star(spec, *self._nodes)
-            if len(self._stars) > _STARS_KEPT:
-                self._stars.popitem(last=False)
-        self._stars.move_to_end(spec.hash)
-        return star
