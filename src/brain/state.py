@@ -267,7 +267,7 @@ class TaskDispatch(TypedDict):
 type Update = dict[str, Any]
 """The update that a node returns: some keys of the state, for the reducers."""
 
-_SAID: Final = ("messages", "clarifications")  # what updates of supervisors and answers append to
+APPENDED: Final = ("messages", "clarifications")  # what updates of supervisors and answers append to
 
 
 def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> GraphState:
@@ -291,14 +291,14 @@ def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> 
 
 def after(state: GraphState, update: Update) -> GraphState:
     """Return the state after `update`."""
-    added = {name: [*state.get(name, ()), *update[name]] for name in _SAID if name in update}
+    added = {name: [*state.get(name, ()), *update[name]] for name in APPENDED if name in update}
     tasks = merge_tasks(state["tasks"], update.get("tasks", []))
     return cast("GraphState", {**state, **update, **added, "tasks": tasks})
 
 
 def both(first: Update, second: Update) -> Update:
     """Return the update that two of one step make, one after the other."""
-    added = {name: [*first[name], *second[name]] for name in _SAID if name in first and name in second}
+    added = {name: [*first[name], *second[name]] for name in APPENDED if name in first and name in second}
     tasks = {"tasks": merge_tasks(first["tasks"], second["tasks"])} if "tasks" in first and "tasks" in second else {}
     return {**first, **second, **added, **tasks}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
 from brain.blackboard import board_of
-from brain.state import GraphState, GraphTask, Routing, TaskOutcome, Update, failures, merge_tasks
+from brain.state import APPENDED, GraphState, GraphTask, Routing, TaskOutcome, Update, after, failures
 from starling.core.errors import InvalidRequestError
 from starling.core.forks import NotForkableError, decision_number
 from starling.infra.postgres.runs.writer import JournalEntry
@@ -15,8 +15,7 @@ INHERITED: Final = "inherited"
 """The kind of the entries that a fork has of its original; `position` is their place in its list."""
 
 _DECISION: Final = "supervisor/"
-_REPLACED: Final = ("plan", "assumptions", "degraded", "reply")  # keys of an update; those below are appended
-_ADDED: Final = ("messages", "clarifications")
+_REPLACED: Final = ("plan", "assumptions", "degraded", "reply")  # keys of an update; those of `APPENDED` are appended
 
 
 def try_names(results: Iterable[TaskOutcome]) -> list[str]:
@@ -35,7 +34,7 @@ def decision_record(state: GraphState, update: Update) -> dict[str, Any]:
     if not update.get("next_step") and "clarifications" not in update:
         return kept
     changed = {name: update[name] for name in _REPLACED if name in update and update[name] != state[name]}
-    changed |= {name: update[name] for name in ("tasks", *_ADDED) if update.get(name)}
+    changed |= {name: update[name] for name in ("tasks", *APPENDED) if update.get(name)}
     return {**kept, "update": {**changed, "routing": update["routing"]}}
 
 
@@ -57,7 +56,7 @@ def folded(inherited: Iterable[JournalEntry], state: GraphState, at: str) -> Gra
     left = dict(kept.outcomes)
     for entry in kept.decisions.values():
         state = _with_outcomes(state, [left.pop(name) for name in entry.data.get("seen", ()) if name in left])
-        state = _with_update(state, entry.data["update"])
+        state = after(state, entry.data["update"])
     begins = "decision" if decision_number(at) else "tasks"
     routing: Routing = {**state["routing"], "failures_seen": failures(state), "begins": begins}
     state = _with_outcomes(state, left.values())
@@ -180,16 +179,10 @@ def _with_dependents(task: str, tasks: Iterable[GraphTask]) -> set[str]:
 def _with_outcomes(state: GraphState, entries: Iterable[JournalEntry]) -> GraphState:
     results = [cast("TaskOutcome", entry.data) for entry in entries]
     ended = {result["task_id"]: result["status"] for result in results}
-    tasks = [{**task, "status": ended[task["id"]]} for task in state["tasks"] if task["id"] in ended]
     return {
-        **state,
-        "tasks": merge_tasks(state["tasks"], cast("list[GraphTask]", tasks)),
+        **after(
+            state, {"tasks": [{**task, "status": ended[task["id"]]} for task in state["tasks"] if task["id"] in ended]}
+        ),
         "results": [*state["results"], *results],
         "global_state": state["global_state"] | board_of(results),
     }
-
-
-def _with_update(state: GraphState, update: Update) -> GraphState:
-    added = {name: [*state.get(name, ()), *update[name]] for name in _ADDED if name in update}
-    tasks = merge_tasks(state["tasks"], update.get("tasks", ()))
-    return cast("GraphState", {**state, **update, **added, "tasks": tasks})
