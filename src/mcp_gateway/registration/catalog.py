@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
@@ -252,11 +252,6 @@ class Catalog:
             left_out=listed.left_out,
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-
     async def stop(self) -> None:
         """Stop waiting for servers that have not been listed yet."""
         late = list(self._late)
@@ -303,7 +298,9 @@ class Catalog:
             answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
             if (kept := kept_listing(answers[name], known.get(name))) is not None:
                 _log.warning("MCP server %s changed: %s Its last listing is used until then.", name, reason)
-            self._spawn(self._store_late(listings[name], late, kept))
+            storing = loop.create_task(self._store_late(listings[name], late, kept))
+            self._late.add(storing)
+            storing.add_done_callback(self._late.discard)
         return list(answers.values())
 
     async def _store_late(self, listings: asyncio.Task[Answer], late: Late, kept: ServerRow | None) -> None:

@@ -132,22 +132,18 @@ class LiveCheck:
     ) -> LiveTools:
         async with slot:
             self._waiting.discard(session)
-            return await self._compared(session, server)
-
-    async def _compared(self, session: Session, server: KnownServer) -> LiveTools:
-        try:
-            async with asyncio.timeout(self._seconds):
-                listed = await list_server(session, server.tools)
-        except TimeoutError:
-            session.stop()
-            reason = f"it didn't list its tools within {self._seconds:g} s."
-            raise ServerUnavailableError(
-                session.server, reason, "Read its own log to see what takes it so long."
-            ) from None
-        offered = await asyncio.to_thread(definition_hashes, listed.tools)
-        if offered == server.tools:
-            return LiveTools(offered)
-        return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
+            try:
+                async with asyncio.timeout(self._seconds):
+                    listed = await list_server(session, server.tools)
+            except TimeoutError:
+                session.stop()
+                reason = f"it didn't list its tools within {self._seconds:g} s."
+                remedy = "Read its own log to see what takes it so long."
+                raise ServerUnavailableError(session.server, reason, remedy) from None
+            offered = await asyncio.to_thread(definition_hashes, listed.tools)
+            if offered == server.tools:
+                return LiveTools(offered)
+            return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
 
 
 def delay_before_listing(elapsed: float) -> float:
