@@ -90,7 +90,6 @@ def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> s
 
 
 _ABOUT_ANSWER: Final = frozenset({"text_contains", "judged"})  # kinds of criteria
-_RESULTS: Final = 8  # shown where a run has no `fits`
 _CALLS: Final = 50
 _VALUE_CHARS: Final = 80  # of a criterion's value in a reason
 _FAULT_CHARS: Final = 300
@@ -179,7 +178,7 @@ async def _verdicts(
 ) -> Mapping[str, CriterionReport]:
     """Return what the judge says of each criterion."""
     try:
-        sections = await _sections(example, criteria, trial, fits=run.origin.fits)
+        sections = await _sections(example, criteria, trial)
         judgement = await run.ask(step, "judge", sections, Judgement)
     except LLMInvalidResponse as error:
         return {one.id: _report(one.id, f"It could not be judged: {error}", decided=False) for one in criteria}
@@ -192,17 +191,14 @@ async def _verdicts(
     }
 
 
-async def _sections(
-    example: Example, criteria: Sequence[Criterion], trial: TrialRecord, *, fits: bool
-) -> list[Section]:
-    """Return what the judge is shown, within a fixed length; `fits` as in `BuildOrigin`."""
-    made = [one for one in trial.calls[: _CALLS if fits else _RESULTS] if one.result]
+async def _sections(example: Example, criteria: Sequence[Criterion], trial: TrialRecord) -> list[Section]:
+    """Return what the judge is shown, within a fixed length."""
+    made = [one for one in trial.calls[:_CALLS] if one.result]
     whole = [trial.reply, *(one.result for one in made)]
     wanted = "\n".join([example.input, *(one.text for one in criteria)])
-    texts = await shown(whole, JUDGE, wanted, fits=fits)
-    part = "parts" if fits else "the beginning"
+    texts = await shown(whole, JUDGE, wanted)
     cut = [
-        (text, {} if text == full else {"shown": f"{part} of {len(full):,} characters"})
+        (text, {} if text == full else {"shown": f"parts of {len(full):,} characters"})
         for text, full in zip(texts, whole, strict=True)
     ]
     results = [

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -45,7 +45,6 @@ class InMemoryBuild(BuildRun):
     may_be_asked: bool = True
     reply: str = ""
     exhausted: Exception | None = None
-    fits: bool = True
     journal: dict[str, Any] = field(default_factory=dict[str, Any])
     stars: Mapping[str, StarSpec] = field(default_factory=dict[str, StarSpec])
     events: list[AnyEvent] = field(default_factory=list[AnyEvent])
@@ -55,7 +54,7 @@ class InMemoryBuild(BuildRun):
 
     @property
     def origin(self) -> BuildOrigin:
-        return replace(ORIGIN, fits=self.fits)
+        return ORIGIN
 
     @property
     def may_ask(self) -> bool:

@@ -231,6 +231,7 @@ class Brain:
         before = (
             await parts.conversations.recent(run, parts.limits.max_history) if run.has_history else RecentTurns((), ())
         )
+        # the first versions cut results where a run has no `fit`, and may continue this one during a rollout
         own: Mapping[str, Any] = {"fit": 1} | ({"last_plan": [*before.last_plan]} if before.last_plan else {})
         if stored is None:  # the run's own context: no task and no node has this path
             journal.record("", "context", {**own, "governance": decision.model_dump(mode="json")})
@@ -238,7 +239,6 @@ class Brain:
                 await recorder.flush()
         else:
             own = stored
-        fits = own.get("fit") == 1
         models = ChosenModels(parts.models, origin.changes.model) if origin else parts.models
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         reserved = min(_ANSWER_SHARE * run.remaining_seconds, _ANSWER_SECONDS)
@@ -275,7 +275,6 @@ class Brain:
             close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
             switched_off=switched_off,
             availability=self._availability(run),
-            fits=fits,
         )
 
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> tuple[Roster, frozenset[str]]:

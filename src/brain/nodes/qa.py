@@ -50,7 +50,7 @@ class Qa:
         outcomes = list(approved(state).values())
         asked: Update = {}
         if self.max_clarifications and is_open(state["routing"]):
-            messages = _messages(context, state, await _shown(context, state, outcomes))
+            messages = _messages(context, state, await _shown(state, outcomes))
             limit, chars = self.max_clarifications, self.answer_chars
             with interrupt_on_suspension():
                 asked = await question_update(context, state, messages, limit=limit, answer_chars=chars)
@@ -84,8 +84,8 @@ class Qa:
     async def _write(self, context: RunContext, sources: AnswerSources) -> str:
         """Return the model's answer, asked for again where it has a fault; else the results as they are."""
         state, outcomes = sources.state, sources.outcomes
-        texts = await _shown(context, state, outcomes)
-        in_part = [one for one, text in zip(outcomes, texts, strict=True) if context.fits and LACKS_PARTS.search(text)]
+        texts = await _shown(state, outcomes)
+        in_part = [one for one, text in zip(outcomes, texts, strict=True) if LACKS_PARTS.search(text)]
         messages = _messages(context, state, texts)
         wanted_role = ModelRole.ROUTER if state["routing"].get("is_simple") else ModelRole.REASONING
         role, most = context.allowance.role(wanted_role), context.allowance.max_tokens
@@ -116,8 +116,8 @@ class Qa:
         return reply
 
 
-async def _shown(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> Sequence[str]:
-    return await shown([outcome["output"] for outcome in outcomes], QA, wanted(state), fits=context.fits)
+async def _shown(state: GraphState, outcomes: Sequence[TaskOutcome]) -> Sequence[str]:
+    return await shown([outcome["output"] for outcome in outcomes], QA, wanted(state))
 
 
 def _messages(context: RunContext, state: GraphState, texts: Sequence[str]) -> tuple[Message, Message]:

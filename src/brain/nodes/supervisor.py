@@ -239,7 +239,7 @@ class SupervisorNode:
         prompt, allowance = context.prompts["supervisor"], context.allowance
         last_plan = () if context.path else context.last_plan
         given = replace(inputs, instructions=context.instructions, last_plan=last_plan)
-        request = await decision_request(prompt, self.star, state, allowance, given, fits=context.fits)
+        request = await decision_request(prompt, self.star, state, allowance, given)
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
         wrong = partial(misplaced_question, state, may_ask=inputs.may_ask)
         decision = await ask_for_document(

@@ -207,11 +207,11 @@ class DecisionInputs:
 
 
 async def decision_request(
-    prompt: Prompt, star: StarSpec, state: GraphState, allowance: Allowance, inputs: DecisionInputs, *, fits: bool
+    prompt: Prompt, star: StarSpec, state: GraphState, allowance: Allowance, inputs: DecisionInputs
 ) -> ModelRequest:
-    """Return the request for the next decision of a star's supervisor; `fits` as in `RunContext`."""
+    """Return the request for the next decision of a star's supervisor."""
     results = [*state.get("given", []), *state["results"]]
-    outputs = await shown([result["output"] for result in results], SUPERVISOR, wanted(state), fits=fits)
+    outputs = await shown([result["output"] for result in results], SUPERVISOR, wanted(state))
     messages = prompt.fill(
         user_request=state["input_request"],
         session_history=history_lines(state["messages"]),

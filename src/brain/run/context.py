@@ -45,7 +45,6 @@ class RunContext:
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
     `switched_off` are the agents that kill switches stop; `availability` tells what can't be used at a later moment.
     `after_failure`: the team works on a task that was planned after another one had failed.
-    `fits`: results that are too long for a model are fitted (`starling.core.fit`), not cut as earlier versions did.
     `inherited` are the entries of a journal that a fork begins with.
     `turns` reads the states of the thread's last turns, at most so many, oldest first.
     `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
@@ -75,7 +74,6 @@ class RunContext:
     switched_off: frozenset[str] = frozenset()
     availability: Availability | None = None
     after_failure: bool = False
-    fits: bool = True
     inherited: Sequence[JournalEntry] = ()
 
     @property

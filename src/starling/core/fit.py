@@ -4,25 +4,15 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, pairwise, repeat
-from typing import Final, NamedTuple
+from itertools import chain, pairwise
+from typing import Final
 
-
-class Budget(NamedTuple):
-    """How many characters of results a model is shown: `together` of all.
-
-    Runs that began before results were fitted show the beginning of `each`; the last number holds for all further ones.
-    """
-
-    together: int
-    each: tuple[int, ...]
-
-
-REVIEWER: Final = Budget(24_000, (12_000, 8_000))  # the output, then the results of its calls
-QA: Final = Budget(32_000, (8_000,))
-DEPENDENT_TASK: Final = Budget(12_000, (6_000,))
-SUPERVISOR: Final = Budget(6_000, (1_500,))
-JUDGE: Final = Budget(16_000, (12_000, 2_000))  # the answer, then the results of fixtures
+# How many characters of results a model is shown, of all together:
+REVIEWER: Final = 24_000
+QA: Final = 32_000
+DEPENDENT_TASK: Final = 12_000
+SUPERVISOR: Final = 6_000
+JUDGE: Final = 16_000
 TOOL_RESULT: Final = 20_000  # of one call; the default of `limits.tool_result_chars`
 
 READ_IN_PART: Final = "Read in part:"  # begins the line of an answer that names such results
@@ -75,11 +65,9 @@ async def fit_in_thread(text: str, budget: int, wanted: str) -> str:
     return fit(text, budget, wanted) if is_short else await asyncio.to_thread(fit, text, budget, wanted)
 
 
-async def shown(texts: Sequence[str], budget: Budget, wanted: str, *, fits: bool) -> list[str]:
-    """Return results as a model is shown them: fitted into one budget, or their beginnings in a run without `fits`."""
-    if not fits:
-        return [text[:most] for text, most in zip(texts, chain(budget.each, repeat(budget.each[-1])), strict=False)]
-    shares = share(budget.together, list(map(len, texts)))
+async def shown(texts: Sequence[str], budget: int, wanted: str) -> list[str]:
+    """Return results as a model is shown them: fitted into one budget."""
+    shares = share(budget, list(map(len, texts)))
     return [await fit_in_thread(text, most, wanted) for text, most in zip(texts, shares, strict=True)]
 
 

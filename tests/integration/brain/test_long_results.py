@@ -2,14 +2,13 @@
 
 import html
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from starling.infra.postgres.engine import execute_autocommit
 from tests.integration.brain.conftest import Open
 from tests.support.gateway_harness import SERVERS, python
 from tests.support.long_results import long_result
@@ -82,18 +81,3 @@ async def test_every_reader_is_shown_the_deciding_line(quoter: Quoter, reader: s
     prompt = quoter.shown(reader, number)
     assert deciding in prompt
     assert sum(prompt.count(line) * len(line) for line in text.splitlines()) <= budget
-
-
-async def test_run_of_an_earlier_version_keeps_its_cuts(quoter: Quoter) -> None:
-    [(text, _)] = quoter.plan(17_000)
-    quoter.script.reviewer(replace(APPROVED, hold="for ever"), APPROVED)
-    key = await quoter.platform.accept(REQUEST)
-    async with quoter.platform.executing(key):
-        await quoter.platform.model.received(3)
-    older = "UPDATE journal SET data = data - 'fit' WHERE kind = 'context' RETURNING 1"
-    await execute_autocommit(quoter.platform.services.storage.engine, older, {})
-
-    await quoter.platform.finish(key)
-
-    first, *_, last = text.splitlines()
-    assert [line in quoter.shown(REVIEW, -1) for line in (first, last)] == [True, False]

@@ -61,9 +61,9 @@ class TaskBuildRun:
     @property
     def origin(self) -> BuildOrigin:
         """Where the build runs, and for whom."""
-        run, fits = self.execution.context.run, self.execution.context.fits
+        run = self.execution.context.run
         caller = Principal(run.tenant, run.caller, run.scopes, run.grant)
-        return BuildOrigin(caller, run.id, run.fence, self.execution.path, run.trace_id, run.epoch, fits)
+        return BuildOrigin(caller, run.id, run.fence, self.execution.path, run.trace_id, run.epoch)
 
     @property
     def may_ask(self) -> bool:

@@ -145,8 +145,8 @@ class TaskExecution:
     @property
     def cut_results(self) -> Mapping[str, str]:
         """The results that the task depends on and is shown in part, by the ids of their tasks."""
-        needed = {one["task_id"]: one["output"] for one in self.dispatch["needed"]} if self.context.fits else {}
-        shares = zip(needed, share(DEPENDENT_TASK.together, list(map(len, needed.values()))), strict=True)
+        needed = {one["task_id"]: one["output"] for one in self.dispatch["needed"]}
+        shares = zip(needed, share(DEPENDENT_TASK, list(map(len, needed.values()))), strict=True)
         return {task_id: needed[task_id] for task_id, most in shares if len(needed[task_id]) > most}
 
     @property
@@ -208,7 +208,7 @@ class TaskExecution:
             trial=self.context.trial,
             thread_id=run.thread_id,
             attempt=self.attempt,
-            wanted=self.wanted if self.context.fits else "",
+            wanted=self.wanted,
         )
         return self.context.ledger.with_keys(call)
 
@@ -262,7 +262,7 @@ def trial_calls(execution: TaskExecution) -> list[TrialUse]:
     """Return the calls of an agent's tools in all attempts at a task, and those inside the team that it is."""
     path, tools = execution.path, {tool.full_name for tool in execution.card.tools}
     uses, own = [use for use in execution.uses if use.name in tools and not use.repeated], list[TrialUse]()
-    for use, most in zip(uses, share(JUDGE.together, [len(use.outcome.text) for use in uses]), strict=True):
+    for use, most in zip(uses, share(JUDGE, [len(use.outcome.text) for use in uses]), strict=True):
         was_sent = use.outcome.observation is not Observation.NOT_SENT  # else no server answered it
         source = use.outcome.simulated or ("live" if was_sent else "simulated")
         result = fit(use.outcome.text, most, execution.task)

@@ -43,7 +43,7 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
             execution.context.recorder.warn_once("embeddings_unavailable", found.warning)
     if execution.card.is_prompted:
         outputs = [result["output"] for result in execution.dispatch["needed"]]
-        results = await shown(outputs, DEPENDENT_TASK, execution.wanted, fits=execution.context.fits)
+        results = await shown(outputs, DEPENDENT_TASK, execution.wanted)
         said = await _conversation(execution, history_messages)
         execution.messages = list(_messages(execution, said, results))
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]

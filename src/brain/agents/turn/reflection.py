@@ -169,23 +169,22 @@ def _rejected_by_rule(execution: TaskExecution, produced: AttemptOutput) -> Revi
 
 async def _reviewed_texts(execution: TaskExecution, produced: AttemptOutput) -> tuple[str, Xml]:
     """Return the output and the calls behind it as the reviewer is shown them, within one budget."""
-    fits, earlier = execution.context.fits, _earlier_calls(execution, produced)
+    earlier = _earlier_calls(execution, produced)
     members = [_done_call(one.outcome["agent"], {"task": one.task}, one.outcome["output"]) for one in produced.inner]
     notes = [note for note in execution.notes if not note.repeated]  # later tasks are given what they say
     calls = [*earlier, *produced.uses, *notes, *members]
     results = [produced.output, *(use.outcome.text for use in calls)]
-    output, *texts = await shown(results, REVIEWER, execution.wanted, fits=fits)
-    elements = [_call_element(use, text, fits=fits) for use, text in zip(calls, texts, strict=True)]
+    output, *texts = await shown(results, REVIEWER, execution.wanted)
+    elements = [_call_element(use, text) for use, text in zip(calls, texts, strict=True)]
     before, own = elements[: len(earlier)], elements[len(earlier) :]
     return output, lines([*([element("earlier_attempt", Xml("".join(before)))] if before else []), *own])
 
 
-def _call_element(use: FinishedCall, text: str, *, fits: bool) -> Xml:
+def _call_element(use: FinishedCall, text: str) -> Xml:
     """Return a call with its result as it is shown, and an attribute where that was cut before."""
     arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
     content = Xml(arguments + element("result", text))
-    part = "parts" if fits else "the beginning"
-    note = {"shown": f"{part} of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
+    note = {"shown": f"parts of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
     return element("call", content, name=use.name, status=use.outcome.status, **note)
 
 

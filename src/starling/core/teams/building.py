@@ -42,7 +42,6 @@ class BuildOrigin:
     path: str
     trace_id: str
     epoch: int
-    fits: bool = True  # whether the run shows results as `starling.core.fit` fits them
 
 
 @dataclass(frozen=True, slots=True)

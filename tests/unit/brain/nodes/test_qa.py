@@ -356,13 +356,3 @@ async def test_result_that_lacked_parts_before_is_read_in_part(output: str) -> N
     update = await step(answered("the short one", output), make_execution("Fine [1][2]."))
 
     assert update["reply"].endswith("\n\nRead in part: do t2 (bench)")
-
-
-async def test_run_of_an_earlier_version_is_answered_from_the_beginning_of_each_result() -> None:
-    execution = make_execution("Fine [1][2].")
-    execution = replace(execution, context=replace(execution.context, fits=False))
-
-    update = await step(answered("the short one", LONG), execution)
-
-    assert f'<result citation="2">{LONG[:8_000]}</result>' in execution.model.prompts[0]
-    assert update["reply"] == "Fine [1][2]."

@@ -1,7 +1,6 @@
 """What a task depends on and is shown in part can be read on in, though it is no artifact."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from brain.agents.tools.reading_tools import ArtifactTool
@@ -20,14 +19,13 @@ LONG = "\n".join(f"disk {number:04} is fine, as it was on the day before" for nu
 BENCH = AgentCard("bench", "specialist", "Looks.", server="bench", tools=(tool("look"),))
 
 
-def dependent(*outputs: str, fits: bool = True) -> TaskExecution:
+def dependent(*outputs: str) -> TaskExecution:
     needed = [
         TaskOutcome(task_id=f"t{n}", agent="bench", status="approved", output=one, reason="", attempts=1, tools=[])
         for n, one in enumerate(outputs)
     ]
     sent = dispatch("find disk 0123", "bench", path="t9", request="How is it?", needed=needed)
-    context = replace(make_execution().context, fits=fits)
-    return TaskExecution(context, BENCH, sent, "t9")
+    return TaskExecution(make_execution().context, BENCH, sent, "t9")
 
 
 async def read(execution: TaskExecution, **arguments: Any) -> str:
@@ -47,6 +45,5 @@ async def test_cut_result_is_listed_and_read_on_under_the_id_of_its_task() -> No
     assert (await read(execution, artifact="t0", find="DISK 0300")).startswith(f"{at}: ")
 
 
-async def test_whole_results_and_those_of_earlier_versions_are_not_listed() -> None:
+async def test_whole_results_are_not_listed() -> None:
     assert dependent(LONG[:6_001], "short").artifacts == {}
-    assert dependent(LONG, fits=False).artifacts == {}
