@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
 from brain.agents.turn.agent_runtime import (
@@ -13,13 +14,13 @@ from brain.agents.turn.agent_runtime import (
     joined_results,
 )
 from brain.agents.turn.prompt_building import instruction
-from brain.agents.turn.review_policy import ReviewPolicies
 from brain.interrupts.requests import REPEAT_REFUSED
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Xml, element, lines
 from brain.run.structured_output import ask_for_document
 from starling.core.events.run_events import Reflection
 from starling.core.fit import REVIEWER, shown
+from starling.core.governance import stricter_review
 from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.tool_calls import Observation, ReviewPolicy
@@ -130,6 +131,36 @@ class Reviewer:
             model=reviewer.llm_model if reviewer and ModelRole.REASONING in allowance.roles else None,
         )
         return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPolicies:
+    """The policies that hold for the results of one agent, each None where nobody set it.
+
+    `demanded` if the agent's maker asks for a review of each result, whatever the policy of a tool is.
+    """
+
+    governance: ReviewPolicy | None = None
+    agent: ReviewPolicy | None = None
+    caller: ReviewPolicy | None = None
+    demanded: bool = False
+
+    @classmethod
+    def of_task(cls, execution: TaskExecution) -> "ReviewPolicies":
+        """Return the policies for the task of an agent."""
+        card, context = execution.card, execution.context
+        demanded = card.config is not None and card.config.demands_review
+        return cls(context.allowance.review, card.reflect, context.run.config.reflect, demanded)
+
+    def policy(self, tool: ReviewPolicy | None = None) -> ReviewPolicy:
+        """Return the policy for a result of a tool that has this policy of its own, or of no tool.
+
+        A tool's policy comes before its agent's, and that before the one of governance, which is also the least that
+        holds. Where none is set, the caller's replaces the default, `always`; else it can only be stricter.
+        """
+        own: ReviewPolicy | None = "always" if self.demanded else tool or self.agent
+        chosen: ReviewPolicy = own or self.governance or self.caller or "always"
+        return reduce(stricter_review, (policy for policy in (self.governance, self.caller) if policy), chosen)
 
 
 def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from brain.agents.turn.review_policy import ReviewPolicies
+from brain.agents.turn.reflection import ReviewPolicies
 from starling.core.tool_calls import ReviewPolicy
 
 POLICIES: tuple[ReviewPolicy | None, ...] = (None, "never", "risky", "always")
