@@ -142,15 +142,19 @@ REPEAT: Final = "repeat"  # how keys of approvals begin for which an earlier att
 REPEAT_REFUSED: Final = "repeat_refused"
 _DONE_CHARS = 600
 _NOTE_CHARS = 2_000
-_SCHEMA: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean", "description": "Whether the call may be made."},
-        "note": {"type": "string", "maxLength": _NOTE_CHARS, "description": "Why; the agent reads it."},
-    },
-    "required": ["approved"],
-    "additionalProperties": False,
-}
+
+
+def approval_schema(approved: str, note: str) -> JsonObject:
+    """Return what an answer about an approval has to be; both are descriptions."""
+    return {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean", "description": approved},
+            "note": {"type": "string", "maxLength": _NOTE_CHARS, "description": note},
+        },
+        "required": ["approved"],
+        "additionalProperties": False,
+    }
 
 
 def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall | None = None) -> ToolOutcome | None:
@@ -174,7 +178,7 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str, done: DoneCall 
         path=call.path,
         reason=reason,
         message=message,
-        response_schema=_SCHEMA,
+        response_schema=approval_schema("Whether the call may be made.", "Why; the agent reads it."),
         call=exact_call(call),
         code="repeat_after_rejection" if done else None,
     )

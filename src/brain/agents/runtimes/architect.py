@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from brain.agents.runtimes.team import TeamTrial
 from brain.agents.turn.agent_runtime import AttemptOutput, TaskExecution
 from brain.interrupts.clarification import answer_schema, question_request
-from brain.interrupts.requests import InterruptRequest
+from brain.interrupts.requests import InterruptRequest, approval_schema
 from brain.prompts import Xml, element, lines, response_schema
 from brain.registry.cards import Roster
 from brain.registry.team_cards import team_card, tools_of
@@ -38,15 +38,7 @@ from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition
 
 _MAY_BE_MEMBERS: Final = ("specialist", "team")  # kinds of agents
-_SCHEMA: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean", "description": "Whether the team may be activated."},
-        "note": {"type": "string", "maxLength": 2_000, "description": "Why; whoever asked for the team reads it."},
-    },
-    "required": ["approved"],
-    "additionalProperties": False,
-}
+_SCHEMA: Final = approval_schema("Whether the team may be activated.", "Why; whoever asked for the team reads it.")
 
 
 @dataclass(frozen=True, slots=True)
