@@ -44,11 +44,6 @@ class Allowance:
         """Return `wanted` where it is allowed, else the default role."""
         return wanted if wanted in self.roles else self.default_role
 
-    @property
-    def may_downgrade(self) -> bool:
-        """Whether a model of the router may be asked in place of one that fails."""
-        return ModelRole.ROUTER in self.roles
-
     @classmethod
     def of(cls, row: GovernanceRow, mode: Mode, channel: Channel, limits: Limits, asked: RunLimits) -> Self:
         """Return what a row allows within the limits of the platform and those that its caller `asked` for."""

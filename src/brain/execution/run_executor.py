@@ -60,7 +60,7 @@ from starling.core.errors import (
 )
 from starling.core.events.run_events import Failure, Warn
 from starling.core.governance import GovernanceTable
-from starling.core.llm import ModelClient
+from starling.core.llm import ModelClient, ModelRole
 from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
 from starling.core.settings.schema import Limits
@@ -222,7 +222,8 @@ class Brain:
         decision = await governance.decision(run, await self._table(run, stored), stored, original)
         run = governance.bounded(run, decision)
         active.shorten(run.remaining_seconds)
-        usable, switched_off = self._usable(run, roster, governance.allowance(run, decision).effects)
+        allowance = governance.allowance(run, decision)
+        usable, switched_off = self._usable(run, roster, allowance.effects)
         if stored is None:
             decision = with_usable_agent(decision, run, usable)
             if decision.warning:
@@ -245,7 +246,7 @@ class Brain:
         budget = RunBudget(Deadline(parts.clock, run.remaining_seconds - reserved), meter, interrupts, tokens)
         return RunContext(
             run=run,
-            allowance=governance.allowance(run, decision),
+            allowance=allowance,
             roster=usable,
             search=AgentSearch(run.tenant, roster, usable),
             recent_agents=await parts.conversations.last_agents(run) if shows_some else (),
@@ -260,7 +261,7 @@ class Brain:
                 recorder,
                 budget,
                 self._parts.limits.model_call_seconds,
-                downgrades=governance.allowance(run, decision).may_downgrade,
+                downgrades=ModelRole.ROUTER in allowance.roles,
                 wait_seconds=self._parts.limits.model_wait_seconds,
                 draining=lambda: self._stars.draining,
             ),

@@ -1,7 +1,7 @@
 """Queries over skills, and the parts of a flush that store them and count their uses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from time import monotonic
 from typing import Any, Final
@@ -189,14 +189,11 @@ class SkillQuery:
     words: Sequence[str]
     vector: Vector | None = None
     model: str | None = None
-    _text: list[str] = field(default_factory=list[str], compare=False)  # of the vector, once it was needed
 
     @property
     def vector_text(self) -> str | None:
         """The vector as Postgres reads it."""
-        if self.vector is not None and not self._text:
-            self._text.append(HalfVector(list(self.vector)).to_text())
-        return self._text[0] if self._text else None
+        return None if self.vector is None else HalfVector(list(self.vector)).to_text()
 
     def values(self) -> dict[str, Any]:
         """Return the parameters of queries."""
