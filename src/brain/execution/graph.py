@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from langchain_core.runnables import RunnableConfig
@@ -102,8 +102,8 @@ class StarRunner:
     """Executes stars, each built once. `pipeline` makes what works on tasks, which may execute further stars."""
 
     def __init__(self, supervisor: SupervisorNode, qa: Qa, pipeline: Callable[["StarRunner"], TaskPipeline]) -> None:
-        nodes = supervisor, pipeline(self), qa
-        self._star = lru_cache(_STARS_KEPT)(lambda spec: build_star(spec, *nodes))
+        build = partial(build_star, supervisor=supervisor, pipeline=pipeline(self), qa=qa)
+        self._star = lru_cache(_STARS_KEPT)(build)
         self._control = RunControl()
 
     @property
@@ -128,7 +128,7 @@ class StarRunner:
             "callbacks": [],
         }
         given = None if await saver.aget_tuple(config) else initial
-        star = copy(self._star(spec))
+        star = copy(self._star(spec))  # pyright: ignore[reportArgumentType] - frozen models have a hash
         star.checkpointer = saver
         outer = var_child_runnable_config.set(None)  # a star inside a node of another one is a graph of its own
         try:
