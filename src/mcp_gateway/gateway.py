@@ -167,7 +167,7 @@ class Gateway(ToolGateway):
         config, listings = await self.catalog.load()
         await asyncio.to_thread(self._directory.replace, config, listings)  # thousands of secrets take seconds
         if self._connections is not None:
-            self._connections.sessions.keep_only(self._directory.config_hashes())
+            self._connections.sessions.keep_only({name: server.hash for name, server in config.items()})
         return listings
 
     async def close(self) -> None:

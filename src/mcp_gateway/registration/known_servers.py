@@ -63,7 +63,3 @@ class Directory:
             listing.name: KnownServer(config[listing.name], listing, {tool.name: tool.hash for tool in listing.tools})
             for listing in listings
         }
-
-    def config_hashes(self) -> dict[str, str]:
-        """Return the hash of each server's configuration, by name."""
-        return {name: server.config.hash for name, server in self._servers.items()}
