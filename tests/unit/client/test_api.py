@@ -205,7 +205,7 @@ def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() 
 def test_outage_that_lasts_ends_with_its_error(
     faults: dict[str, list[str]], error: type[StarlingError], message: str
 ) -> None:
-    times = RetryTimes(answered_before=0.05, pause=0.01)
+    times = RetryTimes(answered_before=0.5, pause=0.01)
 
     with _serving(**faults) as url, pytest.raises(error, match=message):
         _asked(url, times=times)
