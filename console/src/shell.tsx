@@ -3,15 +3,15 @@
 import { Component, lazy, Suspense, useEffect, useRef, useState, type ComponentType, type ReactNode } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 
-import { api, cache, fetcher, problemOf, type Schema } from "./api/client";
+import { api, fetcher, problemOf, type Schema } from "./api/client";
 import { codeOfAddress, keep, token } from "./api/session";
 import { Inbox, useInterrupts } from "./pages/inbox";
-import { Card, Empty, Heading, Loaded, Loading, ProblemCard } from "./parts/basics";
+import { Card, Empty, Heading, Loaded, Loading, ProblemCard, toContent } from "./parts/basics";
 import { CallerContext, For } from "./parts/caller";
 import { texts } from "./texts";
 
-/** `scopes` are those of which a page needs one. */
-const PAGES: { path: string; page: ComponentType; title?: string; scopes?: Schema<"Scope">[] }[] = [
+/** `scopes` are those of which a page needs one. The bar has the pages whose path names nothing. */
+const PAGES: { path: string; page: ComponentType; title: string; scopes?: Schema<"Scope">[] }[] = [
   { path: "/", title: texts.nav.inbox, scopes: ["run"], page: Inbox },
   { path: "/ask", title: texts.nav.ask, scopes: ["run"], page: lazy(() => import("./pages/ask")) },
   { path: "/runs", title: texts.nav.runs, scopes: ["run"], page: lazy(() => import("./pages/runs")) },
@@ -24,77 +24,62 @@ const PAGES: { path: string; page: ComponentType; title?: string; scopes?: Schem
   { path: "/teams", title: texts.nav.teams, scopes: ["admin", "teams"], page: lazy(() => import("./pages/teams")) },
   { path: "/teams/:name", title: texts.nav.teams, scopes: ["admin", "teams"], page: lazy(() => import("./pages/team")) },
   { path: "/skills", title: texts.nav.skills, scopes: ["run"], page: lazy(() => import("./pages/skills")) },
-  { path: "/access", page: lazy(() => import("./pages/access")) },
-];
-
-const BAR: [path: string, text: string][] = [
-  ["/", texts.nav.inbox],
-  ["/ask", texts.nav.ask],
-  ["/runs", texts.nav.runs],
-  ["/threads", texts.nav.threads],
-  ["/registry", texts.nav.registry],
-  ["/teams", texts.nav.teams],
-  ["/skills", texts.nav.skills],
-  ["/access", texts.nav.access],
+  { path: "/access", title: texts.nav.access, page: lazy(() => import("./pages/access")) },
 ];
 
 export function Shell() {
-  const [refused, setRefused] = useState("");
+  const [refused, setRefused] = useState<unknown>(null);
   const [exchanged, setExchanged] = useState(false);
   useEffect(() => {
+    addEventListener("hashchange", () => location.hash.startsWith("#code=") && location.reload()); // a link in an open page
     const code = codeOfAddress();
     if (code === null) return setExchanged(true);
-    keep(null);
-    void fetcher.POST("/v1/console/sessions", { body: { code } }).then(({ data }) => {
-      if (data) keep(data.token);
-      else setRefused(texts.session.code);
-      setExchanged(true);
-    });
+    fetcher.POST("/v1/console/sessions", { body: { code } })
+      .then(({ data, error }) => (data ? keep(data.token) : setRefused(error)), setRefused)
+      .finally(() => setExchanged(true));
   }, []);
   return exchanged ? <Session refused={refused} /> : <Loading />;
 }
 
-function Session({ refused }: { refused: string }) {
+function Session({ refused }: { refused: unknown }) {
   const session = api.useQuery("get", "/v1/console/session", {}, { refetchInterval: 60_000 });
-  const status = session.error ? problemOf(session.error).status : 0;
-  if (refused !== "" || status === 401 || status === 403) {
-    return <Login reason={refused || (token() === null ? "" : texts.session.ended)} />;
-  }
+  const { status } = problemOf(session.error);
+  if (refused) return <Login refused={refused} />;
+  if (status === 401 || status === 403) return <Login refused={token() === null ? null : session.error} />;
+  if (session.data === undefined) return <main><Loaded of={session}>{() => null}</Loaded></main>;
   return (
-    <Loaded of={session}>
-      {(caller) => (
-        <CallerContext value={caller}>
-          <a className="skip" href="#page">{texts.skip}</a>
-          <Bar who={caller.name || (caller.on_host ? texts.session.host : texts.session.local)} />
-          <main id="page" tabIndex={-1}>
-            <Pages />
-          </main>
-        </CallerContext>
-      )}
-    </Loaded>
+    <CallerContext value={session.data}>
+      <a className="skip" href="#page">{texts.skip}</a>
+      <Bar {...session.data} />
+      <main id="page" tabIndex={-1}>
+        <Pages />
+      </main>
+    </CallerContext>
   );
 }
 
-function Bar({ who }: { who: string }) {
+function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
   const [location] = useLocation();
-  const waiting = useInterrupts().data?.interrupts.length ?? 0;
+  const open = useInterrupts().data;
+  const waiting = `${open?.interrupts.length ?? 0}${open?.next ? "+" : ""}`;
+  const shown = PAGES.filter((page) => !page.path.includes(":") && (page.scopes?.some((scope) => scopes.includes(scope)) ?? true));
   return (
     <header className="bar">
       <Link href="/" className="brand">
         <img src="/console/star.svg" alt="" width="24" height="24" /> {texts.name}
       </Link>
       <nav aria-label={texts.nav.label}>
-        {BAR.map(([path, text]) => {
+        {shown.map(({ path, title }) => {
           const here = path === "/" ? location === "/" : location.startsWith(path);
           return (
             <Link key={path} href={path} aria-current={here ? "page" : undefined}>
-              {text} {path === "/" && waiting > 0 ? <span className="count">{waiting}</span> : null}
+              {title} {path === "/" && waiting !== "0" ? <span className="count">{waiting}</span> : null}
             </Link>
           );
         })}
       </nav>
-      <span className="faint who">{who}</span>
-      {token() === null ? null : <button onClick={() => enter(null)}>{texts.session.leave}</button>}
+      <span className="faint who">{name || (on_host ? texts.session.host : texts.session.local)}</span>
+      {token() === null ? null : <button onClick={leave}>{texts.session.leave}</button>}
     </header>
   );
 }
@@ -103,14 +88,15 @@ function Pages() {
   const before = useRef("");
   const [location] = useLocation();
   useEffect(() => {
-    if (location !== before.current) scrollTo(0, 0);
+    if (before.current !== "" && document.activeElement === document.body) toContent(); // the link that was followed is gone
+    else if (location !== before.current) scrollTo(0, 0);
     before.current = location;
   }, [location]);
   return (
     <Guard key={location}>
       <Suspense fallback={<Loading />}>
         <Switch>
-          {PAGES.map(({ path, page: Page, title = "", scopes }) => (
+          {PAGES.map(({ path, page: Page, title, scopes }) => (
             <Route key={path} path={path}>{scopes === undefined ? <Page /> : <For scopes={scopes} title={title}><Page /></For>}</Route>
           ))}
           <Route>
@@ -125,16 +111,21 @@ function Pages() {
 
 function enter(value: string | null) {
   keep(value);
-  cache.clear();
   location.reload();
 }
 
-function Login({ reason }: { reason: string }) {
+/** The session ends at once, so that its token is worth nothing; a key stays as it is. */
+async function leave() {
+  await fetcher.DELETE("/v1/console/session").catch(() => null);
+  enter(null);
+}
+
+function Login({ refused }: { refused: unknown }) {
   const [key, setKey] = useState("");
   return (
     <main>
       <Heading title={texts.session.title} />
-      {reason === "" ? null : <Card tone="problem"><p role="alert">{reason}</p></Card>}
+      {refused ? <ProblemCard error={refused} /> : null}
       <Card>
         <p>{texts.session.how}</p>
         <pre>{texts.session.command}</pre>

@@ -45,43 +45,51 @@ interface Draft {
 }
 
 /**
- * Follow a run while the page is visible, and return the answer as far as it is written. `changed` is called after
- * events, at most every 500 ms. Reconnects after the last event that was received.
+ * Follow a run while the page is visible, and return the answer as far as it is written. `refetch` is called after
+ * events, 500 ms after it has returned at the earliest. Reconnects after the last event that was received.
  */
-export function useRunEvents(run: string, ended: boolean, changed: () => void): string {
+export function useRunEvents(run: string, ended: boolean, refetch: () => Promise<unknown>): string {
   const [draft, setDraft] = useState<Draft>({ message: "", text: "" });
   useEffect(() => {
     if (ended) return;
     let last = "";
-    let due: ReturnType<typeof setTimeout> | undefined;
+    let [stale, fetching, closed] = [false, false, false];
     let connection: AbortController | undefined;
 
-    function signal() {
-      due ??= setTimeout(() => {
-        due = undefined;
-        changed();
-      }, REFETCH_MS);
+    async function signal() {
+      stale = true;
+      if (fetching) return;
+      fetching = true;
+      while (stale) {
+        await sleep(REFETCH_MS);
+        if (closed) return;
+        stale = false;
+        await refetch();
+      }
+      fetching = false;
     }
 
     async function follow(current: AbortController) {
-      while (!current.signal.aborted) {
+      for (;;) {
         const bearer = token();
         const headers = new Headers(bearer === null ? {} : { Authorization: `Bearer ${bearer}` });
         if (last !== "") headers.set("Last-Event-ID", last);
         try {
           const response = await fetch(`/v1/runs/${encodeURIComponent(run)}/events`, { headers, signal: current.signal });
-          if (response.status >= 400 && response.status < 500 && response.status !== 429) return signal();
+          if (response.status >= 400 && response.status < 500 && response.status !== 429) return void signal();
           if (response.ok && response.body !== null)
             for await (const event of eventsOf(response.body)) {
               if (event.id !== "") last = event.id;
               if (event.type === "thinking") setDraft((before) => written(before, event.data));
-              else signal();
+              else void signal();
               if (event.type === "done") return;
             }
         } catch {
           // the connection was lost or closed: the next one goes on after the last event
         }
-        await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+        if (current.signal.aborted) return;
+        void signal(); // the page goes on without a stream, too
+        await sleep(RECONNECT_MS);
       }
     }
 
@@ -91,7 +99,7 @@ export function useRunEvents(run: string, ended: boolean, changed: () => void): 
       if (document.hidden) return;
       connection = new AbortController();
       void follow(connection);
-      signal();
+      void signal();
     }
 
     document.addEventListener("visibilitychange", connect);
@@ -99,10 +107,14 @@ export function useRunEvents(run: string, ended: boolean, changed: () => void): 
     return () => {
       document.removeEventListener("visibilitychange", connect);
       connection?.abort();
-      clearTimeout(due);
+      closed = true;
     };
   }, [run, ended]);
   return draft.text;
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 /** A piece of a new message replaces the text of the one before. */

@@ -2,9 +2,16 @@
 
 const KEPT_AS = "starling.token";
 
+/** Return the kept token; what a header can't hold is encoded, so that a mistyped key is refused like any other. */
 export function token(): string | null {
-  return localStorage.getItem(KEPT_AS);
+  const kept = localStorage.getItem(KEPT_AS);
+  return kept === null ? null : encodeURI(kept.toWellFormed());
 }
+
+/** All tabs act as the same caller: they begin anew when one of them logs in or out. */
+addEventListener("storage", (event) => {
+  if (event.key === KEPT_AS) location.reload();
+});
 
 /** Keep a token for the next visits, or forget the one that is kept. */
 export function keep(value: string | null): void {

@@ -151,7 +151,7 @@ function Audit() {
   return (
     <Card title={texts.access.audit}>
       <Loaded of={audit}>
-        {({ changes }) => (
+        {({ changes }) => changes.length === 0 ? <p className="faint">{texts.access.noChanges}</p> : (
           <Table
             label={texts.access.audit}
             columns={[texts.access.when, texts.registry.by, texts.access.action, texts.access.changed, texts.access.detail]}

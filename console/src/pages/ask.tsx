@@ -1,10 +1,10 @@
 /** A request box; the run's page follows. */
 
-import { useMutation } from "@tanstack/react-query";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { useLocation } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
+import { useAction } from "../parts/action";
 import { useFilter } from "../parts/address";
 import { Card, Heading, ProblemCard } from "../parts/basics";
 import { texts } from "../texts";
@@ -20,18 +20,15 @@ export default function Ask() {
   const [channel, setChannel] = useFilter("channel");
   const [input, setInput] = useState("");
   const agents = api.useQuery("get", "/v1/agents", { params: { query: {} } });
-  const ask = useMutation({
-    mutationFn: async () => {
-      const config = {
-        ...(mode === "" ? {} : { mode: mode as Schema<"Mode"> }),
-        ...(channel === "" ? {} : { channel: channel as Schema<"Channel"> }),
-        ...(agent === "" ? {} : { agent }),
-      };
-      const body = { input, config, thread_id: thread || crypto.randomUUID() } as Schema<"RunBody">;
-      const { data, error } = await fetcher.POST("/v1/runs", { body, params: { header: { "idempotency-key": crypto.randomUUID() } } });
-      if (error) throw error;
-      go(`/runs/${data.run_id}`);
-    },
+  const asked = useMemo(() => {
+    const config = { ...(mode && { mode }), ...(channel && { channel }), ...(agent && { agent }) };
+    const body = { input, config, thread_id: thread || unique() } as Schema<"RunBody">;
+    return { body, params: { header: { "idempotency-key": unique() } } }; // asked again, it stays one run
+  }, [input, mode, channel, agent, thread]);
+  const ask = useAction(async () => {
+    const { data, error } = await fetcher.POST("/v1/runs", asked);
+    if (data) go(`/runs/${data.run_id}`);
+    return error ? { error } : {};
   });
   return (
     <>
@@ -60,12 +57,18 @@ export default function Ask() {
   );
 }
 
+/** `crypto.randomUUID` is there with HTTPS or on the platform's machine alone. */
+function unique(): string {
+  return crypto.getRandomValues(new Uint32Array(4)).join("-");
+}
+
+/** A value of the address that is none of the choices is shown, too, since it is sent. */
 function Choice({ label, value, values, onChange, none = "" }: { label: string; value: string; values: string[]; onChange: (value: string) => void; none?: string }) {
   return (
     <label>
       {label}
       <select value={value} onChange={(event) => onChange(event.target.value)}>
-        {values.map((one) => <option key={one} value={one}>{(texts.ask.words[one] ?? one) || none}</option>)}
+        {[...new Set([...values, value])].map((one) => <option key={one} value={one}>{(texts.ask.words[one] ?? one) || none}</option>)}
       </select>
     </label>
   );

@@ -6,7 +6,7 @@ import { Link } from "wouter";
 
 import { api, cache, fetcher, type Schema } from "../api/client";
 import { useFilter } from "../parts/address";
-import { Dialog, Elapsed, Empty, Heading, Json, Loaded, ProblemCard, When } from "../parts/basics";
+import { Dialog, Elapsed, Empty, Heading, Json, json, Loaded, ProblemCard, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { texts } from "../texts";
 
@@ -19,8 +19,8 @@ const ACTIVATION = "architect.activate_team";
 const KINDS = ["approval", "in_doubt", "clarification", "budget", "activation"];
 const REFETCH_MS = 3_000;
 
-export function useInterrupts(kind: Kind | "" = "", run: string | null = null) {
-  const query = { ...(kind === "" ? {} : { kind }), ...(run === null ? {} : { run_id: run }), limit: 200 };
+export function useInterrupts(kind: Kind | "" = "") {
+  const query = { ...(kind === "" ? {} : { kind }), limit: 200 };
   return api.useQuery("get", "/v1/approvals", { params: { query } }, { refetchInterval: REFETCH_MS, enabled: useMay("run") });
 }
 
@@ -32,7 +32,8 @@ export function Inbox() {
   const [kind, setKind] = useFilter("kind");
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [asked, setAsked] = useState(false);
-  const answer = useAnswers();
+  const [refused, setRefused] = useState<unknown>(null);
+  const answer = useAnswers(setRefused);
   const open = useInterrupts(kind === "activation" ? "approval" : (kind as Kind | ""));
   const list = useRef<HTMLDivElement>(null);
   useKeys(list);
@@ -52,6 +53,7 @@ export function Inbox() {
           </select>
         </label>
       </Heading>
+      <Refused error={refused} />
       <Loaded of={open}>
         {(page) => {
           const interrupts = page.interrupts.filter((one) => kind === "" || kindOf(one) === kind);
@@ -67,17 +69,16 @@ export function Inbox() {
           return (
             <>
               <p className="faint">{texts.inbox.keys}</p>
-              {answer.error ? <ProblemCard error={answer.error} /> : null}
               {approvals.length > 1 ? (
                 <div className="row">
                   <button className="main" data-key-all="A" onClick={() => setAsked(true)}>{texts.inbox.approveMany(approvals.length)}</button>
                   <button data-key-all="R" onClick={() => all(false)}>{texts.inbox.rejectMany(approvals.length)}</button>
                 </div>
               ) : null}
-              {asked ? (
+              {asked && approvals.length > 0 ? (
                 <Dialog title={texts.inbox.approveMany(approvals.length)} onClose={() => setAsked(false)}>
                   <p>{texts.inbox.sure(approvals.length)}</p>
-                  <ul>{approvals.map((one) => <li key={one.id}><code>{`${String(one.call?.["name"] ?? one.message)} ${JSON.stringify(one.call?.["args"] ?? {})}`}</code></li>)}</ul>
+                  <ul>{approvals.map((one) => <li key={one.id}><code>{`${String(one.call?.["name"] ?? one.message)} ${json(one.call?.["args"] ?? {})}`}</code></li>)}</ul>
                   <form method="dialog" className="row">
                     <button className="main" onClick={() => all(true)}>{texts.inbox.approve}</button>
                     <button data-first="">{texts.close}</button>
@@ -86,7 +87,7 @@ export function Inbox() {
               ) : null}
               <div className="stack" ref={list}>
                 {interrupts.map((one) => (
-                  <InterruptCard key={one.id} interrupt={one} chosen={chosen.has(one.id)} onChoose={() => toggle(one.id)} withRun />
+                  <InterruptCard key={one.id} interrupt={one} chosen={chosen.has(one.id)} onChoose={() => toggle(one.id)} onRefused={setRefused} withRun />
                 ))}
                 {page.next === null ? null : <p className="faint">{texts.inbox.further}</p>}
               </div>
@@ -108,26 +109,35 @@ function replyTo(interrupt: Interrupt, payload: Reply["payload"] | null): Answer
   return { run: interrupt.run_id, reply: { interruptId: interrupt.id, status, payload: payload ?? {} } };
 }
 
-/** Answers of one run are accepted together or not at all. */
-function useAnswers() {
+/** Why an answer was refused: its interrupt may be gone already, such as where somebody else was faster. */
+export function Refused({ error }: { error: unknown }) {
+  return error ? <div className="pinned"><ProblemCard error={error} /></div> : null;
+}
+
+/** Answers of one run are accepted together or not at all, whatever becomes of those of others. */
+function useAnswers(onRefused: (error: unknown) => void) {
   return useMutation({
+    onMutate: () => onRefused(null),
+    onError: onRefused,
     mutationFn: async (answers: Answered[]) => {
+      let refused: unknown;
       for (const [run, ofRun] of Map.groupBy(answers, (one) => one.run)) {
         const path = { run_id: run };
         const { error } = await fetcher.POST("/v1/runs/{run_id}/resume", { params: { path }, body: ofRun.map((one) => one.reply) });
-        if (error) throw error;
+        refused ??= error;
       }
+      if (refused) throw refused;
     },
     onSettled: () => cache.invalidateQueries(),
   });
 }
 
 /** One interrupt with the fields of its answer. */
-export function InterruptCard({ interrupt, chosen, onChoose, withRun = false }: { interrupt: Interrupt; chosen?: boolean; onChoose?: () => void; withRun?: boolean }) {
+export function InterruptCard({ interrupt, chosen, onChoose, onRefused, withRun = false }: { interrupt: Interrupt; chosen?: boolean; onChoose?: () => void; onRefused: (error: unknown) => void; withRun?: boolean }) {
   const kind = kindOf(interrupt);
   const mayAnswer = { run: useMay("run"), teams: useMay("teams"), admin: useMay("admin") };
   const needed = kind === "activation" ? "admin" : kind === "clarification" && interrupt.path.endsWith(".question") ? "teams" : "run";
-  const answer = useAnswers();
+  const answer = useAnswers(onRefused);
   const name = texts.inbox.kinds[kind] ?? kind;
   const call = interrupt.call as Schema<"ExactCall"> | null;
   const send = (payload: Reply["payload"] | null) => answer.mutate([replyTo(interrupt, payload)]);
@@ -152,7 +162,6 @@ export function InterruptCard({ interrupt, chosen, onChoose, withRun = false }: 
       {call === null ? null : kind === "activation" ? <Activation args={call.args} /> : <Json value={call.args} />}
       {withRun ? <About interrupt={interrupt} /> : null}
       {mayAnswer[needed] ? <Fields interrupt={interrupt} busy={answer.isPending} send={send} /> : <p className="faint">{texts.inbox.never(needed)}</p>}
-      {answer.error ? <ProblemCard error={answer.error} /> : null}
     </article>
   );
 }
@@ -258,6 +267,7 @@ function useKeys(list: React.RefObject<HTMLDivElement | null>) {
       const target = event.target as HTMLElement;
       if (document.querySelector("dialog[open]")) return;
       const card = target.closest<HTMLElement>("[data-interrupt]");
+      if (event.repeat && event.key !== "j" && event.key !== "k") return; // a held key answers one, not those after it
       if (event.key === "Escape") return card?.focus();
       if (event.ctrlKey || event.metaKey || event.altKey || target.matches("textarea, select, input:not([type=checkbox])")) return;
       const cards = [...(list.current?.querySelectorAll<HTMLElement>("[data-interrupt]") ?? [])];

@@ -1,18 +1,17 @@
 /** One run, live: the star at work, its plan, what was called and judged, the answer with its sources, and the cause. */
 
-import { useMutation } from "@tanstack/react-query";
-import { useCallback, useState } from "react";
+import { useState } from "react";
 import { Link, useLocation, useParams } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { useRunEvents } from "../api/events";
-import { Action } from "../parts/action";
-import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, Loaded, Long, ProblemCard, Table, When } from "../parts/basics";
+import { Action, useAction } from "../parts/action";
+import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, json, Loaded, Long, ProblemCard, Table, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { Layers, Star } from "../parts/graph";
 import { Waterfall } from "../parts/waterfall";
 import { texts } from "../texts";
-import { InterruptCard } from "./inbox";
+import { InterruptCard, Refused } from "./inbox";
 
 type Document = Schema<"RunDocument">;
 type Task = Schema<"TaskRecord">;
@@ -25,21 +24,21 @@ export default function RunPage() {
   const { id = "" } = useParams();
   const run = api.useQuery("get", "/v1/runs/{run_id}", { params: { path: { run_id: id }, query: INCLUDE } });
   const ended = run.data !== undefined && ENDED.has(run.data.status);
-  const { refetch } = run;
-  const changed = useCallback(() => void refetch(), [refetch]);
-  const draft = useRunEvents(id, ended || run.data === undefined, changed);
-  return <Loaded of={run}>{(document) => <Run run={document} draft={draft} />}</Loaded>;
+  const draft = useRunEvents(id, ended || run.data === undefined, run.refetch);
+  return <Loaded of={run} title={texts.run.title(id.slice(-8))}>{(document) => <Run run={document} draft={draft} />}</Loaded>;
 }
 
 function Run({ run, draft }: { run: Document; draft: string }) {
   const ended = ENDED.has(run.status);
   const result = (run.result ?? {}) as Result;
   const open = run.interrupts.filter((one) => one.state === "open");
+  const [refused, setRefused] = useState<unknown>(null);
   return (
     <>
       <Head run={run} ended={ended} />
       {ended && run.status !== "succeeded" ? <Causes run={run.run_id} /> : null}
-      {open.map((one) => <InterruptCard key={one.id} interrupt={one} />)}
+      <Refused error={refused} />
+      {open.map((one) => <InterruptCard key={one.id} interrupt={one} onRefused={setRefused} />)}
       <Answer run={run} result={result} draft={draft} ended={ended} />
       <Work run={run} />
       {ended && run.status === "succeeded" && (result.degraded ?? []).length > 0 ? <Causes run={run.run_id} /> : null}
@@ -53,7 +52,7 @@ function Run({ run, draft }: { run: Document; draft: string }) {
 }
 
 function Head({ run, ended }: { run: Document; ended: boolean }) {
-  const may = useMay("run");
+  const admin = useMay("admin");
   const [forking, setForking] = useState(false);
   const from = run.forked_from?.["run"] as string | undefined;
   const { mode, channel, agent } = run.config as { mode?: string; channel?: string; agent?: string };
@@ -65,8 +64,8 @@ function Head({ run, ended }: { run: Document; ended: boolean }) {
           <span className="faint">
             {run.ended_at ? duration((Date.parse(run.ended_at) - Date.parse(run.created_at)) / 1000) : <Elapsed time={run.created_at} />}
           </span>
-          {may && !ended ? <Action label={texts.run.cancel} ask={texts.run.cancelSure} run={() => fetcher.POST("/v1/runs/{run_id}/cancel", { params: { path: { run_id: run.run_id } } })} /> : null}
-          {may && ended ? <button onClick={() => setForking(true)}>{texts.run.fork}</button> : null}
+          {!ended ? <Action label={texts.run.cancel} ask={texts.run.cancelSure} run={() => fetcher.POST("/v1/runs/{run_id}/cancel", { params: { path: { run_id: run.run_id } } })} /> : null}
+          {ended ? <button onClick={() => setForking(true)}>{texts.run.fork}</button> : null}
         </div>
       </Heading>
       {forking ? <ForkDialog run={run} onClose={() => setForking(false)} /> : null}
@@ -77,7 +76,7 @@ function Head({ run, ended }: { run: Document; ended: boolean }) {
             <dt>{texts.run.thread}</dt>
             <dd><Link href={`/threads/${encodeURIComponent(run.thread_id)}`}>{run.thread_id}</Link></dd>
             <dt>{texts.run.epoch}</dt>
-            <dd><Link href={`/registry?epoch=${run.epoch}`}>{run.epoch}</Link></dd>
+            <dd>{admin ? <Link href={`/registry?epoch=${run.epoch}`}>{run.epoch}</Link> : run.epoch}</dd>
             <dt>{texts.ask.mode}</dt>
             <dd>{[agent, mode, channel].filter(Boolean).join(", ")}</dd>
             <dt>{texts.runs.when}</dt>
@@ -141,14 +140,13 @@ function ForkDialog({ run, onClose }: { run: Document; onClose: () => void }) {
   const decisions = run.decisions.filter((call) => /^supervisor\/\d+$/.test(call.path)).map((call) => `d${call.path.split("/")[1]}`);
   const places = [...new Set([...decisions, ...run.tasks.filter((task) => task.star === "").map((task) => task.path.split(".")[0] ?? "")])];
   const [live, setLive] = useState(false);
-  const fork = useMutation({
-    mutationFn: async () => {
-      const changes = at === START && input !== run.input ? { input } : {};
-      const body = { at, live, changes, mode: "MODERATE", channel: "CHAT", limits: {} } as unknown as Schema<"ForkRequest">;
-      const { data, error } = await fetcher.POST("/v1/runs/{run_id}/fork", { params: { path: { run_id: run.run_id } }, body });
-      if (error) throw error;
-      go(`/runs/${data.run_id}`);
-    },
+  const fork = useAction(async () => {
+    const changes = at === START && input !== run.input ? { input } : {};
+    const { mode, channel, limits } = run.config; // a fork may do what its run was allowed to
+    const body = { at, live, changes, mode, channel, limits } as unknown as Schema<"ForkRequest">;
+    const { data, error } = await fetcher.POST("/v1/runs/{run_id}/fork", { params: { path: { run_id: run.run_id } }, body });
+    if (data) go(`/runs/${data.run_id}`);
+    return error ? { error } : {};
   });
   return (
     <Dialog title={texts.run.fork} onClose={onClose}>
@@ -244,7 +242,7 @@ function Source({ citation, run, onClose }: { citation: Schema<"Citation">; run:
         const inResult = excerpts.filter((one) => one.call_id === cited.call_id && !one.artifact);
         return (
           <figure key={cited.call_id}>
-            <figcaption><code>{cited.tool} {call ? JSON.stringify(call.args) : ""}</code></figcaption>
+            <figcaption><code>{cited.tool} {call ? json(call.args) : ""}</code></figcaption>
             {call ? <pre tabIndex={0}>{marked(call.result, inResult)}</pre> : null}
             {call?.artifact ? <Artifact run={run.run_id} artifact={call.artifact} /> : null}
           </figure>
@@ -277,12 +275,15 @@ function Artifact({ run, artifact }: { run: string; artifact: string }) {
 
 const AROUND = 4_000; // characters that are shown around the first excerpt
 
+/** Excerpts are found by their text: their places count characters, and a text's here are UTF-16 units, which are more. */
 function marked(text: string, excerpts: Schema<"Excerpt">[]) {
-  const sorted = excerpts.toSorted((one, other) => one.start - other.start);
+  const found = excerpts.map((one) => ({ start: text.indexOf(one.text, one.start), length: one.text.length }));
+  const sorted = found.filter((one) => one.start >= 0).toSorted((one, other) => one.start - other.start);
   let at = Math.max(0, (sorted[0]?.start ?? 0) - AROUND);
   const end = at + 2 * AROUND;
   const pieces: React.ReactNode[] = [at > 0 ? "… " : ""];
-  for (const { start, end: stop } of sorted) {
+  for (const { start, length } of sorted) {
+    const stop = start + length;
     if (start < at || stop > end) continue;
     pieces.push(text.slice(at, start), <mark key={start}>{text.slice(start, stop)}</mark>);
     at = stop;
@@ -370,7 +371,7 @@ function Changes({ changes }: { changes: Schema<"Change">[] }) {
       <ul className="stack">
         {changes.map((change) => (
           <li key={change.call_id}>
-            <code>{`${change.name} ${JSON.stringify(change.args)}`}</code> <Badge state={change.state} />{" "}
+            <code>{`${change.name} ${json(change.args)}`}</code> <Badge state={change.state} />{" "}
             {change.effect === "unsafe" ? <span className="badge wait">{texts.run.unsafe}</span> : null}
           </li>
         ))}

@@ -34,7 +34,7 @@ export default function Runs() {
       <Loaded of={runs}>
         {(page) =>
           page.runs.length === 0 ? (
-            <Empty>{status === "" ? texts.runs.empty : texts.runs.emptyStatus} <Link href="/ask">{texts.nav.ask}</Link></Empty>
+            <Empty>{status + thread + before === "" ? texts.runs.empty : texts.runs.emptyStatus} <Link href="/ask">{texts.nav.ask}</Link></Empty>
           ) : (
             <>
               <Table

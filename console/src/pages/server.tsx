@@ -6,7 +6,6 @@ import { useParams } from "wouter";
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { Badge, Card, Empty, Heading, Json, Loaded, Table } from "../parts/basics";
-import { useMay } from "../parts/caller";
 import { Diff } from "../parts/diff";
 import { texts } from "../texts";
 
@@ -14,7 +13,6 @@ export default function ServerPage() {
   const { name = "" } = useParams();
   const path = { name };
   const server = api.useQuery("get", "/v1/servers/{name}", { params: { path } });
-  const admin = useMay("admin");
   const [tested, setTested] = useState<Schema<"ServerProbe"> | null>(null);
   async function test() {
     setTested(null);
@@ -23,13 +21,13 @@ export default function ServerPage() {
     return error ? { error } : {};
   }
   return (
-    <Loaded of={server}>
+    <Loaded of={server} title={name}>
       {(found) => (
         <>
           <Heading title={name}>
             <div className="row">
               <Badge state={found.state} />
-              {admin ? <Action label={texts.registry.test} run={test} /> : null}
+              <Action label={texts.registry.test} run={test} />
             </div>
           </Heading>
           {tested === null ? null : <Tested probe={tested} />}
@@ -62,7 +60,6 @@ function Tested({ probe }: { probe: Schema<"ServerProbe"> }) {
 }
 
 function Quarantined({ server, pin }: { server: string; pin: Schema<"PinnedTool"> }) {
-  const admin = useMay("admin");
   const approve = () =>
     fetcher.POST("/v1/servers/{name}/approve", { params: { path: { name: server } }, body: { tools: { [pin.tool]: pin.offered_hash ?? "" } } });
   return (
@@ -72,7 +69,7 @@ function Quarantined({ server, pin }: { server: string; pin: Schema<"PinnedTool"
         <Diff text={pin.diff} />
         {pin.hints.length === 0 ? null : <h3>{texts.registry.hints}</h3>}
         <ul>{pin.hints.map((hint) => <li key={hint}>{hint}</li>)}</ul>
-        {admin && pin.offered_hash !== null ? <div><Action label={texts.inbox.approve} ask={texts.registry.approveSure} run={approve} main /></div> : null}
+        {pin.offered_hash !== null ? <div><Action label={texts.inbox.approve} ask={texts.registry.approveSure} run={approve} main /></div> : null}
       </div>
     </Card>
   );

@@ -1,11 +1,12 @@
 /** What was learned: where it is from, how it did, and which calls it would make. */
 
+import { useEffect } from "react";
 import { Link } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { useFilter } from "../parts/address";
-import { Badge, Card, Empty, Heading, Json, Loaded, Table, When } from "../parts/basics";
+import { Badge, Card, Empty, Heading, Json, Loaded, Table, toContent, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { texts } from "../texts";
 
@@ -57,6 +58,7 @@ function Skill({ id, onClose }: { id: string; onClose: () => void }) {
   const path = { skill_id: id };
   const found = api.useQuery("get", "/v1/skills/{skill_id}", { params: { path } });
   const may = useMay("admin");
+  useEffect(toContent, []); // it stands above the table that it was chosen in
   async function remove() {
     const { error } = await fetcher.DELETE("/v1/skills/{skill_id}", { params: { path } });
     if (!error) onClose();

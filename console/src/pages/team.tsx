@@ -18,7 +18,7 @@ export default function TeamPage() {
   const team = api.useQuery("get", "/v1/teams/{name}", { params: { path } });
   const versions = api.useQuery("get", "/v1/teams/{name}/versions", { params: { path } });
   return (
-    <Loaded of={team}>
+    <Loaded of={team} title={name}>
       {(found) => {
         const version = chosen === "" ? found.version : Number(chosen);
         return (
@@ -26,7 +26,7 @@ export default function TeamPage() {
             <Heading title={name}><Changes team={found} version={version} /></Heading>
             <Card><p>{found.purpose}</p>{found.reason ? <p>{found.reason}</p> : null}</Card>
             <Graph name={name} version={version} />
-            <Members members={found.members} />
+            {version === found.version ? <Members members={found.members} /> : null}
             <Loaded of={versions}>
               {(all) => (
                 <>

@@ -6,13 +6,13 @@ import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { useFilter, useLastPart } from "../parts/address";
 import { Badge, Card, Empty, Heading, Json, Loaded, Table, When } from "../parts/basics";
-import { useMay } from "../parts/caller";
 import { texts } from "../texts";
 
 export default function ThreadPage() {
   const id = useLastPart();
   const path = { thread_id: id };
   const [named, setNamed] = useFilter("branch");
+  const [, setAfter] = useFilter("after");
   const thread = api.useQuery("get", "/v1/threads/{thread_id}", { params: { path } });
   return (
     <>
@@ -22,7 +22,7 @@ export default function ThreadPage() {
       <Loaded of={thread}>
         {(found) => (
           <>
-            <Branches thread={found} shown={named || found.branch} show={setNamed} />
+            <Branches thread={found} shown={named || found.branch} show={(branch) => { setNamed(branch); setAfter(""); }} />
             <States thread={id} branch={named || found.branch} />
           </>
         )}
@@ -32,7 +32,6 @@ export default function ThreadPage() {
 }
 
 function Branches({ thread, shown, show }: { thread: Schema<"Session">; shown: string; show: (branch: string) => void }) {
-  const may = useMay("run");
   const checkout = (branch: string) =>
     fetcher.POST("/v1/threads/{thread_id}/checkout", { params: { path: { thread_id: thread.id } }, body: { branch } });
   return (
@@ -49,7 +48,7 @@ function Branches({ thread, shown, show }: { thread: Schema<"Session">; shown: s
             <When time={branch.last_at} />,
             branch.id === thread.branch ? (
               <Badge state="active" />
-            ) : branch.hidden ? texts.threads.hidden : !may ? "" : (
+            ) : branch.hidden ? texts.threads.hidden : (
               <Action label={texts.threads.checkout} run={() => checkout(branch.id)} />
             ),
           ],
@@ -110,18 +109,24 @@ function Steps({ states }: { states: State[] }) {
 }
 
 function States({ thread, branch }: { thread: string; branch: string }) {
-  const params = { path: { thread_id: thread }, query: { branch, limit: 200 } };
+  const [after, setAfter] = useFilter("after");
+  const params = { path: { thread_id: thread }, query: { branch, after: Number(after), limit: 200 } };
   const states = api.useQuery("get", "/v1/threads/{thread_id}/states", { params });
   return (
     <Loaded of={states}>
       {(page) =>
-        page.states.length === 0 ? (
+        page.states.length === 0 && after === "" ? (
           <Empty>{texts.threads.nothing} <Link href={`/ask?thread=${encodeURIComponent(thread)}`}>{texts.nav.ask}</Link></Empty>
         ) : (
           <Card title={texts.threads.on(branch)}>
             <div className="stack">
               {paragraphs(page.states).map((one) => "said" in one ? <Said key={one.said.reference} state={one.said} /> : <Steps key={one.steps[0]?.reference} states={one.steps} />)}
-              {page.next === null ? null : <p className="faint">{texts.threads.further(page.states.length)}</p>}
+              {page.next === null && after === "" ? null : (
+                <div className="row">
+                  {after === "" ? null : <button onClick={() => setAfter("")}>{texts.threads.first}</button>}
+                  {page.next === null ? null : <button onClick={() => setAfter(String(page.next))}>{texts.threads.further}</button>}
+                </div>
+              )}
             </div>
           </Card>
         )

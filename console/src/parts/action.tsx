@@ -5,7 +5,7 @@ import { useState } from "react";
 
 import { cache } from "../api/client";
 import { texts } from "../texts";
-import { Dialog, ProblemCard } from "./basics";
+import { Dialog, Loading, ProblemCard } from "./basics";
 
 interface Answer {
   error?: unknown;
@@ -30,6 +30,7 @@ export function Action({ label, run, ask, reason = false, main = false }: { labe
   return (
     <>
       <button className={main ? "main" : ""} disabled={action.isPending} onClick={() => (ask === undefined ? action.mutate("") : setAsking(true))}>{label}</button>
+      {action.isPending ? <Loading /> : null}
       {action.error ? <ProblemCard error={action.error} /> : null}
       {asking ? (
         <Dialog title={label} onClose={() => setAsking(false)}>

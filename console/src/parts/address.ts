@@ -6,12 +6,10 @@ import { useLocation, useSearchParams } from "wouter";
 export function useFilter(name: string): [string, (value: string) => void] {
   const [parameters, change] = useSearchParams();
   function set(value: string) {
-    change((before) => {
-      const after = new URLSearchParams(before);
-      if (value === "") after.delete(name);
-      else after.set(name, value);
-      return after;
-    }, { replace: true });
+    const after = new URLSearchParams(location.search); // another filter may have been changed just now
+    if (value === "") after.delete(name);
+    else after.set(name, value);
+    change(after, { replace: true });
   }
   return [parameters.get(name) ?? "", set];
 }

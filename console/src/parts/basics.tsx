@@ -1,9 +1,9 @@
 /** Small parts that every page uses. All values are shown as text. */
 
 import type { ReactNode } from "react";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { problemOf } from "../api/client";
+import { mayPass, problemOf } from "../api/client";
 import { texts } from "../texts";
 
 const TONES: Record<string, string> = {
@@ -39,12 +39,13 @@ export function Badge({ state }: { state: string }) {
 }
 
 /** Return a duration in at most two units, such as `1 min 5 s`. */
-export function duration(seconds: number): string {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86_400)} d ${Math.round((seconds % 86_400) / 3600)} h`;
+export function duration(exact: number): string {
+  if (exact < 0.9995) return `${Math.round(exact * 1000)} ms`;
+  const [seconds, minutes, hours] = [Math.round(exact), Math.round(exact / 60), Math.round(exact / 3600)];
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
 /** The seconds since a time, or to one that is to come, as they pass. */
@@ -67,11 +68,17 @@ const SHOWN_CHARACTERS = 20_000;
 
 export function Long({ text }: { text: string }) {
   const rest = text.length - SHOWN_CHARACTERS;
-  return <pre tabIndex={0}>{rest > 0 ? `${text.slice(0, SHOWN_CHARACTERS)} … (${rest} more characters)` : text}</pre>;
+  return <pre tabIndex={0}>{rest > 0 ? texts.cut(text.slice(0, SHOWN_CHARACTERS), rest) : text}</pre>;
+}
+
+/** Return a value as JSON, with escapes in place of characters that would hide or reorder what stands beside them. */
+export function json(value: unknown, indent = 0): string {
+  const escaped = (found: string) => found.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+  return JSON.stringify(value, null, indent).replace(/[\p{Cf}\p{Zl}\p{Zp}\x7f-\x9f]/gu, escaped);
 }
 
 export function Json({ value }: { value: unknown }) {
-  return <Long text={JSON.stringify(value, null, 2)} />;
+  return <Long text={json(value, 2)} />;
 }
 
 export function Card({ title, children, tone = "" }: { title?: string; children: ReactNode; tone?: string }) {
@@ -91,11 +98,7 @@ export function ProblemCard({ error, again }: { error: unknown; again?: () => vo
       <p>{problem.detail}</p>
       {problem.remedy ? <p>{problem.remedy}</p> : null}
       {problem.errors.length > 1 ? <Json value={problem.errors} /> : null}
-      {again === undefined || (problem.status >= 400 && problem.status < 500) ? null : (
-        <div>
-          <button onClick={again}>{texts.problem.again}</button>
-        </div>
-      )}
+      {again === undefined || !mayPass(problem) ? null : <div><button onClick={again}>{texts.problem.again}</button></div>}
     </section>
   );
 }
@@ -107,15 +110,16 @@ export function Loading() {
 interface Asked<Value> {
   data: Value | undefined;
   error: unknown;
-  isPending: boolean;
+  failureReason: unknown;
   refetch: () => unknown;
 }
 
-/** Show what was asked for, once it is there, or the problem. */
-export function Loaded<Value>({ of, children }: { of: Asked<Value>; children: (value: Value) => ReactNode }) {
-  if (of.data !== undefined) return <>{children(of.data)}</>;
-  if (of.error) return <ProblemCard error={of.error} again={() => void of.refetch()} />;
-  return <Loading />;
+/** Show what was asked for, once it is there, and the problem, if it can't be asked for now; until then with `title`. */
+export function Loaded<Value>({ of, title, children }: { of: Asked<Value>; title?: string; children: (value: Value) => ReactNode }) {
+  const error = of.error ?? of.failureReason;
+  const problem = error ? <ProblemCard error={error} again={() => void of.refetch()} /> : null;
+  if (of.data !== undefined) return <>{problem}{children(of.data)}</>;
+  return <>{title === undefined ? null : <Heading title={title} />}{problem ?? <Loading />}</>;
 }
 
 export function Empty({ children }: { children: ReactNode }) {
@@ -142,12 +146,17 @@ export function Table({ columns, rows, label }: { columns: string[]; rows: { key
   );
 }
 
-/** A modal dialog that is open while it is rendered; the focus goes to the element with `data-first`, if any. */
+/**
+ * A modal dialog that is open while it is rendered. The focus goes to the element with `data-first`, if any, and back
+ * to where it was before: a dialog must be closed for that before it leaves the page.
+ */
 export function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    element.current?.showModal();
-    element.current?.querySelector<HTMLElement>("[data-first]")?.focus();
+  useLayoutEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    dialog?.querySelector<HTMLElement>("[data-first]")?.focus();
+    return () => dialog?.close();
   }, []);
   return (
     <dialog ref={element} onClose={onClose} aria-label={title}>
@@ -157,6 +166,12 @@ export function Dialog({ title, children, onClose }: { title: string; children: 
       </div>
     </dialog>
   );
+}
+
+/** Bring the beginning of the page into view, and the focus there. */
+export function toContent() {
+  scrollTo(0, 0);
+  document.getElementById("page")?.focus({ preventScroll: true });
 }
 
 /** Set the title of the tab, and return the heading of the page. */

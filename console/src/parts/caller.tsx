@@ -6,16 +6,7 @@ import type { Schema } from "../api/client";
 import { texts } from "../texts";
 import { Empty, Heading } from "./basics";
 
-export interface Caller {
-  tenant: string;
-  scopes: Schema<"Scope">[];
-  key_id: string;
-  name: string;
-  expires_at: string | null;
-  on_host: boolean;
-}
-
-export const CallerContext = createContext<Caller>({ tenant: "default", scopes: [], key_id: "", name: "", expires_at: null, on_host: false });
+export const CallerContext = createContext<Schema<"SessionCaller">>({ tenant: "default", scopes: [], key_id: "", name: "", expires_at: null, on_host: false });
 
 export function useMay(scope: Schema<"Scope">): boolean {
   const { scopes } = useContext(CallerContext);
@@ -26,5 +17,5 @@ export function useMay(scope: Schema<"Scope">): boolean {
 export function For({ scopes, title, children }: { scopes: Schema<"Scope">[]; title: string; children: ReactNode }) {
   const caller = useContext(CallerContext);
   if (scopes.some((scope) => caller.scopes.includes(scope))) return children;
-  return <><Heading title={title} /><Empty>{texts.never(scopes.join(" or "))}</Empty></>;
+  return <><Heading title={title} /><Empty>{texts.never(scopes)}</Empty></>;
 }

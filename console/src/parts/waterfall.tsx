@@ -19,18 +19,19 @@ function modelBar(call: Schema<"ModelCall">, key: string): Bar {
   return { key, name: `${call.path} ${call.model}`, kind: "model", failed: call.error !== "", from: to - (call.ms ?? 0), to, tokens: call.tokens };
 }
 
-function toolBar(call: Schema<"Call">, path: string): Bar {
-  const from = Date.parse(call.at);
-  const to = call.result_at ? Date.parse(call.result_at) : Date.now();
+/** A call without a result lasts until `end`. */
+function toolBar(call: Schema<"Call">, path: string, end: string): Bar {
+  const [from, to] = [Date.parse(call.at), Date.parse(call.result_at ?? end)];
   return { key: call.id, name: `${path} ${call.name}`, kind: "tool", failed: call.status === "failed", from, to, tokens: 0 };
 }
 
-export function barsOf(run: Schema<"RunDocument">): Bar[] {
+function barsOf(run: Schema<"RunDocument">): Bar[] {
+  const end = run.ended_at ?? new Date().toISOString();
   const decisions = run.decisions.map((call) => modelBar(call, `step ${call.step}`));
   const work = run.tasks.flatMap((task) =>
     task.attempts.flatMap((attempt) => [
       ...attempt.model_calls.map((call) => modelBar(call, `step ${call.step}`)),
-      ...attempt.calls.map((call) => toolBar(call, task.path)),
+      ...attempt.calls.map((call) => toolBar(call, task.path, end)),
     ]),
   );
   return [...decisions, ...work].sort((one, other) => one.from - other.from);

@@ -71,6 +71,10 @@ class ConsoleSessions:
             raise UnauthorizedError("The session has ended.", _REMEDY)
         return await self._principal(key_id, admin)
 
+    async def ends_at(self, token: str) -> datetime | None:
+        """Return when a session ends, None for a token that is none."""
+        return await self._repository.ends_at(_hash(token))
+
     async def end(self, token: str) -> None:
         """End a session; one that has ended stays so."""
         await self._repository.end(_hash(token))

@@ -51,6 +51,12 @@ class ConsoleSessionRepository:
             row = (await connection.execute(query)).one_or_none()
         return None if row is None else row.key_id or ""
 
+    async def ends_at(self, digest: bytes) -> datetime | None:
+        """Return when a session ends, None where it has, or where there is none."""
+        query = select(console_sessions.c.expires_at).where(console_sessions.c.hash == digest, _VALID)
+        async with reading(self._engine) as connection:
+            return (await connection.execute(query)).scalar_one_or_none()
+
     async def end(self, digest: bytes) -> None:
         """Delete a session."""
         async with changing(self._engine) as connection:

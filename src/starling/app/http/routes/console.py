@@ -46,7 +46,10 @@ class SessionCode(ClosedModel):
 
 @dataclass(frozen=True, slots=True)
 class SessionCaller:
-    """Who a page acts as: its tenant, what it may do, and the key's id and name, empty without a key."""
+    """Who a page acts as: its tenant, what it may do, and the key's id and name, empty without a key.
+
+    `expires_at` is when its session or its key ends, whichever is first.
+    """
 
     tenant: str
     scopes: list[Scope]
@@ -73,17 +76,24 @@ async def begin(
 
 
 @router.get("/v1/console/session", summary="Who am I?", responses=refusals(503))
-async def show(caller: AnyCaller, services: FromServices) -> SessionCaller:
+async def show(caller: AnyCaller, request: Request, services: FromServices) -> SessionCaller:
     """Return who the request acts as, by a session, a key, the local token, or none of them."""
     key = await services.storage.keys.of_id(caller.key_id) if caller.key_id else None
-    name, expires_at = (key.name, key.expires_at) if key else ("", None)
-    return SessionCaller(caller.tenant, sorted(caller.scopes), caller.key_id, name, caller.on_host, expires_at)
+    name, key_ends = (key.name, key.expires_at) if key else ("", None)
+    ends = [end for end in (key_ends, await services.storage.keys.sessions.ends_at(_bearer(request))) if end]
+    return SessionCaller(
+        caller.tenant, sorted(caller.scopes), caller.key_id, name, caller.on_host, min(ends, default=None)
+    )
 
 
 @router.delete("/v1/console/session", status_code=204, summary="End the session", responses=refusals(503))
 async def end(_: AnyCaller, request: Request, services: FromServices) -> None:
     """End the session whose token the request has; keys stay as they are."""
-    await services.storage.keys.sessions.end(request.headers.get("authorization", "").partition(" ")[2].strip())
+    await services.storage.keys.sessions.end(_bearer(request))
+
+
+def _bearer(request: Request) -> str:
+    return request.headers.get("authorization", "").partition(" ")[2].strip()
 
 
 @router.get("/console", include_in_schema=False)
