@@ -59,7 +59,7 @@ export default function Ask() {
 
 /** `crypto.randomUUID` is there with HTTPS or on the platform's machine alone. */
 function unique(): string {
-  return crypto.getRandomValues(new Uint32Array(4)).join("-");
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** A value of the address that is none of the choices is shown, too, since it is sent. */

@@ -3,7 +3,7 @@
 import { Link, useParams } from "wouter";
 
 import { api, type Schema } from "../api/client";
-import { Badge, Card, Heading, Loaded, Long } from "../parts/basics";
+import { Badge, Card, Heading, Loaded, Long, visible } from "../parts/basics";
 import { texts } from "../texts";
 
 export default function ComparisonPage() {
@@ -16,7 +16,7 @@ export default function ComparisonPage() {
       <Loaded of={compared}>
         {({ a, b, text, parts, first_difference }) => (
           <>
-            <Card><p>{text}</p></Card>
+            <Card><p>{visible(text)}</p></Card>
             <div className="pair">
               {[a, b].map((run) => (
                 <Card key={run.run_id}>

@@ -6,7 +6,7 @@ import { Link } from "wouter";
 
 import { api, cache, fetcher, type Schema } from "../api/client";
 import { useFilter } from "../parts/address";
-import { Dialog, Elapsed, Empty, Heading, Json, json, Loaded, ProblemCard, When } from "../parts/basics";
+import { Dialog, Elapsed, Empty, Heading, Json, json, Loaded, ProblemCard, visible, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { texts } from "../texts";
 
@@ -157,8 +157,8 @@ export function InterruptCard({ interrupt, chosen, onChoose, onRefused, withRun 
           {texts.inbox.ends} <Elapsed time={interrupt.expiresAt} />
         </span>
       </div>
-      <p className="answer">{interrupt.message}</p>
-      <p className="faint">{interrupt.reason}</p>
+      <p className="answer">{visible(interrupt.message)}</p>
+      <p className="faint">{visible(interrupt.reason)}</p>
       {call === null ? null : kind === "activation" ? <Activation args={call.args} /> : <Json value={call.args} />}
       {withRun ? <About interrupt={interrupt} /> : null}
       {mayAnswer[needed] ? <Fields interrupt={interrupt} busy={answer.isPending} send={send} /> : <p className="faint">{texts.inbox.never(needed)}</p>}

@@ -6,7 +6,7 @@ import { Link, useLocation, useParams } from "wouter";
 import { api, fetcher, type Schema } from "../api/client";
 import { useRunEvents } from "../api/events";
 import { Action, useAction } from "../parts/action";
-import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, json, Loaded, Long, ProblemCard, Table, When } from "../parts/basics";
+import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, json, Loaded, Long, ProblemCard, Table, visible, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { Layers, Star } from "../parts/graph";
 import { Waterfall } from "../parts/waterfall";
@@ -184,9 +184,9 @@ function Causes({ run }: { run: string }) {
       {({ causes, look_at }) =>
         causes.length === 0 ? null : (
           <Card title={texts.run.cause} tone="failed">
-            <ol>{causes.map((cause) => <li key={cause.text}>{cause.text} <code>{cause.code}</code></li>)}</ol>
+            <ol>{causes.map((cause) => <li key={cause.text}>{visible(cause.text)} <code>{cause.code}</code></li>)}</ol>
             {look_at.length > 0 ? <h3>{texts.run.lookAt}</h3> : null}
-            <ul>{look_at.map((note) => <li key={note.text}>{note.text}</li>)}</ul>
+            <ul>{look_at.map((note) => <li key={note.text}>{visible(note.text)}</li>)}</ul>
           </Card>
         )
       }
@@ -209,12 +209,12 @@ function Answer({ run, result, draft, ended }: { run: Document; result: Result; 
     <Card title={texts.run.answer}>
       <div className="stack">
         <p className="answer">{linked(result.reply ?? "", citations, setShown)}</p>
-        {run.why ? <p>{run.why.message} <code>{run.why.code}</code></p> : null}
+        {run.why ? <p>{visible(run.why.message)} <code>{run.why.code}</code></p> : null}
         <List title={texts.run.sources} items={citations.map((one) => (
           <button key={one.id} className="plain" onClick={() => setShown(one)}>{`[${one.id}] ${one.agent}: ${one.tools.join(", ") || one.task_id}`}</button>
         ))} />
         <List title={texts.run.assumptions} items={result.assumptions ?? []} />
-        <List title={texts.run.missing} items={(result.degraded ?? []).map((one) => `${one.part}: ${one.reason}`)} />
+        <List title={texts.run.missing} items={(result.degraded ?? []).map((one) => visible(`${one.part}: ${one.reason}`))} />
       </div>
       {shown === null ? null : <Source citation={shown} run={run} onClose={() => setShown(null)} />}
     </Card>
@@ -411,7 +411,7 @@ function Attempts({ task }: { task: Task }) {
             {texts.run.callCount(attempt.calls.length)}
           </summary>
           <div className="stack">
-            {attempt.verdict ? <ul>{attempt.verdict.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul> : null}
+            {attempt.verdict ? <ul>{attempt.verdict.reasons.map((reason) => <li key={reason}>{visible(reason)}</li>)}</ul> : null}
             {attempt.calls.map((call) => <CallDetails key={call.id} call={call} />)}
             {attempt.text === "" ? null : <Long text={attempt.text} />}
           </div>
@@ -488,7 +488,7 @@ function Notices({ notices }: { notices: Schema<"Notice">[] }) {
   if (notices.length === 0) return null;
   return (
     <Card title={texts.run.warnings}>
-      <ul>{notices.map((notice) => <li key={notice.seq}><code>{notice.code}</code> {notice.message}</li>)}</ul>
+      <ul>{notices.map((notice) => <li key={notice.seq}><code>{notice.code}</code> {visible(notice.message)}</li>)}</ul>
     </Card>
   );
 }

@@ -71,10 +71,14 @@ export function Long({ text }: { text: string }) {
   return <pre tabIndex={0}>{rest > 0 ? texts.cut(text.slice(0, SHOWN_CHARACTERS), rest) : text}</pre>;
 }
 
-/** Return a value as JSON, with escapes in place of characters that would hide or reorder what stands beside them. */
+/** Return a text with escapes in place of characters that hide, or reorder what stands beside them. */
+export function visible(text: string): string {
+  const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return text.replace(/[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g, (found) => found.split("").map(escaped).join(""));
+}
+
 export function json(value: unknown, indent = 0): string {
-  const escaped = (found: string) => found.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
-  return JSON.stringify(value, null, indent).replace(/[\p{Cf}\p{Zl}\p{Zp}\x7f-\x9f]/gu, escaped);
+  return visible(JSON.stringify(value, null, indent) ?? "");
 }
 
 export function Json({ value }: { value: unknown }) {
@@ -95,7 +99,7 @@ export function ProblemCard({ error, again }: { error: unknown; again?: () => vo
   return (
     <section className="card problem stack" role="alert">
       <strong>{problem.title || texts.problem.title}</strong>
-      <p>{problem.detail}</p>
+      <p>{visible(problem.detail)}</p>
       {problem.remedy ? <p>{problem.remedy}</p> : null}
       {problem.errors.length > 1 ? <Json value={problem.errors} /> : null}
       {again === undefined || !mayPass(problem) ? null : <div><button onClick={again}>{texts.problem.again}</button></div>}
