@@ -45,6 +45,7 @@ async def test_held_key_approves_one_call_whose_hidden_characters_are_shown(cons
     charge(console, f"{HIDDEN}1", f"{HIDDEN}2")
     page = await console.entered(Scope.RUN)
     await ask(page, "Charge both.")
+    await expect(page.get_by_role("row").get_by_text("waiting", exact=True)).to_have_count(2)
     await page.get_by_role("link", name="Inbox").click()
     await expect(page.get_by_role("article")).to_have_count(2)
     await expect(page.get_by_role("article").first).to_contain_text(r'"what": "a\u202etxt.exe\u200b')

@@ -142,9 +142,11 @@ async def test_reload_shows_its_plan_as_a_diff_and_the_epoch_after_it(console: C
     )
     await page.get_by_role("button", name="Show what would change").click()
     await expect(page.locator("pre .added").first).to_contain_text("server more")
+    await expect(page.get_by_role("status")).to_have_text("A reload would change this:")
     await page.get_by_role("button", name="Reload").click()
     await page.get_by_role("dialog").get_by_role("button", name="Reload").click()
 
+    await expect(page.get_by_role("status")).to_have_text("Reloaded; new runs use epoch 2:")
     await expect(page.get_by_role("link", name="more")).to_be_visible()
 
 

@@ -69,11 +69,12 @@ function Attention({ server }: { server: Schema<"ServerSummary"> }) {
 function Reload() {
   const [text, setText] = useState("");
   const [relist, setRelist] = useState(false);
-  const [report, setReport] = useState<Schema<"RegistryReport"> | null>(null);
+  const [answer, setAnswer] = useState<{ report: Schema<"RegistryReport">; planned: boolean } | null>(null);
   const [fault, setFault] = useState<unknown>(null);
 
   async function ask(path: "/v1/registry/plan" | "/v1/registry/reload") {
     setFault(null);
+    setAnswer(null);
     let body: Schema<"ServersDocument"> | undefined;
     try {
       body = text.trim() === "" ? undefined : (JSON.parse(text) as Schema<"ServersDocument">);
@@ -83,7 +84,7 @@ function Reload() {
     }
     const params = { query: { relist } };
     const { data, error } = await fetcher.POST(path, body === undefined ? { params } : { params, body });
-    if (data) setReport(data);
+    if (data) setAnswer({ report: data, planned: path === "/v1/registry/plan" });
     return error ? { error } : {};
   }
 
@@ -115,17 +116,17 @@ function Reload() {
           <Action label={texts.registry.reload} ask={texts.registry.sure} run={() => ask("/v1/registry/reload")} main />
         </div>
         {fault === null ? null : <ProblemCard error={fault} />}
-        {report === null ? null : <Report report={report} />}
+        {answer === null ? null : <Report {...answer} />}
       </div>
     </Card>
   );
 }
 
-function Report({ report }: { report: Schema<"RegistryReport"> }) {
+function Report({ report, planned }: { report: Schema<"RegistryReport">; planned: boolean }) {
   const warnings = { ...report.warnings, ...report.broken_agents, ...report.broken_teams, ...report.prompt_warnings };
   return (
     <div className="stack">
-      {report.changed ? <h3>{texts.registry.epoch(report.epoch)}</h3> : <p role="status">{texts.registry.unchanged}</p>}
+      {report.changed ? <h3 role="status">{planned ? texts.registry.planned : texts.registry.reloaded(report.epoch)}</h3> : <p role="status">{texts.registry.unchanged}</p>}
       {report.changed ? <ChangeList changes={report.changes} /> : null}
       {Object.entries(warnings).map(([name, reason]) => <p key={name}><strong>{name}</strong> {reason}</p>)}
       {Object.keys(report.quarantined).map((name) => (
@@ -147,24 +148,25 @@ export function ChangeList({ changes }: { changes: Schema<"Changes"> }) {
 }
 
 function Epochs() {
-  const [shown] = useFilter("epoch");
-  const epochs = api.useQuery("get", "/v1/registry", { params: { query: { limit: 30 } } });
+  const [shown, show] = useFilter("epoch");
+  const epochs = api.useQuery("get", "/v1/registry", { params: { query: { limit: shown === "" ? 30 : 1_000 } } });
   const rollback = (number: number) => fetcher.POST("/v1/registry/rollback", { body: { number } });
   return (
     <Loaded of={epochs}>
       {({ epochs: all }) => (
         <Card title={texts.registry.epochs}>
+          {shown === "" ? null : <button className="plain" onClick={() => show("")}>{texts.registry.allEpochs}</button>}
           <Table
             label={texts.registry.epochs}
             columns={[texts.run.epoch, texts.runs.when, texts.registry.by, texts.registry.openRuns, texts.registry.changes, texts.action]}
-            rows={all.map((epoch) => ({
+            rows={all.filter((one) => shown === "" || String(one.number) === shown).map((epoch) => ({
               key: String(epoch.number),
               cells: [
                 epoch.number,
                 <When time={epoch.created_at} />,
                 `${epoch.actor}, ${epoch.origin}`,
                 epoch.runs,
-                <details open={String(epoch.number) === shown}><summary>{texts.registry.changes}</summary><ChangeList changes={epoch.changes} /><Json value={epoch.changes.details} /></details>,
+                <details open={shown !== ""}><summary>{texts.registry.changes}</summary><ChangeList changes={epoch.changes} /><Json value={epoch.changes.details} /></details>,
                 epoch.active ? <Badge state="active" /> : <Action label={texts.registry.rollback} ask={texts.registry.rollbackSure(epoch.number)} run={() => rollback(epoch.number)} />,
               ],
             }))}

@@ -14,7 +14,7 @@ import { texts } from "../texts";
 import { InterruptCard, Refused } from "./inbox";
 
 type Document = Schema<"RunDocument">;
-type Task = Schema<"TaskRecord">;
+type Task = Omit<Schema<"TaskRecord">, "status"> & { status: string };
 type Result = Partial<Schema<"Done">>;
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]);
@@ -29,9 +29,11 @@ export default function RunPage() {
 }
 
 function Run({ run, draft }: { run: Document; draft: string }) {
+  const open = run.interrupts.filter((one) => one.state === "open");
+  const waiting = new Set(open.map((one) => one.path.split("/")[0]));
+  const tasks = run.tasks.map((task) => (waiting.has(task.path) ? { ...task, status: "waiting" } : task));
   const ended = ENDED.has(run.status);
   const result = (run.result ?? {}) as Result;
-  const open = run.interrupts.filter((one) => one.state === "open");
   const [refused, setRefused] = useState<unknown>(null);
   return (
     <>
@@ -40,11 +42,11 @@ function Run({ run, draft }: { run: Document; draft: string }) {
       <Refused error={refused} />
       {open.map((one) => <InterruptCard key={one.id} interrupt={one} onRefused={setRefused} />)}
       <Answer run={run} result={result} draft={draft} ended={ended} />
-      <Work run={run} />
+      <Work run={run} tasks={tasks} />
       {ended && run.status === "succeeded" && (result.degraded ?? []).length > 0 ? <Causes run={run.run_id} /> : null}
       <Changes changes={result.effects ?? []} />
       <Builds builds={run.builds} />
-      <Tasks tasks={run.tasks} />
+      <Tasks tasks={tasks} />
       <Waterfall run={run} />
       <Notices notices={run.notices} />
     </>
@@ -208,7 +210,7 @@ function Answer({ run, result, draft, ended }: { run: Document; result: Result; 
   return (
     <Card title={texts.run.answer}>
       <div className="stack">
-        <p className="answer">{linked(result.reply ?? "", citations, setShown)}</p>
+        <p className="answer">{linked(run.status === "succeeded" ? (result.reply ?? "") : visible(result.reply ?? ""), citations, setShown)}</p>
         {run.why ? <p>{visible(run.why.message)} <code>{run.why.code}</code></p> : null}
         <List title={texts.run.sources} items={citations.map((one) => (
           <button key={one.id} className="plain" onClick={() => setShown(one)}>{`[${one.id}] ${one.agent}: ${one.tools.join(", ") || one.task_id}`}</button>
@@ -302,13 +304,12 @@ function List({ title, items }: { title: string; items: React.ReactNode[] }) {
   );
 }
 
-function Work({ run }: { run: Document }) {
-  const waiting = new Set(run.interrupts.filter((one) => one.state === "open").map((one) => one.path.split("/")[0]));
-  const main = run.tasks.filter((task) => task.star === "").map((task) => (waiting.has(task.path) ? { ...task, status: "waiting" } : task));
-  const agents = [...Map.groupBy(main, (task) => task.agent)].map(([title, tasks]) => ({ title, state: stateOf(tasks) }));
+function Work({ run, tasks }: { run: Document; tasks: Task[] }) {
+  const main = tasks.filter((task) => task.star === "");
+  const agents = [...Map.groupBy(main, (task) => task.agent)].map(([title, its]) => ({ title, state: stateOf(its) }));
   const supervisor = run.status === "running" && agents.some((one) => one.state === "running") ? "pending" : run.status;
-  const stars = [...Map.groupBy(run.tasks, (task) => task.star)];
-  if (run.tasks.length === 0) return <Empty>{ENDED.has(run.status) ? texts.run.noTasks : texts.run.noPlan}</Empty>;
+  const stars = [...Map.groupBy(tasks, (task) => task.star)];
+  if (tasks.length === 0) return <Empty>{ENDED.has(run.status) ? texts.run.noTasks : texts.run.noPlan}</Empty>;
   return (
     <div className="pair">
       <Card title={texts.run.star}>
@@ -316,7 +317,7 @@ function Work({ run }: { run: Document }) {
       </Card>
       <Card title={texts.run.plan}>
         <div className="stack">
-          {stars.map(([star, tasks]) => <Plan key={star} star={star} tasks={tasks} />)}
+          {stars.map(([star, its]) => <Plan key={star} star={star} tasks={its} />)}
           {run.plans.length === 0 ? null : <Why plans={run.plans} />}
         </div>
       </Card>
