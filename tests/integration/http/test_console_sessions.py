@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import httpx
 import pytest
@@ -111,6 +111,15 @@ async def test_session_ends_after_twelve_hours(door: Door) -> None:
     await door.pass_time("session", timedelta(minutes=1))
 
     assert (await door.ask("GET", SESSION, token)).status_code == 401
+
+
+async def test_session_names_its_own_end_or_that_of_its_key_which_is_first(door: Door) -> None:
+    short = await door.key(Scope.RUN, lifetime=timedelta(hours=1))
+    tokens = await door.session(), await door.session(short), short
+    ends = [datetime.fromisoformat((await door.ask("GET", SESSION, token)).json()["expires_at"]) for token in tokens]
+
+    assert timedelta(hours=10, minutes=59) < ends[0] - ends[1] < timedelta(hours=11, minutes=1)
+    assert ends[1] == ends[2]
 
 
 async def test_session_ends_with_its_key_and_leaves_other_sessions(door: Door) -> None:
