@@ -126,7 +126,7 @@ function Report({ report, planned }: { report: Schema<"RegistryReport">; planned
   const warnings = { ...report.warnings, ...report.broken_agents, ...report.broken_teams, ...report.prompt_warnings };
   return (
     <div className="stack">
-      {report.changed ? <h3 role="status">{planned ? texts.registry.planned : texts.registry.reloaded(report.epoch)}</h3> : <p role="status">{texts.registry.unchanged}</p>}
+      <p role="status">{!report.changed ? texts.registry.unchanged : planned ? texts.registry.planned : texts.registry.reloaded(report.epoch)}</p>
       {report.changed ? <ChangeList changes={report.changes} /> : null}
       {Object.entries(warnings).map(([name, reason]) => <p key={name}><strong>{name}</strong> {reason}</p>)}
       {Object.keys(report.quarantined).map((name) => (
