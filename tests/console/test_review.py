@@ -66,6 +66,7 @@ async def test_held_key_approves_one_call_whose_hidden_characters_are_shown(cons
     assert len([done for done in console.platform.effects.done() if HIDDEN in done]) == 1
 
 
+@pytest.mark.console
 async def test_fork_of_a_conservative_run_is_conservative(console: Console) -> None:
     console.platform.script.run(decision(reply="Nothing is to be done."))
     page = await console.entered(Scope.RUN)
@@ -87,6 +88,7 @@ async def test_fork_of_a_conservative_run_is_conservative(console: Console) -> N
     assert forked["config"]["mode"] == "CONSERVATIVE"
 
 
+@pytest.mark.console
 async def test_log_out_ends_the_session_in_all_tabs_and_a_pasted_link_begins_another(console: Console) -> None:
     page = await console.entered(Scope.RUN)
     other = await page.context.new_page()
