@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from brain.run_sink import RunSink
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, for_task, generalized, hiding_secrets, is_too_long
 from brain.skills.recall_ranking import RankedSkill, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse, storing
-from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, PromptSkill
+from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, PromptSkill, SkillExample
 from starling.core.clock import Clock
 from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
@@ -27,10 +27,13 @@ from starling.infra.postgres.runs.writer import Clause
 
 _RECOUNT_SECONDS: Final = 60.0
 _KEPT: Final = 1_000  # tasks with their vectors, in memory
+_KEPT_RECALLED: Final = 100  # sets of skills that tasks recalled, in memory
 _WORD_CHARS: Final = 100  # longer ones are data; Postgres refuses those of over 2,046 bytes
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
 _log = logging.getLogger(__name__)
+
+type _Rows = Sequence[tuple[str, PromptSkill]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class SkillMemory:
     _retry_at: float = 0.0
     _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     _queries: dict[tuple[str, str], SkillQuery] = field(default_factory=dict[tuple[str, str], SkillQuery])
+    _read: dict[Hashable, _Rows] = field(default_factory=dict[Hashable, _Rows])
 
     async def recall(self, tenant: str, card: AgentCard, task: str) -> SkillSearch:
         """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
@@ -158,7 +162,7 @@ class SkillMemory:
         candidates = await search(tenant, _hashes(tools), query)
         found = await asyncio.to_thread(ranked, tenant, query.text, candidates.examples, candidates.skills)
         ids = [skill.skill_id for skill in found.fitting]
-        rows = await self.repository.recalled(tenant, ids) if ids else []
+        rows = await self._recalled(tenant, ids, candidates.examples) if ids else ()
         known = {skill.id for text, skill in rows if text == self.redact(task)}
         changing = {tool.full_name: tool.input_schema for tool in tools if tool.effect is not Effect.READ}
         nearest = {skill.skill_id: skill.nearest for skill in found.fitting}
@@ -229,6 +233,15 @@ class SkillMemory:
         except Exception:  # noqa: BLE001 - the task has its result without a skill
             _log.exception("a skill was not stored")
         return Lesson(uses)
+
+    async def _recalled(self, tenant: str, ids: Sequence[str], examples: Sequence[SkillExample]) -> _Rows:
+        """Return the tasks of skills, from memory if none was added since: stored ones never change."""
+        key = tenant, frozenset((example.skill_id, example.text) for example in examples if example.skill_id in ids)
+        if (rows := self._read.get(key)) is None:
+            rows = self._read[key] = await self.repository.recalled(tenant, ids)
+            if len(self._read) > _KEPT_RECALLED:
+                del self._read[next(iter(self._read))]
+        return rows
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one with the same calls."""
