@@ -119,12 +119,7 @@ def test_files_with_secrets_are_readable_by_the_owner_only(own_server: EmbeddedP
         assert stat.S_IMODE((open_folder / "postgres" / name).stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the system tells of the end", "the end is looked for"])
-async def test_server_that_ends_is_started_again(
-    own_server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
-    if not told:
-        monkeypatch.delattr(os, "pidfd_open", raising=False)
+async def test_server_that_ends_is_started_again(own_server: EmbeddedPostgres) -> None:
     _write(own_server.url)
     killed = own_server.pid
 

@@ -228,7 +228,7 @@ def _is_running(known: Mapping[str, float]) -> bool:
 
 
 _STOP_SECONDS: Final = 60.0  # the task may be starting the server
-_CHECK_SECONDS: Final = 0.5  # where the system doesn't tell that a process ended
+_CHECK_SECONDS: Final = 0.5  # between looks at whether the server still runs
 _log = logging.getLogger(__name__)
 
 
@@ -244,7 +244,7 @@ def restarting(server: EmbeddedPostgres) -> AbstractAsyncContextManager[asyncio.
 async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
     url = server.url
     while True:
-        await _ended_or_checked(server.pid)
+        await asyncio.sleep(_CHECK_SECONDS)
         if server.is_running:
             continue
         _log.warning("the embedded Postgres ended; restarting it")
@@ -258,19 +258,3 @@ async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
                 raise DatabaseUnavailableError(
                     "The embedded Postgres was restarted, but its former port is in use.", "Start Starling again."
                 )
-
-
-async def _ended_or_checked(pid: int) -> None:
-    """Return when a process has ended. Where there are no descriptors of processes, return after half a second."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        await asyncio.sleep(_CHECK_SECONDS)
-        return
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
