@@ -20,7 +20,6 @@ from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
 from starling.infra.postgres.tables.run_records import journal, runs, steps
 
-_BUILD_EVENTS = ("design", "checks", "proof", "published")
 _PAGE_ROWS, _PAGE_BYTES = 500, 2**16  # a page ends with the event that reaches one of them
 _POLL_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
