@@ -221,7 +221,6 @@ class FallbackModelClient:
         self._clock = clock
         self._backoff = backoff
         self._memory = ModelMemory()
-        self._degraded = self._memory.degraded
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer with warnings about retries and fallbacks."""
