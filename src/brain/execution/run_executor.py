@@ -222,12 +222,12 @@ class Brain:
         decision = await governance.decision(run, await self._table(run, stored), stored, original)
         run = governance.bounded(run, decision)
         active.shorten(run.remaining_seconds)
-        allowance = governance.allowance(run, decision)
-        usable, switched_off = self._usable(run, roster, allowance.effects)
+        usable, switched_off = self._usable(run, roster, governance.allowance(run, decision).effects)
         if stored is None:
             decision = with_usable_agent(decision, run, usable)
             if decision.warning:
                 recorder.warn("governance", decision.warning)
+        allowance = governance.allowance(run, decision)
         shows_some = len(usable.cards) > parts.limits.shortlist
         before = (
             await parts.conversations.recent(run, parts.limits.max_history) if run.has_history else RecentTurns((), ())
