@@ -1,13 +1,14 @@
 /** The frame of all pages: login, the bar, and which page stands at which address. */
 
-import { Component, lazy, Suspense, useEffect, useRef, useState, type ComponentType, type ReactNode } from "react";
+import { Component, lazy, Suspense, useEffect, useState, type ComponentType, type ReactNode } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 
 import { api, fetcher, problemOf, type Schema } from "./api/client";
 import { codeOfAddress, keep, token } from "./api/session";
 import { Inbox, useInterrupts } from "./pages/inbox";
-import { Card, Empty, Heading, Loaded, Loading, ProblemCard, toContent } from "./parts/basics";
+import { Card, Empty, Heading, Loaded, Loading, ProblemCard } from "./parts/basics";
 import { CallerContext, For } from "./parts/caller";
+import { useKeptFocus } from "./parts/focus";
 import { texts } from "./texts";
 
 /** `scopes` are those of which a page needs one. The bar has the pages whose path names nothing. */
@@ -30,6 +31,7 @@ const PAGES: { path: string; page: ComponentType; title: string; scopes?: Schema
 export function Shell() {
   const [refused, setRefused] = useState<unknown>(null);
   const [exchanged, setExchanged] = useState(false);
+  useKeptFocus();
   useEffect(() => {
     addEventListener("hashchange", () => location.hash.startsWith("#code=") && location.reload()); // a link in an open page
     const code = codeOfAddress();
@@ -85,13 +87,8 @@ function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
 }
 
 function Pages() {
-  const before = useRef("");
   const [location] = useLocation();
-  useEffect(() => {
-    if (before.current !== "" && document.activeElement === document.body) toContent(); // the link that was followed is gone
-    else if (location !== before.current) scrollTo(0, 0);
-    before.current = location;
-  }, [location]);
+  useEffect(() => scrollTo(0, 0), [location]);
   return (
     <Guard key={location}>
       <Suspense fallback={<Loading />}>
@@ -114,14 +111,25 @@ function enter(value: string | null) {
   location.reload();
 }
 
-/** The session ends at once, so that its token is worth nothing; a key stays as it is. */
+/** The session ends at once, so that its token is worth nothing. */
 async function leave() {
   await fetcher.DELETE("/v1/console/session").catch(() => null);
   enter(null);
 }
 
-function Login({ refused }: { refused: unknown }) {
+/** Exchange a key for a session, so that the key is not kept; throws what was refused. What a header can't hold is encoded. */
+async function enterWith(key: string) {
+  keep(null);
+  const link = await fetcher.POST("/v1/console/codes", { headers: { Authorization: `Bearer ${encodeURI(key.toWellFormed())}` } });
+  if (!link.data) throw link.error;
+  const begun = await fetcher.POST("/v1/console/sessions", { body: { code: link.data.code } });
+  if (!begun.data) throw begun.error;
+  enter(begun.data.token);
+}
+
+function Login({ refused: before }: { refused: unknown }) {
   const [key, setKey] = useState("");
+  const [refused, setRefused] = useState(before);
   return (
     <main>
       <Heading title={texts.session.title} />
@@ -131,7 +139,7 @@ function Login({ refused }: { refused: unknown }) {
         <pre>{texts.session.command}</pre>
       </Card>
       <Card>
-        <form className="row" onSubmit={(event) => { event.preventDefault(); enter(key.trim()); }}>
+        <form className="row" onSubmit={(event) => { event.preventDefault(); enterWith(key.trim()).catch(setRefused); }}>
           <label className="grow">
             {texts.session.paste}
             <input type="password" autoComplete="off" required value={key} onChange={(event) => setKey(event.target.value)} />

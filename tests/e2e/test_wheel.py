@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +43,38 @@ def test_release_has_wheel_source_locks_bill_of_materials_and_their_checksums(re
     assert {file.name for file in release.iterdir()} == {"SHA256SUMS", *(line.removesuffix(": OK") for line in checked)}
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "starling-swarm")
     assert {part["purl"]: hashes(part) for part in bill["components"]} == locked("requirements-runtime.lock")
+
+
+def test_wheel_and_source_have_the_built_console_with_the_licences_of_what_it_is_built_from(release: Path) -> None:
+    built = ROOT / "src/starling/console"
+    wanted = {str(file.relative_to(built)) for file in built.rglob("*") if file.is_file()} - {".finished"}
+    with zipfile.ZipFile(next(release.glob("*.whl"))) as wheel, tarfile.open(next(release.glob("*.tar.gz"))) as source:
+        in_wheel = {name.removeprefix("starling/console/") for name in wheel.namelist() if "starling/console/" in name}
+        in_source = {
+            name.partition("/src/starling/console/")[2] for name in source.getnames() if "/starling/console/" in name
+        }
+        page = wheel.read("starling/console/index.html").decode()
+        licences = wheel.read("starling/console/licences.md").decode()
+
+    assert in_wheel == in_source == wanted
+    assert set(re.findall(r'(?:src|href)="/console/([^"]+)"', page)) <= in_wheel
+    for name, version in json.loads((ROOT / "console/package.json").read_text("utf-8"))["dependencies"].items():
+        assert f"## {name} - {version} (" in licences
+    sections = re.split(r"^## ", licences, flags=re.MULTILINE)[1:]
+    without_text = [one.strip() for one in sections if "WITHOUT WARRANTY" not in one]
+    assert [one for one in without_text if not one.endswith("(Unlicense)")] == []  # it demands no text
+
+
+def test_wheel_that_is_built_from_the_source_distribution_has_the_console(release: Path, tmp_path: Path) -> None:
+    with tarfile.open(next(release.glob("*.tar.gz"))) as source:
+        source.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+
+    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", folder=unpacked)
+
+    (wheel,) = (unpacked / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as built, zipfile.ZipFile(next(release.glob("*.whl"))) as released:
+        assert set(built.namelist()) == set(released.namelist())
 
 
 def hashes(part: dict[str, Sequence[dict[str, Sequence[dict[str, str]]]]]) -> set[str]:
@@ -127,11 +161,13 @@ def test_api_and_worker_without_extras_answer_a_request_with_a_postgres_of_the_u
         installed = Installed(base / "bin/starling", workspace)
         installed.run("init").check_returncode()
         installed.run("db", "upgrade").check_returncode()
-        with installed.running("serve", "--port", "0"), installed.running("worker"):
+        with installed.running("serve", "--port", "0") as api, installed.running("worker"):
             asked = installed.run("ask", "How full is the disk?")
+            console = run("curl", "--silent", "--fail", f"{api.url}/console/")
 
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert "disk" in asked.stdout
+    assert '<div id="root">' in console
 
 
 def test_langfuse_without_its_package_is_named_by_a_start_and_by_doctor(base: Path, database_url: str) -> None:

@@ -107,8 +107,9 @@ def versions(lock: Path) -> dict[str, str]:
     return dict(found)
 
 
-def test_the_npm_lock_names_no_registry() -> None:
-    text = (ROOT / "tests/servers/node/package-lock.json").read_text("utf-8")
+@pytest.mark.parametrize("folder", ["tests/servers/node", "console"])
+def test_the_npm_lock_names_no_registry(folder: str) -> None:
+    text = (ROOT / folder / "package-lock.json").read_text("utf-8")
 
     assert '"integrity"' in text
     assert '"resolved"' not in text

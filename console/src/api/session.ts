@@ -1,11 +1,10 @@
-/** Who the page acts as: a bearer token that a link of the command line or a pasted key gave. */
+/** Who the page acts as: a session token that a link of the command line or a pasted key gave. */
 
 const KEPT_AS = "starling.token";
 
-/** Return the kept token; what a header can't hold is encoded, so that a mistyped key is refused like any other. */
+/** Return the kept token. */
 export function token(): string | null {
-  const kept = localStorage.getItem(KEPT_AS);
-  return kept === null ? null : encodeURI(kept.toWellFormed());
+  return localStorage.getItem(KEPT_AS);
 }
 
 /** All tabs act as the same caller: they begin anew when one of them logs in or out. */

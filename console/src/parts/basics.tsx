@@ -39,13 +39,12 @@ export function Badge({ state }: { state: string }) {
 }
 
 /** Return a duration in at most two units, such as `1 min 5 s`. */
-export function duration(exact: number): string {
-  if (exact < 0.9995) return `${Math.round(exact * 1000)} ms`;
-  const [seconds, minutes, hours] = [Math.round(exact), Math.round(exact / 60), Math.round(exact / 3600)];
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
-  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+export function duration(seconds: number): string {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`;
 }
 
 /** The seconds since a time, or to one that is to come, as they pass. */
