@@ -88,7 +88,7 @@ function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
 
 function Pages() {
   const [location] = useLocation();
-  useEffect(() => scrollTo(0, 0), [location]);
+  useEffect(() => void scrollTo(0, 0), [location]);
   return (
     <Guard key={location}>
       <Suspense fallback={<Loading />}>

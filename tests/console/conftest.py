@@ -54,6 +54,7 @@ class Console:
         context = await self.browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page = await context.new_page()
         page.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         page.on("request", lambda asked: self._check(asked.url))

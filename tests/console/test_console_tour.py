@@ -312,7 +312,7 @@ async def test_inbox_is_answered_one_by_one_and_together_and_a_field_takes_its_l
     await expect(cards).to_have_count(2)
     assert await keyboard.kept()
 
-    for key in ("j", "x", "j", "x", "A"):
+    for key in ("k", "x", "j", "x", "A"):
         await keyboard.press(key)
     await assert_dialog_holds_the_focus(keyboard)
     await keyboard.to("Approve", tag="button")

@@ -14,7 +14,7 @@ export function useKeptFocus(): void {
       if (!last.isConnected) document.getElementById("page")?.focus({ preventScroll: true });
       else if (!last.matches(":disabled") && changes.some(({ target, type }) => type === "attributes" && target === last)) last.focus({ preventScroll: true });
     };
-    const observer = new MutationObserver(keep);
+    const observer = new MutationObserver((changes) => queueMicrotask(() => keep(changes))); // a page may have a better place for it
     document.addEventListener("focusin", note);
     observer.observe(document.body, { subtree: true, childList: true, attributes: true, attributeFilter: ["disabled"] });
     return () => {
