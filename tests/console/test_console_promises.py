@@ -294,6 +294,7 @@ async def test_real_run_whose_model_and_request_are_hostile_waits_for_approval_a
     await assert_only_text(page)
 
 
+@pytest.mark.console
 async def test_page_holds_one_stream_and_none_while_it_is_hidden_or_left(console: Console) -> None:
     async with opened_run(console, "stream") as (run, page):
         await until_streams(console, 1)
@@ -408,7 +409,16 @@ MAY: Final = {
 }
 
 
-@pytest.mark.parametrize("scope", Scope)
+IN_EVERY_TEST_RUN: Final = (Scope.RUN, Scope.ADMIN)
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        *IN_EVERY_TEST_RUN,
+        *(pytest.param(one, marks=pytest.mark.console) for one in MAY if one not in IN_EVERY_TEST_RUN),
+    ],
+)
 async def test_what_a_key_may_not_do_is_not_a_button(console: Console, scope: Scope) -> None:
     page = await console.entered(scope)
     for path, names in BUTTONS.items():

@@ -41,6 +41,7 @@ async def refuse(route: Route) -> None:
     await route.fulfill(status=502, body="")
 
 
+@pytest.mark.console
 async def test_held_key_approves_one_call_whose_hidden_characters_are_shown(console: Console) -> None:
     charge(console, f"{HIDDEN}1", f"{HIDDEN}2")
     page = await console.entered(Scope.RUN)
