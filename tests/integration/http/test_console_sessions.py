@@ -113,6 +113,12 @@ async def test_session_ends_after_twelve_hours(door: Door) -> None:
     assert (await door.ask("GET", SESSION, token)).status_code == 401
 
 
+async def test_session_prolongs_itself_by_no_other_one(door: Door) -> None:
+    refused = await door.ask("POST", CODES, await door.session())
+
+    assert (refused.status_code, refused.json()["detail"]) == (403, "A session can't begin another one.")
+
+
 async def test_session_names_its_own_end_or_that_of_its_key_which_is_first(door: Door) -> None:
     short = await door.key(Scope.RUN, lifetime=timedelta(hours=1))
     tokens = await door.session(), await door.session(short), short

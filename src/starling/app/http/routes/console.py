@@ -11,11 +11,12 @@ from pydantic import Field
 from starlette.staticfiles import StaticFiles
 
 import starling
-from starling.app.access.console_sessions import ConsoleCode, ConsoleSession
+from starling.app.access.console_sessions import PREFIX, ConsoleCode, ConsoleSession
 from starling.app.http.app_state import FromAppState, OptionalCaller
 from starling.app.http.dependencies import AnyCaller, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
+from starling.core.errors import ForbiddenError
 from starling.core.principal import Scope
 
 router = APIRouter(tags=["console"])
@@ -60,8 +61,10 @@ class SessionCaller:
 
 
 @router.post("/v1/console/codes", status_code=201, summary="Make a link's code", responses=refusals(403, 503))
-async def new_code(caller: AnyCaller, services: FromServices, response: Response) -> ConsoleCode:
+async def new_code(caller: AnyCaller, request: Request, services: FromServices, response: Response) -> ConsoleCode:
     """Make a code that begins one session of the console, once, within 60 seconds; the session acts as your key."""
+    if _bearer(request).startswith(PREFIX):
+        raise ForbiddenError("A session can't begin another one.", "Use `starling console` or a key.")
     response.headers["Cache-Control"] = "no-store"
     return await services.storage.keys.sessions.new_code(caller)
 
