@@ -280,7 +280,7 @@ async def module_platform(
 def degraded_models(platform: Platform) -> dict[str, Any]:
     """Return the models that are skipped for a while."""
     models: Any = platform.brain._parts.models  # pyright: ignore[reportPrivateUsage]
-    return models.inner._degraded
+    return models.inner._memory.degraded
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def platform(
 async def ended(platform: Platform, model: MisbehavingModel, resolves: Sequence[bool], **config: Any) -> RunStream:
     """Execute a run until it ends; each answer resolves what it waits for, where it can, or cancels it."""
     degraded: Any = platform.brain._parts.models  # pyright: ignore[reportPrivateUsage]
-    degraded.inner._degraded.clear()
+    degraded.inner._memory.degraded.clear()
     key = await platform.accept("How are disk and door?", thread=f"thread-{next(_THREADS)}", **config)
     async with platform.executing(key) as life:  # until it ends or waits, or the model holds an answer back
         held = asyncio.create_task(model.held.wait())
