@@ -259,11 +259,15 @@ async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T
     SuspendedError cancels no other: one is raised at the end, with the interrupts of all suspended coroutines, or with
     none where one of them is to go on in another process.
     """
+    begun = list(works)
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_until_suspended(work)) for work in works]
+            tasks = [group.create_task(_until_suspended(work)) for work in begun]
     except* StarlingError as errors:
         raise first_error(errors) from None
+    finally:
+        for work in begun:  # one whose task was cancelled before its first step was never awaited
+            work.close()
     outcomes = [task.result() for task in tasks]
     if suspended := [outcome for outcome in outcomes if isinstance(outcome, SuspendedError)]:
         drained = not all(one.interrupts for one in suspended)

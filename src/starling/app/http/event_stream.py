@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from starlette.background import BackgroundTask
 from starlette.responses import Response
@@ -104,10 +104,10 @@ class EventStream(ChunkStream):
         super().__init__(_chunks(batches), limits, status_code)
 
 
-async def unless_disconnected[Result](receive: Receive, work: Awaitable[Result]) -> Result | None:
+async def unless_disconnected[Result](receive: Receive, work: Coroutine[Any, Any, Result]) -> Result | None:
     """Return the result of some work, which ends early, with None, where the client disconnects."""
     loop = asyncio.get_running_loop()
-    working = loop.create_task(_awaited(work), name="work")
+    working = loop.create_task(work, name="work")
     disconnect = loop.create_task(_disconnected(receive), name="disconnect")
     try:
         await asyncio.wait({working, disconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,10 +116,6 @@ async def unless_disconnected[Result](receive: Receive, work: Awaitable[Result])
         working.cancel()
         disconnect.cancel()
         await asyncio.gather(working, disconnect, return_exceptions=True)
-
-
-async def _awaited[Result](work: Awaitable[Result]) -> Result:
-    return await work
 
 
 async def _disconnected(receive: Receive) -> None:

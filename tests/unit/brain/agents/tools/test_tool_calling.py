@@ -1,6 +1,7 @@
 """Several things at once."""
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from typing import Any
 
@@ -44,6 +45,19 @@ async def test_one_of_two_simultaneous_errors_is_raised() -> None:
 
     with pytest.raises(StarlingError):
         await run_concurrently(works)
+
+
+async def test_process_that_ends_leaves_no_coroutine_that_was_never_awaited() -> None:
+    works = [fails(NotFoundError("a", "b")) for _ in range(3)]
+    running = asyncio.get_running_loop().create_task(run_concurrently(works))
+    await asyncio.sleep(0)
+
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does at its end
+        task.cancel()
+    await asyncio.wait([running])
+
+    assert running.cancelled()
+    assert {inspect.getcoroutinestate(work) for work in works} == {inspect.CORO_CLOSED}
 
 
 @pytest.mark.parametrize(
