@@ -20,15 +20,12 @@ class PromptChoice:
     """Texts by name of prompt; a prompt without one keeps the text that is in force, as does one with a fault.
 
     With `keep_remote` a text that is in force and comes from Langfuse is kept too. `faults` says for prompts, or for
-    the source itself under its name, why a text isn't used or should be changed. `stored` is the state of the stored
-    texts before the sources were read: where it is another one now, somebody may have read newer texts. None where that
-    doesn't matter.
+    the source itself under its name, why a text isn't used or should be changed.
     """
 
     texts: Mapping[str, StoredPrompt]
     faults: Mapping[str, str] = field(default_factory=dict[str, str])
     keep_remote: bool = False
-    stored: str | None = None
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return the manifest with these texts pinned."""
@@ -76,10 +73,9 @@ class PromptSelection:
 
     async def newest(self) -> PromptChoice:
         """Return what the sources have now; where Langfuse can't be asked, what it last had."""
-        state = await self.stored.state()
         texts, faults = await self._local()
         if self.remote is None:
-            return PromptChoice(texts, faults, stored=state)
+            return PromptChoice(texts, faults)
         active = (await self.epochs.active()).manifest
         try:
             offers = await self.remote.offers()
@@ -92,14 +88,14 @@ class PromptSelection:
                     texts[name] = last
                 elif name in active.prompt_origins:
                     texts.pop(name, None)
-            return PromptChoice(texts, faults, stored=state)
+            return PromptChoice(texts, faults)
         found, refused = usable(offers)
         for name, origin in active.prompt_origins.items():
             if name not in offers and name not in faults:
                 where = f"`{origin.name}` with the label `{origin.label}`"
                 faults[name] = f"Langfuse has no {where} any more: the local text is used."
         kept = {name: one for name, one in texts.items() if name not in refused}
-        return PromptChoice({**kept, **found}, {**faults, **refused}, stored=state)
+        return PromptChoice({**kept, **found}, {**faults, **refused})
 
     async def _local(self) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
         found, refused = usable(await self.local.offers())

@@ -319,10 +319,6 @@ SELECT :tenant, found.* FROM unnest(
 ON CONFLICT (tenant, hash, name) DO UPDATE SET source = excluded.source, version = excluded.version,
     label = excluded.label, remote_name = excluded.remote_name, stored_at = clock_timestamp()""")
 
-_STATE = text("""
-SELECT md5(string_agg(CAST(extract(epoch FROM stored_at) AS text), ' ' ORDER BY hash, name))
-FROM prompts WHERE tenant = :tenant""")
-
 
 @dataclass(frozen=True, slots=True)
 class StoredPrompt:
@@ -342,11 +338,6 @@ async def save_texts(connection: AsyncConnection, found: Sequence[StoredPrompt])
     await connection.execute(_SAVE, {"tenant": SHARED, "texts": [one.text for one in ordered], **values})
 
 
-async def stored_state(connection: AsyncConnection) -> str:
-    """Return a text that changes with each `save_texts`; empty before the first."""
-    return await connection.scalar(_STATE, {"tenant": SHARED}) or ""
-
-
 class PromptRepository:
     """Texts of prompts in Postgres. They are never changed or removed: epochs pin them."""
 
@@ -357,11 +348,6 @@ class PromptRepository:
         """Store texts in a transaction of their own."""
         async with changing(self._engine) as connection:
             await save_texts(connection, found)
-
-    async def state(self) -> str:
-        """Return the `stored_state` of now."""
-        async with reading(self._engine) as connection:
-            return await stored_state(connection)
 
     async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
         """Return texts by hash; one that isn't stored is left out."""

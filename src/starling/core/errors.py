@@ -206,13 +206,6 @@ class ConflictError(StarlingError):
     code = "conflict"
 
 
-class PromptsChangedError(ConflictError):
-    """Texts of prompts were stored by another command between the reading of the sources and the new epoch."""
-
-    def __init__(self) -> None:
-        super().__init__("Texts of prompts were stored by another command meanwhile.", "Repeat the command.")
-
-
 class QuotaExceededError(StarlingError):
     """A tenant has as many objects of a kind, such as teams, as it may have."""
 

@@ -1,6 +1,5 @@
 """Wordings of prompts: taken from Langfuse by a reload, pinned by epochs, kept while Langfuse is away."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,12 +10,10 @@ import pytest
 from brain.prompts import divided, program_text, prompt
 from mcp_gateway.configuration.servers import read_config, server_of
 from starling.app.registry.service import RegistryReport
-from starling.core.prompts import PROMPT_NAMES
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.listing import PromptFilter, RunFilter
 from starling.infra.prompts import langfuse
-from tests.support.gateway_harness import wait_for
 from tests.support.interrupted_runs import answer_interrupts, execute_run
 from tests.support.langfuse_server import LangfuseServer
 from tests.support.model_server import ModelServer
@@ -118,27 +115,6 @@ async def test_generation_is_linked_to_the_version_in_langfuse(
     generation = langfuse_server.one("chat scripted:small")
     assert generation["langfuse.observation.prompt.name"] == "agent_orchestrator"
     assert generation["langfuse.observation.prompt.version"] == 2
-
-
-async def test_of_two_reloads_at_once_the_texts_that_were_read_last_are_in_force(
-    platform: Platform, langfuse_server: LangfuseServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(langfuse, "_ALL_SECONDS", 60.0)
-    monkeypatch.setattr(langfuse, "_ONE_SECONDS", 60.0)
-    langfuse_server.publish("agent_orchestrator", NEW, "production")
-    langfuse_server.held = gate = asyncio.Event()
-    earlier = asyncio.create_task(reload(platform))
-    await wait_for(lambda: len(langfuse_server.requested) == len(PROMPT_NAMES))
-    langfuse_server.held = None
-
-    langfuse_server.publish("agent_orchestrator", f"{NEW} Twice.", "production")
-    later = await reload(platform)
-    gate.set()
-    done = await earlier
-
-    assert later.changes.prompts.changed == ("supervisor",)
-    assert not done.changes
-    assert (await platform.services.storage.epochs.active()).manifest.prompt_version("supervisor").version == 2
 
 
 @pytest.mark.parametrize("away", ["stopped", "silent", "garbage", "wrong keys"])

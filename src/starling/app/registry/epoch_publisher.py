@@ -6,13 +6,12 @@ from typing import Final
 
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.prompt_versions import PromptChoice
-from brain.registry.repository import Activation, EpochRepository, save_texts, stored_state
+from brain.registry.repository import Activation, EpochRepository, save_texts
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.repository import ServerRow, settings_hash
 from mcp_gateway.registration.server_rows import effective
-from starling.core.errors import PromptsChangedError
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
@@ -48,10 +47,7 @@ class EpochPublisher:
         return self._activation
 
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
-        """Activate the epoch of these servers in the connection's transaction.
-
-        Raises PromptsChangedError where its texts may be older than those that were stored meanwhile.
-        """
+        """Activate the epoch of these servers in the connection's transaction."""
         entries = entries_of(rows)
         choice = self.prompts or PromptChoice({})
         found = await self.epochs.activate(
@@ -59,8 +55,6 @@ class EpochPublisher:
             self.actor,
             lambda manifest: self.governed(choice.applied(with_servers(manifest, entries))),
         )
-        if choice.stored is not None and choice.stored != await stored_state(connection):  # the registry is locked now
-            raise PromptsChangedError
         if found.changes.prompts or not choice.keep_remote:  # a start mostly finds the texts that are pinned already
             await save_texts(connection, choice.pinned_by(found.epoch.manifest))
         if found.changes:

@@ -23,7 +23,7 @@ from mcp_gateway.registration.repository import ListedServer, ServerRepository, 
 from mcp_gateway.registration.server_rows import known_row, row_faults
 from starling.app.registry.epoch_publisher import EpochPublisher, as_it_is, entries_of
 from starling.app.registry.governance import unknown_names, with_checked_governance
-from starling.core.errors import ForbiddenError, InvalidRequestError, PromptsChangedError
+from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.governance import GovernanceTable
 from starling.core.json import JsonObject
 from starling.core.llm import PromptVersion
@@ -130,23 +130,18 @@ class RegistryService:
         """
         if config is not None and source == "api":
             await self._checked(config)
-
-        while True:
-            choice = await self.prompts.newest() if with_prompts else None
-            publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
-            publisher.governed = _governed(governance)
-            servers = self.servers(publisher)
-            try:
-                if config is None:
-                    await servers.change((), ())
-                else:
-                    async with self.gateway(servers) as gateway:
-                        await gateway.catalog.sync(config, relist=relist, source=source)
-            except PromptsChangedError:  # the sources are read again: the last epoch has the texts that were read last
-                continue
-            done = publisher.activation
-            report = await self._applied(done)
-            return _with_prompts(report, done.former, done.epoch.manifest, choice) if choice else report
+        choice = await self.prompts.newest() if with_prompts else None
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
+        publisher.governed = _governed(governance)
+        servers = self.servers(publisher)
+        if config is None:
+            await servers.change((), ())
+        else:
+            async with self.gateway(servers) as gateway:
+                await gateway.catalog.sync(config, relist=relist, source=source)
+        done = publisher.activation
+        report = await self._applied(done)
+        return _with_prompts(report, done.former, done.epoch.manifest, choice) if choice else report
 
     async def add(
         self,
