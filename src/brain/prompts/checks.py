@@ -16,9 +16,6 @@ from starling.core.prompts import LONGEST_PROMPT
 
 _REST: Final = r"\{\{.{0,40}"  # compiled when a text is checked, which a start mostly doesn't
 _TAG: Final = "<[^<>]*>"
-_NO_ELEMENT: Final = r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
-_MOVED: Final = {"specialist": "about"}
-"""Data that formerly stood in the instructions, in an element: texts that have it there are used, with a warning."""
 _HOSTILE: Final = "</x> & ]]> --> ' \""  # ends everything that isn't escaped
 
 
@@ -34,14 +31,6 @@ def fault_of(name: str, text: str) -> str:
     return next(_faults(prompt(name), instructions, data or ""), "")
 
 
-def warning_of(name: str, text: str) -> str:
-    """Return what should be changed in a whole text that can be used, empty if nothing should."""
-    moved = _MOVED.get(name, "")
-    if moved not in Template.of(divided(text)[0]).names:
-        return ""
-    return f"{{{{{moved}}}}} stands in its instructions. It is data: move it below the line `---`."
-
-
 def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
     if len(instructions) + len(data) > LONGEST_PROMPT:
         yield f"It is longer than {LONGEST_PROMPT:,} characters."
@@ -51,7 +40,6 @@ def _faults(own: Prompt, instructions: str, data: str) -> Iterator[str]:
     if broken := next((found for literal in literals for found in re.findall(_REST, literal)), ""):
         yield f"This is not a variable: {broken} (a name stands between two braces: {{{{task}}}})."
     yield from _faults_of_names(own, Template.of(instructions).names, Template.of(data).names)
-    yield from _faults_of_instructions(own, instructions)
     yield from _faults_of_data(own, Prompt.of(joined(instructions, data), own.used), data)
     yield from _faults_of_tags(own, (instructions, data))
 
@@ -63,7 +51,7 @@ def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...])
         if name not in above and name not in below:
             yield f"It names the unknown variable {{{{{name}}}}}; this prompt has: {known}."
     for name in told:
-        if name not in above and name != _MOVED.get(own.used.name):
+        if name not in above:
             yield f"{{{{{name}}}}} is data: it belongs into the part below the line `---`."
     for name in shown:
         if name not in below:
@@ -71,15 +59,6 @@ def _faults_of_names(own: Prompt, told: tuple[str, ...], shown: tuple[str, ...])
     for name in (*above, *below):
         if name not in told and name not in shown:
             yield f"It lacks the variable {{{{{name}}}}}; this prompt needs: {known}."
-
-
-def _faults_of_instructions(own: Prompt, instructions: str) -> Iterator[str]:
-    """Yield what would let data leave its element where instructions have data in one."""
-    name = _MOVED.get(own.used.name, "")
-    if name in Template.of(instructions).names:
-        yield from _faults_of_count(instructions, name)
-        if not _is_fenced(re.sub(_NO_ELEMENT, "", instructions), name):
-            yield _has_to_stand_alone(name)
 
 
 def _faults_of_tags(own: Prompt, parts: Iterable[str]) -> Iterator[str]:
@@ -95,7 +74,8 @@ def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
         yield f"Its data part is not well-formed XML: {found}."
     _, own_data = divided(program_text(own.used.name))
     for name in own.user.names:
-        yield from _faults_of_count(data, name)
+        if Template.of(data).names.count(name) > 1:
+            yield f"{{{{{name}}}}} is data and stands in it more than once."
         read = _parsed(made, {name: _HOSTILE})
         if name in own.attributes and (
             not isinstance(read, str) and any(_HOSTILE in node.attrib.values() for node in read.iter())
@@ -109,20 +89,10 @@ def _faults_of_data(own: Prompt, made: Prompt, data: str) -> Iterator[str]:
             or isinstance(read, str)
             or not any(not len(node) and (node.text or "").strip() == _HOSTILE for node in read.iter())
         ):
-            yield _has_to_stand_alone(name)
-
-
-def _faults_of_count(part: str, name: str) -> Iterator[str]:
-    if Template.of(part).names.count(name) > 1:
-        yield f"{{{{{name}}}}} is data and stands in it more than once."
-
-
-def _has_to_stand_alone(name: str) -> str:
-    example = f"<{name}>{{{{{name}}}}}</{name}>"
-    return (
-        f"{{{{{name}}}}} is data and has to stand alone in an element, such as {example}, which is not in a comment or "
-        "a CDATA section."
-    )
+            yield (
+                f"{{{{{name}}}}} is data and has to stand alone in an element, such as "
+                f"<{name}>{{{{{name}}}}}</{name}>, which is not in a comment or a CDATA section."
+            )
 
 
 def _is_fenced(part: str, name: str) -> bool:

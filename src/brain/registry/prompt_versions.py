@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brain.prompts import NAMES, Prompt, PromptSet, program_text, prompt, versions
-from brain.prompts.checks import fault_of, warning_of, whole_text
+from brain.prompts.checks import fault_of, whole_text
 from brain.registry.manifest import Manifest, PromptOrigin
 from brain.registry.repository import EpochRepository, PromptRepository, StoredPrompt
 from starling.core.errors import PromptSourceUnavailableError
@@ -20,7 +20,7 @@ class PromptChoice:
     """Texts by name of prompt; a prompt without one keeps the text that is in force, as does one with a fault.
 
     With `keep_remote` a text that is in force and comes from Langfuse is kept too. `faults` says for prompts, or for
-    the source itself under its name, why a text isn't used or should be changed.
+    the source itself under its name, why a text isn't used.
     """
 
     texts: Mapping[str, StoredPrompt]
@@ -104,7 +104,7 @@ class PromptSelection:
 
 
 def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
-    """Return the texts that can be used, and why others can't or what should be changed in a text."""
+    """Return the texts that can be used, and why others can't."""
     found: dict[str, StoredPrompt] = {}
     faults: dict[str, str] = {}
     for name, offer in offers.items():
@@ -118,8 +118,6 @@ def usable(offers: Offers) -> tuple[dict[str, StoredPrompt], dict[str, str]]:
                 if fault := fault_of(name, text):
                     faults[name] = f"{place} can't be used: {fault}"
                 else:
-                    if warning := warning_of(name, text):
-                        faults[name] = f"{place} should be changed: {warning}"
                     at = (offer.source, offer.version, offer.label, offer.remote_name)
                     found[name] = StoredPrompt(text, PromptVersion(name, digest(text), *at))
     return found, faults

@@ -7,10 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mcp_gateway.configuration.servers import read_config
-from starling.infra.postgres.audit import Actor
 from tests.support.gateway_harness import SERVERS
-from tests.support.langfuse_server import LangfuseServer
 from tests.support.model_documents import design_json
 from tests.support.model_script import Answer, Body, schema_name
 from tests.support.model_server import ModelServer
@@ -82,21 +79,3 @@ async def test_nothing_of_a_quarantined_tool_or_of_hiding_instructions_is_in_a_p
 
     assert [body for body in bodies if "marked" in json.dumps(body).lower()] == []
     assert any("office.look" in str(body) for body in bodies)
-
-
-async def test_former_prompt_of_langfuse_keeps_working_and_a_reload_warns_of_it(
-    database_url: str, tmp_path: Path
-) -> None:
-    former = "You are the captain of `{{server}}` (<server>{{about}}</server>). Call its tools."
-    async with LangfuseServer() as langfuse:
-        langfuse.publish("agent_specialist", former, "production")
-        async with opened(
-            database_url, tmp_path, [LOOK], "A marked office.", tracing=langfuse.settings
-        ) as platform:  # fmt: skip
-            config = read_config(tmp_path / "mcp.json")
-            report = await platform.services.registry.reload(config, Actor.local("cli"), with_prompts=True)
-            stream = await platform.ask("Look.", thread="a")
-
-    assert stream.status == "succeeded"
-    assert any("the captain of `office`" in text for text in texts(platform.model.bodies, "system"))
-    assert "{{about}}" in report.prompt_warnings["specialist"]

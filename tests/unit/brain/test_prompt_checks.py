@@ -91,22 +91,6 @@ def test_elements_of_a_program_have_to_stand_where_elements_can(hidden: str) -> 
 
 
 @pytest.mark.parametrize(
-    "loose",
-    [
-        "{{about}}",
-        "<!-- <server>{{about}}</server> -->",
-        "<![CDATA[<server>{{about}}</server>",
-        "<!-- about --> {{about}} <!-- of <server>it</server> -->",
-    ],
-)
-def test_description_of_a_server_has_to_stay_in_its_element(loose: str) -> None:
-    text = program_text("specialist").replace("<server>{{about}}</server>\n", "")
-    text = text.replace("`{{server}}`", f"`{{{{server}}}}` {loose}")
-
-    assert "{{about}} is data and has to stand alone" in fault_of("specialist", text)
-
-
-@pytest.mark.parametrize(
     ("data", "shown"),
     [
         (DATA.replace("\n", " "), '<request>r</request> <do id="t">d</do> <state>  </state>'),
