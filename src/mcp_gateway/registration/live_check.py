@@ -3,16 +3,14 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from mcp_gateway.registration.approved_tools import LiveReview
 from mcp_gateway.registration.discovery import list_server
 from mcp_gateway.registration.known_servers import KnownServer
 from mcp_gateway.registration.listed_tools import definition_hashes
-from mcp_gateway.registration.listing_schedule import AT_ONCE
 from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 
@@ -50,16 +48,11 @@ class _Listings:
 
 
 class LiveCheck:
-    """Lists the tools of each session before its first call. `seconds` bounds one listing.
-
-    At most 16 sessions are listed at a time, besides those that calls wait for.
-    """
+    """Lists the tools of each session before its first call. `seconds` bounds one listing."""
 
     def __init__(self, review: LiveReview, seconds: float) -> None:
         self._review = review
         self._seconds = seconds
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._waiting: WeakSet[Session] = WeakSet()  # for a slot
         self._listings: WeakKeyDictionary[Session, _Listings] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[LiveTools]] = set()
 
@@ -73,14 +66,8 @@ class LiveCheck:
 
     async def tools(self, session: Session, server: KnownServer) -> LiveTools:
         """Return what is offered on a session. Raises ServerUnavailableError if it can't be listed."""
-        listings = self.begin(session, server)
-        if listings.task.done():
-            return listings.task.result()
-        if session in self._waiting:
-            self._waiting.discard(session)
-            listings.task.cancel()
-            listings.task = self._start(session, server, nullcontext())
-        return await asyncio.shield(listings.task)
+        task = self.begin(session, server).task
+        return task.result() if task.done() else await asyncio.shield(task)
 
     def relist(self, name: str) -> None:
         """List the tools of a server's sessions again soon, and store whatever differs then."""
@@ -108,42 +95,31 @@ class LiveCheck:
             listings.timer = loop.call_later(delay, lambda: session.usable and self._list(session, server))
 
     def _list(self, session: Session, server: KnownServer) -> _Listings:
-        self._waiting.add(session)
-        task, begun = self._start(session, server, self._slots), asyncio.get_running_loop().time()
-        listings = self._listings[session] = _Listings(task, begun)
-        return listings
-
-    def _start(
-        self, session: Session, server: KnownServer, slot: AbstractAsyncContextManager[None]
-    ) -> asyncio.Task[LiveTools]:
-        work = self._listed(session, server, slot)
-        task = asyncio.get_running_loop().create_task(work, name=f"list {session.server}")
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._listed(session, server), name=f"list {session.server}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
+        listings = self._listings[session] = _Listings(task, loop.time())
+        return listings
 
     def _ended(self, task: asyncio.Task[LiveTools]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # read here, for a session on which nothing is called
 
-    async def _listed(
-        self, session: Session, server: KnownServer, slot: AbstractAsyncContextManager[None]
-    ) -> LiveTools:
-        async with slot:
-            self._waiting.discard(session)
-            try:
-                async with asyncio.timeout(self._seconds):
-                    listed = await list_server(session, server.tools)
-            except TimeoutError:
-                session.stop()
-                reason = f"it didn't list its tools within {self._seconds:g} s."
-                remedy = "Read its own log to see what takes it so long."
-                raise ServerUnavailableError(session.server, reason, remedy) from None
-            offered = await asyncio.to_thread(definition_hashes, listed.tools)
-            if offered == server.tools:
-                return LiveTools(offered)
-            return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
+    async def _listed(self, session: Session, server: KnownServer) -> LiveTools:
+        try:
+            async with asyncio.timeout(self._seconds):
+                listed = await list_server(session, server.tools)
+        except TimeoutError:
+            session.stop()
+            reason = f"it didn't list its tools within {self._seconds:g} s."
+            remedy = "Read its own log to see what takes it so long."
+            raise ServerUnavailableError(session.server, reason, remedy) from None
+        offered = await asyncio.to_thread(definition_hashes, listed.tools)
+        if offered == server.tools:
+            return LiveTools(offered)
+        return LiveTools(offered, await self._review.followed(session.server, server.config.hash, listed))
 
 
 def delay_before_listing(elapsed: float) -> float:
