@@ -25,10 +25,8 @@ type Key = tuple[str, str]  # a server's name and the hash of its unresolved con
 class _Breaker:
     last: ServerUnavailableError
     failures: int = 0  # in a row
-    at: float = 0.0  # of the last
     waits: int = 0  # how often calls had to wait
     is_open: bool = False
-    is_costly: bool = False  # one of the failures was
     until: float = 0.0  # when the next call may try
     trying: bool = False
 
@@ -108,34 +106,21 @@ class ServerBreakers:
         if self.refuses(key):
             return
         breaker = self._breakers.setdefault(key, _Breaker(error))
-        breaker.failures, breaker.last, breaker.at = breaker.failures + 1, error, self._now()
-        breaker.is_costly = breaker.is_costly or is_costly
+        breaker.failures, breaker.last = breaker.failures + 1, error
         self._on_failure(key[0])
         if breaker.is_open or is_costly or breaker.failures >= _FREE_FAILURES:
             seconds = min(2.0 ** min(breaker.waits, _DOUBLINGS), _LONGEST_SECONDS)
-            breaker.is_open, breaker.waits, breaker.until = True, breaker.waits + 1, breaker.at + seconds
+            breaker.is_open, breaker.waits, breaker.until = True, breaker.waits + 1, self._now() + seconds
             begins, again = f"MCP server {key[0]} fails again and again", f"MCP server {key[0]} works again"
             outage = self._outages.setdefault(key, Outage(_log, begins, again, self._now))
             outage.failed(OpenBreaker(breaker.failures, error.reason, seconds).text)
             self.on_change(key[0])
 
     def answered(self, key: Key) -> None:
-        """Note an answer to a call. After a costly failure, the next one still waits longer: see `ended`."""
+        """Note an answer to a call: the breaker closes."""
         if (outage := self._outages.get(key)) is not None:
             outage.recovered()
-        breaker = self._breakers.get(key)
-        if breaker is not None and breaker.is_costly:
-            was_open, breaker.is_open, breaker.failures = breaker.is_open, False, 0
-            if was_open:
-                self.on_change(key[0])
-        else:
-            self._forget(key)
-
-    def ended(self, key: Key, opened_at: float) -> None:
-        """Note that a session which was opened then ended without a failure."""
-        breaker = self._breakers.get(key)
-        if breaker is not None and breaker.is_costly and breaker.at < opened_at:
-            self._forget(key)
+        self._forget(key)
 
     def keep_only(self, configs: Mapping[str, str]) -> None:
         """Forget all configurations but these, given by server as hashes."""

@@ -213,8 +213,6 @@ class SessionPool:
         self._running.pop(session, None)
         if session.failed_to_open:
             self._count_failure(key, session, session.unavailable())
-        elif session.info is not None and session.failure is None:
-            self.breakers.ended(key, session.opened_at)
 
     def _count_failure(
         self, key: Key, session: Session, error: ServerUnavailableError, *, is_costly: bool = False

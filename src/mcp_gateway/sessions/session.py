@@ -78,7 +78,6 @@ class Session:
         self.calls = 0  # in flight
         self.answered = 0  # to calls and reads of resources, errors included
         self.info: wire.InitializeResult | None = None
-        self.opened_at = 0.0  # by the loop's clock
         self.on_tools_changed: Callable[[], None] = lambda: None  # called when the server says that its tools changed
         self._transport = transport
         self._notices = SessionNotices()
@@ -236,7 +235,6 @@ class Session:
                 self._reason = f"it couldn't be initialised: {_first_line(error)}"
         else:
             self._session = session
-            self.opened_at = asyncio.get_running_loop().time()
             self._opened.set()
             await self._stop.wait()
 
