@@ -1,7 +1,7 @@
 """Model calls of one run, answered from the journal where they were made before; failed attempts are recorded."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -12,7 +12,7 @@ from brain.run.recorder import RunRecorder
 from starling.core.clock import Deadline
 from starling.core.errors import LLMInvalidResponse, ModelError, SuspendedError
 from starling.core.json import Json
-from starling.core.llm import FailedAttempt, ModelClient, ModelReply, ModelRequest, ModelRole, ModelWait, TextDelta
+from starling.core.llm import FailedAttempt, ModelClient, ModelReply, ModelRequest, ModelWait, TextDelta
 from starling.core.runs import Step
 
 _DRAIN_CHECK_SECONDS = 0.25
@@ -96,24 +96,6 @@ class ModelAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelWarnings:
-    """Warnings of the latest answer for each role (or model that was asked for by name).
-
-    A model that is skipped for a minute is skipped by every call of that minute; only the first is reported.
-    """
-
-    _latest: dict[tuple[ModelRole, str | None], Sequence[str]] = field(
-        default_factory=dict[tuple[ModelRole, str | None], Sequence[str]]
-    )
-
-    def new_warnings(self, request: ModelRequest, warnings: Sequence[str]) -> Iterable[str]:
-        """Remember an answer's warnings and return those that no latest answer had."""
-        known = {text for latest in self._latest.values() for text in latest}
-        self._latest[request.role, request.model] = warnings
-        return [text for text in warnings if text not in known]
-
-
-@dataclass(frozen=True, slots=True)
 class JournaledModel:
     """Asks models within the run's budget and records every answer before it is used.
 
@@ -127,7 +109,7 @@ class JournaledModel:
     recorder: RunRecorder
     budget: RunBudget
     call_seconds: float
-    warnings: ModelWarnings = field(default_factory=ModelWarnings)
+    reported: set[str] = field(default_factory=set[str])  # warnings of answers; each is reported once
     downgrades: bool = True
     wait_seconds: float = 0.0
     draining: Callable[[], bool] = bool
@@ -216,6 +198,7 @@ class JournaledModel:
         self.budget.meter.add(reply.usage, model_calls=1)
         read, written = reply.usage.input_tokens, reply.usage.output_tokens
         failed.step(reply.model, is_error=bool(fault), input_tokens=read, output_tokens=written)
-        for warning in self.warnings.new_warnings(request, reply.warnings):
-            if warning not in failed.announced:
+        for warning in reply.warnings:
+            if warning not in self.reported and warning not in failed.announced:
                 self.recorder.warn("model", warning)
+            self.reported.add(warning)

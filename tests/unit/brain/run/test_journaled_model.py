@@ -7,7 +7,7 @@ import pytest
 
 from brain.interrupts.budget import Meter
 from brain.lifecycle.termination import count_usage
-from brain.run.journaled_model import ModelAnswer, ModelWarnings
+from brain.run.journaled_model import ModelAnswer
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
@@ -20,7 +20,6 @@ from starling.core.events.run_events import Warn
 from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, PromptVersion, TokenUsage
 from tests.support.in_memory_run import ScriptedAnswer, make_execution, make_run, stored_interrupt
 
-REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
 GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while because it did not answer recently."
 HELLO = ModelRequest(ModelRole.REASONING, (Message("user", "Hi."),), timeout=600.0)
 BUSY = LLMServerError("scripted:small", "busy")
@@ -211,20 +210,11 @@ async def test_warning_of_an_answer_is_reported_in_stream_and_record() -> None:
     assert [step.description for step in execution.sink.steps if step.type == "warning"] == [GONE]
 
 
-def test_lasting_warning_is_new_once_for_all_roles() -> None:
-    warnings = ModelWarnings()
+async def test_warning_of_several_answers_is_reported_once() -> None:
+    given = ((GONE,), (SKIPPED,), (SKIPPED,), (), (GONE,))
+    execution = make_execution(*(ModelReply("Hello.", warnings=warnings) for warnings in given))
 
-    new = [
-        warnings.new_warnings(*answer)
-        for answer in ((REVIEW, [GONE]), (CALL, [SKIPPED]), (REVIEW, [SKIPPED]), (CALL, ()))
-    ]
+    for position in range(len(given)):
+        await execution.context.model.ask("t1", position, HELLO)
 
-    assert new == [[GONE], [SKIPPED], [], []]
-
-
-def test_warning_that_was_over_is_new_again() -> None:
-    warnings = ModelWarnings()
-
-    new = [warnings.new_warnings(REVIEW, given) for given in ([SKIPPED], [SKIPPED], [], [SKIPPED], [GONE], [SKIPPED])]
-
-    assert new == [[SKIPPED], [], [], [SKIPPED], [GONE], [SKIPPED]]
+    assert [event["message"] for event in execution.events("warning")] == [GONE, SKIPPED]
