@@ -68,17 +68,14 @@ class RequestedCall:
 def requested_calls(
     execution: TaskExecution, toolbox: Toolbox, position: int, asked: Sequence[ModelToolCall]
 ) -> list[RequestedCall]:
-    """Return the calls of an answer in its order; equal calls that may change something are made once.
-
-    A call that an earlier version recorded as one of its own stays so.
-    """
+    """Return the calls of an answer in its order; equal calls that may change something are made once."""
     first: dict[tuple[str, str], int] = {}
     requested: list[RequestedCall] = []
     for index, one in enumerate(asked):
         item = _requested(execution, toolbox, position, index, one)
         if (call := item.changing) is not None:
             earlier = first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
-            if earlier != index and not execution.context.ledger.knows(call):
+            if earlier != index:
                 item = replace(item, call=None, repeats=earlier)
         requested.append(item)
     return requested

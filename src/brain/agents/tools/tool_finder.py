@@ -50,7 +50,7 @@ class ToolFinder:
             return
         if (recorded := journal.find(path, "context")) is not None:
             execution.shown = list(recorded["tools"])
-        elif not journal.knows(execution.path, "answer"):  # an earlier version showed all tools
+        else:
             known = {call.tool for skill in execution.skills for call in skill.calls}
             of_skills = [tool.name for tool in execution.card.tools if {tool.name, tool.full_name} & known]
             fitting = await self._ranked(execution, execution.task, self.most)

@@ -81,10 +81,9 @@ class SkillDocument(BaseModel):
     def of(cls, skill: StoredSkill, examples: Sequence[str]) -> Self:
         """Return the document of a stored skill with its further tasks."""
         calls = [call.to_json() for call in skill.calls]
-        further = list(examples)[:MOST_MERGED]  # an earlier version may have stored more
         shared = {name: getattr(skill, name) for name in (*_SHARED, "code")}
         return cls.model_validate(
-            {"format": "starling.skill", "version": 1, "calls": calls, "examples": further, **shared}
+            {"format": "starling.skill", "version": 1, "calls": calls, "examples": list(examples), **shared}
         )
 
     def learned(self) -> LearnedSkill:

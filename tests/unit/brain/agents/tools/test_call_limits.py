@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from brain.agents.tools import requested_calls
-from brain.durability.ledger import call_key
 from brain.registry.cards import AgentCard
 from brain.state import TaskOutcome
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
 from starling.core.settings.schema import Limits
-from starling.core.tool_calls import CallState, Effect, Observation
-from starling.core.tools import ToolCall, ToolOutcome
-from starling.infra.postgres.runs.ledger import LedgerRow
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import ToolOutcome
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.runtime_harness import dispatch, pipeline_of, tool_access
@@ -109,37 +107,6 @@ async def test_replay_finds_the_one_call_and_makes_none() -> None:
     assert outcome["status"] == "approved"
     assert [call.tool.name for call in gateway.calls] == ["order", "look"]
     assert second.warnings == []
-
-
-async def test_replay_keeps_equal_calls_that_an_earlier_version_recorded_apart() -> None:
-    gateway = ScriptedGateway()
-    order: Mapping[str, Any] = {"item": "tea"}
-    rows = [_succeeded(index, order) for index in range(2)]
-    first = begin(tool_calls(("order", order), ("order", order)), STOPPED)
-    await run(first, gateway)
-    gateway.calls.clear()
-    second = begin(APPROVED, after=crashed_before_the_review(first), rows=rows)
-
-    outcome = await run(second, gateway)
-
-    assert (gateway.calls, outcome["status"]) == ([], "approved")
-    assert [text in outcome["output"] for text in ("ordered 0", "ordered 1")] == [True, True]
-
-
-def _succeeded(index: int, arguments: Mapping[str, Any]) -> LedgerRow:
-    call = ToolCall(f"t1.0.{index}", make_run().id, "t1", ORDER, dict(arguments), position=0, index=index)
-    stored = ToolOutcome(Observation.COMPLETED, f"ordered {index}").to_json()
-    place = ("t1", 0, index)
-    return LedgerRow(
-        call_key(call),
-        *place,
-        ORDER.full_name,
-        Effect.UNSAFE,
-        dict(arguments),
-        CallState.SUCCEEDED,
-        stored,
-        settled=True,
-    )
 
 
 async def test_calls_over_the_limit_of_an_answer_are_told_to_the_agent_which_goes_on() -> None:

@@ -141,15 +141,3 @@ async def test_task_that_was_stopped_before_its_tools_were_recorded_is_shown_tho
     await run(resumed, ScriptedGateway())
 
     assert len(shown(resumed.model.requests[0])) == 20 + len(("continue", "find_tools"))
-
-
-async def test_resumed_task_of_a_version_that_showed_all_tools_is_shown_all() -> None:
-    begun = begin(tool_calls(LAMP, GO_ON), STOPPED)
-    await run(begun, ScriptedGateway(), most=100)
-    begun.sink.entries[:] = [entry for entry in begun.sink.entries if entry.kind != "result"]
-
-    resumed = begin(tool_calls(BOIL), APPROVED, after=begun)
-    await run(resumed, ScriptedGateway())
-
-    assert len(shown(resumed.model.requests[0])) == 32 + len(("continue",))
-    assert "journal_diverged" not in resumed.warnings
