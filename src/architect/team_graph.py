@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.core.layers import layers
+from starling.core.graph_layout import layout
 from starling.core.teams.stars import StarSpec
 from starling.core.text import one_line
 
@@ -53,7 +53,7 @@ def team_graph(star: StarSpec) -> TeamGraph:
     parts = [Node(id=star.name, kind="team", name=star.name, role=star.purpose), *_members(star, star.name)]
     nodes = {part.id: part for part in parts if isinstance(part, Node)}
     edges = tuple(part for part in parts if isinstance(part, Edge))
-    places = layers({node: [edge.source for edge in edges if edge.target == node] for node in nodes})
+    places = layout({node: [edge.source for edge in edges if edge.target == node] for node in nodes})
     placed = (node.model_copy(update=asdict(places[name])) for name, node in nodes.items())
     return TeamGraph(nodes=tuple(placed), edges=edges)
 

@@ -11,7 +11,7 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.late_checks import checks_of
+from starling.app.cli.doctor_checks import checks_of
 from starling.app.cli.options import Host, Port
 from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.process_setup import finish_start, forbid_inspection

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.late_checks import checks_of
+from starling.app.cli.doctor_checks import checks_of
 from starling.app.cli.process_setup import StartTimes, finish_start
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
 from starling.app.cli.terminal.output import progress

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from starling.core.layers import layers
+from starling.core.graph_layout import layout
 from starling.core.run_document.document import TaskRecord
 
 
@@ -16,5 +16,5 @@ def with_places(tasks: Sequence[TaskRecord]) -> tuple[TaskRecord, ...]:
     for star in {task.star for task in tasks}:
         own = [task for task in tasks if task.star == star]
         before = {task.path: [first.get((star, one), "") for one in task.depends_on] for task in own}
-        places |= {path: (place.column, place.row) for path, place in layers(before).items()}
+        places |= {path: (place.column, place.row) for path, place in layout(before).items()}
     return tuple(replace(task, column=places[task.path][0], row=places[task.path][1]) for task in tasks)

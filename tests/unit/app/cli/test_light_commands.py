@@ -24,7 +24,7 @@ _OF_THE_DATABASE = ("command_settings", "database_api", "server.changes", "serve
 _OF_SERVICES = (
     "up",
     "serve",
-    "late_checks",
+    "doctor_checks",
     "worker",
     "doctor",
     "model_choice",

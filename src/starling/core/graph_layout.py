@@ -14,7 +14,7 @@ class Place:
     row: int
 
 
-def layers(depends_on: Mapping[str, Collection[str]]) -> dict[str, Place]:
+def layout(depends_on: Mapping[str, Collection[str]]) -> dict[str, Place]:
     """Return the place of each node: one column behind the last of those it depends on, in the order of the mapping.
 
     Nodes that are no keys are left out. Raises graphlib.CycleError.
