@@ -82,7 +82,8 @@ async def test_unsupported_method_is_refused_with_the_allowed_methods(api: LiveA
         (b'{"input": "x", }', "is not JSON: "),  # Pythons differ in what follows
         (b'{"input": "\xff"}', "is not JSON: 'utf-8' codec can't decode"),
         (b'{"input": ' + b"9" * 5_000 + b"}", "is not JSON: Exceeds the limit"),
-        (b"1," * 100_000, "is not JSON: "),
+        (b"1," * 1_000, "is not JSON: "),
+        ('{"input": "x"}'.encode("utf-16"), "is not JSON: it has NUL bytes"),
     ],
 )
 async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, body: bytes, what: str) -> None:
@@ -95,7 +96,7 @@ async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, bo
 
 async def test_body_with_too_many_levels_is_refused_with_the_limit(api: LiveApi) -> None:
     headers = {"content-type": "application/json"}
-    problem = await api.post("/v1/runs", data=b"[" * 100_000, headers=headers, status=413)
+    problem = await api.post("/v1/runs", data=b"[" * 65, headers=headers, status=413)
 
     assert problem["code"] == "http"
     assert "The body has more than 64 levels of lists and objects" in problem["detail"]

@@ -107,7 +107,7 @@ async def test_document_with_a_repeated_name_is_refused_in_every_encoding(api: L
     body = '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}'
     headers = {"content-type": "application/json"}
 
-    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+    for encoding in ("utf-8", "utf-8-sig"):
         assert (
             "'a' is used twice"
             in (await api.post(f"/v1/registry/{path}", data=body.encode(encoding), headers=headers, status=422))[

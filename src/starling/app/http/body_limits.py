@@ -1,23 +1,25 @@
-"""Limits of bodies: their bytes, and what is in them before it is validated, so that no request stops the process."""
+"""Limits of bodies: their bytes, and what is in them before it is parsed, so that no request stops the process."""
 
 import asyncio
-import json
+import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_gateway.helper_process import helper_output
-from starling.app.http import body_check
 from starling.app.http.problems import BodyTooLargeError
 
 _BYTES: Final = 3 * 2**19
-_LOOP_BYTES: Final = 2**18  # of a body that is read in the event loop
+_LOOP_BYTES: Final = 2**18  # of a body whose structure is counted in the event loop
 _VALUES: Final = 10_000  # pydantic collects every error: so many take about 40 ms
-_SECONDS: Final = 10
+_LEVELS: Final = 64
+_LINES: Final = 5_000
+_LINE_BYTES: Final = 2**19
+_BRACKET: Final = re.compile(rb"[\[{\]}]")
+_EMPTY: Final = re.compile(rb"\[\s*\]|\{\s*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,6 @@ class BodyLimitMiddleware:
     def __init__(self, app: ASGIApp, input_chars: int) -> None:
         self._app = app
         self._limits = _Limits(max(_BYTES, 15 * input_chars))  # in JSON a character takes up to 12: two \uXXXX
-        self._slots = asyncio.Semaphore(2)  # of helper processes: others are for large answers of servers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; reading a body beyond its limits raises HTTPException."""
@@ -59,28 +60,53 @@ class BodyLimitMiddleware:
                 if len(body) > most:
                     raise BodyTooLargeError(f"more than {most} bytes", "limits.input_chars")
                 if not message.get("more_body", False):
-                    if found := await self._excess(bytes(body), limits):
-                        raise BodyTooLargeError(found)
+                    await _check(bytes(body), limits)
                     return {**message, "body": bytes(body)}
             return message
 
         await self._app(scope, checked if scope["type"] == "http" else receive, send)
 
-    async def _excess(self, body: bytes, limits: _Limits) -> str:
-        """Return which limit a body exceeds, empty for none. Raises HTTPException for one that can't be read."""
-        separators = sum(map(body.count, (b",", b"[", b"{", b"\n")))  # no fewer than keys and items
-        if len(body) <= _LOOP_BYTES and separators <= _VALUES:
-            with suppress(ValueError):  # its route says what it is
-                return body_check.excess(body, limits.values, by_line=limits.by_line)
-            return ""
-        given = json.dumps([limits.values, limits.by_line]).encode() + b"\n" + body
-        try:
-            async with self._slots:
-                output = await helper_output(body_check.__name__, given, _SECONDS, "-S")
-        except OSError as error:  # too many processes or open files
-            reason = f"The body is large, and can't be handed to a process: {error.strerror}"
-            raise HTTPException(503, reason) from None
-        found: str | list[str] = json.loads(output or f'"more than can be read in {_SECONDS} s"')
-        if isinstance(found, list):
-            raise HTTPException(400) from ValueError(*found)
-        return found
+
+async def _check(body: bytes, limits: _Limits) -> None:
+    """Raise HTTPException for a body with too much in it, or in another encoding than is counted here."""
+    if b"\0" in body:
+        raise HTTPException(400) from ValueError("it has NUL bytes, as text in UTF-16 does")
+    if len(body) <= _LOOP_BYTES:
+        found = excess(body, limits.values, by_line=limits.by_line)
+    else:
+        found = await asyncio.to_thread(excess, body, limits.values, by_line=limits.by_line)
+    if found:
+        raise BodyTooLargeError(found)
+
+
+def excess(body: bytes, values: int, *, by_line: bool) -> str:
+    """Return which limit a body of JSON exceeds, empty for none; `values` are the keys and items of a text.
+
+    With `by_line` each line is a text. What is not JSON is counted up to its fault, where parsing it ends as well.
+    """
+    if not by_line:
+        return _excess(body, values)
+    if body.count(b"\n") > _LINES:
+        return f"more than {_LINES:,} lines"
+    for number, line in enumerate(body.split(b"\n"), 1):
+        found = f"more than {_LINE_BYTES:,} bytes" if len(line) > _LINE_BYTES else _excess(line, values)
+        if found:
+            return f"{found} in line {number}"
+    return ""
+
+
+def _excess(text: bytes, values: int) -> str:
+    """Count without parsing, which would make an object of each value: only what stands outside of strings counts."""
+    unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    too_many = f"more than {values:,} keys and items"
+    if unescaped.count(b'"') > 4 * values + 2:  # a key and its value have four
+        return too_many
+    structure = b'"'.join(unescaped.split(b'"')[::2])  # a quotation mark for each string
+    opened = structure.count(b"[") + structure.count(b"{")
+    further = structure.count(b",")
+    if max(further, opened - 1) > values or further + opened - len(_EMPTY.findall(structure)) > values:
+        return too_many
+    if structure.count(b"]") + structure.count(b"}") > opened:
+        return ""  # not JSON, as its route says
+    levels = accumulate(1 if bracket in b"[{" else -1 for bracket in _BRACKET.findall(structure))
+    return f"more than {_LEVELS} levels of lists and objects" if max(levels, default=0) > _LEVELS else ""

@@ -121,7 +121,7 @@ class BodyTooLargeError(HTTPException):
 
     def __init__(self, excess: str, setting: str = "") -> None:
         super().__init__(413, f"The body has {excess}")
-        self.remedy = f"Send no {excess.partition(', ')[0]}{f', or raise `{setting}`' if setting else ''}."
+        self.remedy = f"Send no {excess}{f', or raise `{setting}`' if setting else ''}."
 
 
 def problem(status: int, title: str, detail: str, code: str, remedy: str = "", **more: Any) -> ProblemResponse:

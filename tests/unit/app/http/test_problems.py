@@ -95,7 +95,7 @@ def test_refusal_of_too_many_requests_says_when_to_try_again(error: StarlingErro
             "Send no more than 9 bytes, or raise `limits.input_chars`.",
         ),
         (
-            BodyTooLargeError("more than 10,000 keys and items, counted up to `k`"),
+            BodyTooLargeError("more than 10,000 keys and items"),
             "Send no more than 10,000 keys and items.",
         ),
     ],
