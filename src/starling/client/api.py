@@ -17,8 +17,6 @@ from starling.core.ids import new_id
 from starling.core.run_document.rows import EventRow
 
 type Document = Mapping[str, Any]
-type Relocate = Callable[[], str]
-"""Returns the address of the API now; empty if it is the same as before, or unknown."""
 
 _JSON_LINES: Final = {"Content-Type": "application/jsonl"}
 _CONNECT_SECONDS: Final = 5.0
@@ -32,34 +30,21 @@ def path_of(*names: str) -> str:
     return "/".join(("/v1", *(quote(name, safe="") for name in names)))
 
 
-def same_address() -> str:
-    """Return no other address: that of the API is fixed."""
-    return ""
-
-
 class Api:
     """The API at `url`, called with `key` if there is one.
 
-    `relocate` returns the address of the API now: a platform that was started again may have another one. `times` says
-    how long requests are repeated: once by default; those that are repeated must be safe to repeat. Raises
+    `times` says how long requests are repeated: once by default; those that are repeated must be safe to repeat. Raises
     ApiUnavailableError, and what the API refuses as InvalidRequestError, ForbiddenError, ConflictError, StarlingError.
     """
 
     in_process = False  # whether its routes are called in this process, without a platform
 
     def __init__(
-        self,
-        url: str,
-        key: str = "",
-        *,
-        relocate: Relocate = same_address,
-        times: RetryTimes = ONCE,
-        transport: httpx.BaseTransport | None = None,
+        self, url: str, key: str = "", *, times: RetryTimes = ONCE, transport: httpx.BaseTransport | None = None
     ) -> None:
         self.url = url.rstrip("/")
         self.key = key
         self.run_id = ""  # of the stream that was opened last
-        self._relocate = relocate
         self._times = times
         self._reached = False  # whether the API has answered, or at least accepted a connection
         self._opened: float | None = None  # when the last stream began
@@ -120,7 +105,7 @@ class Api:
         request["timeout"] = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
         outage = Outage(self._times)
         while True:
-            self._find_again()
+            self._check_open()
             try:
                 with self._answered():
                     return self._checked(self._client.request(method, path, **request))
@@ -212,7 +197,7 @@ class Api:
 
     def _events(self, method: str, path: str, **request: Any) -> Iterator[EventRow]:
         self._opened = None
-        self._find_again()
+        self._check_open()
         with self._answered(), connect_sse(self._client, method, path, **request) as source:
             self._reached = True
             if source.response.is_error:
@@ -224,12 +209,9 @@ class Api:
                 if item.data:
                     yield EventRow(int(item.id or 0), item.event, json.loads(item.data))
 
-    def _find_again(self) -> None:
+    def _check_open(self) -> None:
         if self._client.is_closed:
             raise ApiUnavailableError(f"The client of {self.url} was closed.", "Open another one.")
-        if url := self._relocate().rstrip("/"):
-            self.url = url
-            self._client.base_url = url
 
     @contextmanager
     def _answered(self) -> Generator[None]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from starling.client.api import Api, Relocate, same_address
+from starling.client.api import Api
 from starling.client.api_errors import ApiUnavailableError, RetryTimes
 from starling.core.errors import (
     ConfigurationError,
@@ -22,7 +22,6 @@ from starling.core.errors import (
     InvalidRequestError,
     StarlingError,
 )
-from starling.core.run_document.rows import EventRow
 
 _EVENTS = [
     ("run_started", {"run_id": "r1"}),
@@ -102,9 +101,9 @@ def _serving(**faults: list[str]) -> Generator[str]:
         thread.join()
 
 
-def _asked(url: str, relocate: Relocate = same_address, times: RetryTimes = _QUICK) -> list[int]:
+def _asked(url: str, times: RetryTimes = _QUICK) -> list[int]:
     """Return the numbers of the events of a request."""
-    return [event.seq for event in Api(url, relocate=relocate, times=times).ask({"input": "x"})]
+    return [event.seq for event in Api(url, times=times).ask({"input": "x"})]
 
 
 def _closed_address() -> str:
@@ -160,38 +159,12 @@ def test_request_is_sent_once_where_no_times_are_given() -> None:
     assert len(_Handler.keys) == 1
 
 
-def test_request_goes_to_the_new_address_though_another_server_took_the_former_one() -> None:
-    with _serving() as other, _serving() as url:
-        api = Api(other, relocate=lambda: url)
-        api.post("/v1/teams", ["yes"])
-
-    assert (api.url, _Handler.bodies) == (url, [["yes"]])
-
-
-def test_request_goes_to_the_address_that_a_restart_led_to() -> None:
-    addresses = [_closed_address()] * 3
-    with _serving() as url:
-        times = RetryTimes(never_answered=20, pause=0.01)
-        api = Api(addresses[0], relocate=lambda: addresses.pop() if addresses else url, times=times)
-
-        assert api.post("/v1/teams", ["yes"]) == {"run_id": "r1"}
-
-
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
 def test_stream_continues_after_breaks_and_503(fault: str) -> None:
     with _serving(GET=[fault] * 3) as url:
         assert _asked(url) == [1, 2, 3]
 
     assert _Handler.asked_after == ["/v1/runs/r1/events 2"] * 4
-
-
-def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() -> None:
-    with _serving() as url:
-        assert _asked(_closed_address(), lambda: url) == [1, 2, 3]
-        followed: list[EventRow] = []
-        Api(_closed_address(), relocate=lambda: url, times=_QUICK).watch("r1", 2, followed.append)
-
-        assert [event.seq for event in followed] == [3]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import logging
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import typer
@@ -13,7 +12,7 @@ from starling.app.access.port_file import RunningPlatform, find_platform
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.settings_file import read_settings_file
 from starling.app.cli.terminal.output import print_note
-from starling.client.api import Api, same_address
+from starling.client.api import Api
 from starling.client.api_errors import ONCE, ApiUnavailableError, RetryTimes
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
@@ -31,7 +30,7 @@ class Connection:
     settings: ClientSettings
 
     def api(self, tenant: str = DEFAULT_TENANT, *, lasting: bool = False) -> Api:
-        """Return the API for a tenant; a lasting one is found again if its platform is started again.
+        """Return the API for a tenant; requests to a lasting one are repeated while its platform is started again.
 
         That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
         else the same routes over the database.
@@ -48,8 +47,7 @@ class Connection:
         if (found := self._here()) is not None:
             return self._of(found)
         print_note(f"{self._nowhere()} Asking {self.settings.default_url}.")
-        later = partial(self._address, None)
-        return Api(self.settings.default_url, self.settings.api_key, relocate=later, times=_LASTING)
+        return Api(self.settings.default_url, self.settings.api_key, times=_LASTING)
 
     def platform(self) -> Api:
         """Return the lasting API that `api` asks; where that is none, that of a platform that needs a key.
@@ -102,10 +100,9 @@ class Connection:
         return found
 
     def _of(self, found: RunningPlatform, key: str | None = None, *, lasting: bool = True) -> Api:
-        """Return the API of a platform; a lasting one finds it again if it is started again."""
-        later = partial(self._address, found.database) if lasting else same_address
+        """Return the API of a platform."""
         times = _LASTING if lasting else ONCE
-        return Api(found.address, self._key(found) if key is None else key, relocate=later, times=times)
+        return Api(found.address, self._key(found) if key is None else key, times=times)
 
     def _named(self, url: str, *, lasting: bool) -> Api:
         """Return the API at an address, with the local token where the platform of this data folder has it."""
@@ -123,10 +120,6 @@ class Connection:
         if other is None:
             return f"No platform runs on {self.settings.data_dir}."
         return f"The platform at {other.address} uses another database than DATABASE_URL names."
-
-    def _address(self, database: str | None) -> str:
-        found = find_platform(self.settings.data_dir, database)
-        return found.address if found else ""
 
 
 def connection_of(context: typer.Context) -> Connection:

@@ -1,6 +1,6 @@
 """Which platform a command talks to."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from starling.app.access.local_token import local_token
 from starling.app.access.port_file import RunningPlatform, published
-from starling.app.cli.platform.connection import Connection, connection_of
+from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
 from starling.client.api import Api
 from starling.client.api_errors import ApiUnavailableError
@@ -189,23 +189,6 @@ def test_database_is_read_where_the_platform_does_not_answer(context: typer.Cont
         assert connection_of(context).api().in_process
     with published(folder, replace(silent, address="http://192.0.2.1", keyless=False)):
         assert connection_of(context).api().in_process
-
-
-def _of_tail(connection: Connection) -> Api:
-    return connection.api(lasting=True)
-
-
-@pytest.mark.parametrize("api_of", [Connection.conversation, _of_tail], ids=["ask", "tail"])
-def test_command_that_goes_on_finds_the_platform_that_was_started_again(
-    context: typer.Context, folder: Path, api_of: Callable[[Connection], Api]
-) -> None:
-    with platform(folder):
-        api = api_of(connection_of(context))
-        api.get("/health")
-    with platform(folder) as address:
-        assert api.get("/health") == {"status": "ok"}
-        with pytest.raises(InvalidRequestError, match=f"{address}/v1/runs/r/events answered 404"):
-            api.watch("r", 0, print)
 
 
 def test_named_address_is_not_replaced_by_that_of_the_data_folder(context: typer.Context, folder: Path) -> None:
