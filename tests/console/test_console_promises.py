@@ -29,8 +29,8 @@ from starling.core.events.run_events import (
 )
 from starling.core.principal import Scope
 from tests.chaos.workload import Call
-from tests.console.conftest import BUILT, Console, loaded
-from tests.console.test_ways import LINES, SKILL
+from tests.console.conftest import Console, loaded
+from tests.console.test_platform_pages import LINES, SKILL
 from tests.support.effect_recorder import AGENT
 from tests.support.local_access import admin_headers
 from tests.support.model_script import Answer
@@ -41,12 +41,8 @@ from tests.support.tcp_proxy import TcpProxy
 from tests.support.team_specs import member, spec_document
 from tests.support.written_run import WrittenRun, written_run
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.console]
 
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 DATA: Final = Path("tests/data/security")
 ANSI: Final = "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link\x1b]8;;\x07\x1b[2J\x08\x7f\x85\u2028\u2029"
 ATTACK: Final = (
@@ -142,7 +138,6 @@ async def show(page: Page, *, hidden: bool) -> None:
     )
 
 
-@pytest.mark.console
 async def test_every_field_of_a_run_that_a_stranger_controls_is_text(console: Console) -> None:
     async with opened_run(console, f"50%/..%2f?#& {ATTACK}"[:200]) as (run, page):
         write_hostile_run(run)
@@ -201,7 +196,6 @@ def replace_question(run_id: str, reason: str, message: str) -> Any:
     return replace(new_question(run_id), reason=reason, message=message, responseSchema=schema)
 
 
-@pytest.mark.console
 async def test_line_of_ten_megabytes_in_a_result_a_draft_or_an_answer_freezes_nothing(console: Console) -> None:
     async with opened_run(console, "long") as (run, page):
         write_hostile_run(run)
@@ -218,7 +212,6 @@ async def test_line_of_ten_megabytes_in_a_result_a_draft_or_an_answer_freezes_no
             await assert_answers_a_click(page)
 
 
-@pytest.mark.console
 async def test_names_reasons_and_servers_that_strangers_wrote_are_text(console: Console) -> None:
     platform, page = console.platform, await console.entered()
     await watch(page)
@@ -294,7 +287,6 @@ async def test_real_run_whose_model_and_request_are_hostile_waits_for_approval_a
     await assert_only_text(page)
 
 
-@pytest.mark.console
 async def test_page_holds_one_stream_and_none_while_it_is_hidden_or_left(console: Console) -> None:
     async with opened_run(console, "stream") as (run, page):
         await until_streams(console, 1)
@@ -314,7 +306,6 @@ async def test_page_holds_one_stream_and_none_while_it_is_hidden_or_left(console
             await until_streams(console, 0)
 
 
-@pytest.mark.console
 async def test_cut_connection_is_opened_again_after_the_last_event_and_no_text_is_lost_or_repeated(
     console: Console,
 ) -> None:
@@ -343,7 +334,6 @@ async def test_cut_connection_is_opened_again_after_the_last_event_and_no_text_i
     assert [one for one in near.complaints if "net::ERR_" not in one] == []
 
 
-@pytest.mark.console
 async def test_document_is_fetched_at_most_twice_a_second_while_200_events_a_second_come(console: Console) -> None:
     fetched: list[float] = []
     async with opened_run(console, "burst") as (run, page):
@@ -365,35 +355,6 @@ def _path(url: str) -> str:
     return urlsplit(url).path
 
 
-async def test_token_is_in_no_cookie_and_no_address_and_only_in_local_storage(console: Console) -> None:
-    page, seen = await console.open_page(), list[str]()
-    page.on("request", lambda one: seen.append(one.url))
-    await page.goto(await console.link(await console.platform.key(Scope.RUN)))
-    await page.get_by_role("heading", name="Inbox").wait_for()
-    kept = await page.evaluate("Object.values(localStorage)")
-    for path in ("runs", "registry", "access"):
-        await page.goto(console.address(path))
-        await loaded(page)
-
-    assert [len(token) > 20 for token in kept] == [True]
-    assert await page.evaluate("Object.values(localStorage)") == kept
-    assert await page.evaluate("document.cookie + JSON.stringify({...sessionStorage})") == "{}"
-    assert await page.context.cookies() == []
-    assert [url for url in seen if kept[0] in url] == []
-    assert kept[0] not in await page.content()
-
-
-async def test_every_file_and_page_has_the_policy_and_sets_no_cookie(console: Console) -> None:
-    built = [str(file.relative_to(BUILT.parent)) for file in BUILT.parent.rglob("*") if file.is_file()]
-    paths = [*built, "", "runs", "runs/x", "nowhere", "assets/missing.js", "..%2f..%2fpyproject.toml"]
-    for path in paths:
-        async with console.platform.client.get(f"/console/{path}") as response:
-            assert response.headers["Content-Security-Policy"] == CSP, path
-            assert response.headers["X-Content-Type-Options"] == "nosniff", path
-            assert "Set-Cookie" not in response.headers, path
-            assert "[project]" not in await response.text(errors="replace"), path
-
-
 BUTTONS: Final = {
     "registry": {"Reload", "Show what would change", "Roll back"},
     "teams": {"Build a team"},
@@ -409,16 +370,7 @@ MAY: Final = {
 }
 
 
-IN_EVERY_TEST_RUN: Final = (Scope.RUN, Scope.ADMIN)
-
-
-@pytest.mark.parametrize(
-    "scope",
-    [
-        *IN_EVERY_TEST_RUN,
-        *(pytest.param(one, marks=pytest.mark.console) for one in MAY if one not in IN_EVERY_TEST_RUN),
-    ],
-)
+@pytest.mark.parametrize("scope", MAY)
 async def test_what_a_key_may_not_do_is_not_a_button(console: Console, scope: Scope) -> None:
     page = await console.entered(scope)
     for path, names in BUTTONS.items():
@@ -431,7 +383,6 @@ async def test_what_a_key_may_not_do_is_not_a_button(console: Console, scope: Sc
     assert await page.get_by_role("button", name="Ask").count() == (scope is Scope.RUN), scope
 
 
-@pytest.mark.console
 async def test_registry_of_300_servers_stays_usable_and_its_filter_finds_one(console: Console) -> None:
     columns = "config, config_hash, source, state, description, tools, error, remedy, tool_settings, listed_at"
     add = f"""
@@ -471,7 +422,6 @@ async def entered_at(console: Console, runs: PlannedRuns) -> Page:
     return page
 
 
-@pytest.mark.console
 async def test_page_goes_on_without_a_reload_when_the_worker_of_its_run_is_killed(
     console: Console, open_folder: Path, database_url: str
 ) -> None:

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from tests.console.conftest import Console, loaded
-from tests.console.test_ways import LINES, SKILL
+from tests.console.test_platform_pages import LINES, SKILL
 from tests.support.chat_platform import ChatPlatform
 from tests.support.effect_recorder import AGENT
 from tests.support.model_script import Answer
