@@ -1,6 +1,5 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
-import { Router } from "wouter";
 
 import { cache } from "./api/client";
 import { Shell } from "./shell";
@@ -10,8 +9,6 @@ const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");
 createRoot(root).render(
   <QueryClientProvider client={cache}>
-    <Router base="/console">
-      <Shell />
-    </Router>
+    <Shell />
   </QueryClientProvider>,
 );

@@ -1,7 +1,6 @@
 /** The frame of all pages: login, the bar, and which page stands at which address. */
 
-import { Component, lazy, Suspense, useEffect, useState, type ComponentType, type ReactNode } from "react";
-import { Link, Route, Switch, useLocation } from "wouter";
+import { Component, createElement, useEffect, useState, type ComponentType, type ReactNode } from "react";
 
 import { api, fetcher, problemOf, type Schema } from "./api/client";
 import { codeOfAddress, keep, token } from "./api/session";
@@ -9,23 +8,37 @@ import { Inbox, useInterrupts } from "./pages/inbox";
 import { Card, Empty, Heading, Loaded, Loading, ProblemCard } from "./parts/basics";
 import { CallerContext, For } from "./parts/caller";
 import { useKeptFocus } from "./parts/focus";
+import { Link, match, ParamsContext, usePath } from "./parts/router";
 import { texts } from "./texts";
+
+/** A page whose code is loaded when it is first shown. Suspense would show that it loads for 300 ms at least. */
+function later(load: () => Promise<{ default: ComponentType }>): ComponentType {
+  let page: ComponentType | undefined;
+  return function Later() {
+    const [shown, show] = useState(() => page);
+    useEffect(() => {
+      if (shown === undefined)
+        load().then((loaded) => show(() => (page = loaded.default)), (error: unknown) => show(() => { throw error; }));
+    }, []);
+    return shown === undefined ? <Loading /> : createElement(shown);
+  };
+}
 
 /** `scopes` are those of which a page needs one. The bar has the pages whose path names nothing. */
 const PAGES: { path: string; page: ComponentType; title: string; scopes?: Schema<"Scope">[] }[] = [
   { path: "/", title: texts.nav.inbox, scopes: ["run"], page: Inbox },
-  { path: "/ask", title: texts.nav.ask, scopes: ["run"], page: lazy(() => import("./pages/ask")) },
-  { path: "/runs", title: texts.nav.runs, scopes: ["run"], page: lazy(() => import("./pages/runs")) },
-  { path: "/runs/:id", title: texts.nav.runs, scopes: ["run"], page: lazy(() => import("./pages/run")) },
-  { path: "/runs/:id/with/:other", title: texts.nav.runs, scopes: ["run"], page: lazy(() => import("./pages/comparison")) },
-  { path: "/threads", title: texts.nav.threads, scopes: ["run"], page: lazy(() => import("./pages/threads")) },
-  { path: "/threads/:id", title: texts.nav.threads, scopes: ["run"], page: lazy(() => import("./pages/thread")) },
-  { path: "/registry", title: texts.nav.registry, scopes: ["admin"], page: lazy(() => import("./pages/registry")) },
-  { path: "/servers/:name", title: texts.nav.registry, scopes: ["admin"], page: lazy(() => import("./pages/server")) },
-  { path: "/teams", title: texts.nav.teams, scopes: ["admin", "teams"], page: lazy(() => import("./pages/teams")) },
-  { path: "/teams/:name", title: texts.nav.teams, scopes: ["admin", "teams"], page: lazy(() => import("./pages/team")) },
-  { path: "/skills", title: texts.nav.skills, scopes: ["run"], page: lazy(() => import("./pages/skills")) },
-  { path: "/access", title: texts.nav.access, page: lazy(() => import("./pages/access")) },
+  { path: "/ask", title: texts.nav.ask, scopes: ["run"], page: later(() => import("./pages/ask")) },
+  { path: "/runs", title: texts.nav.runs, scopes: ["run"], page: later(() => import("./pages/runs")) },
+  { path: "/runs/:id", title: texts.nav.runs, scopes: ["run"], page: later(() => import("./pages/run")) },
+  { path: "/runs/:id/with/:other", title: texts.nav.runs, scopes: ["run"], page: later(() => import("./pages/comparison")) },
+  { path: "/threads", title: texts.nav.threads, scopes: ["run"], page: later(() => import("./pages/threads")) },
+  { path: "/threads/:id", title: texts.nav.threads, scopes: ["run"], page: later(() => import("./pages/thread")) },
+  { path: "/registry", title: texts.nav.registry, scopes: ["admin"], page: later(() => import("./pages/registry")) },
+  { path: "/servers/:name", title: texts.nav.registry, scopes: ["admin"], page: later(() => import("./pages/server")) },
+  { path: "/teams", title: texts.nav.teams, scopes: ["admin", "teams"], page: later(() => import("./pages/teams")) },
+  { path: "/teams/:name", title: texts.nav.teams, scopes: ["admin", "teams"], page: later(() => import("./pages/team")) },
+  { path: "/skills", title: texts.nav.skills, scopes: ["run"], page: later(() => import("./pages/skills")) },
+  { path: "/access", title: texts.nav.access, page: later(() => import("./pages/access")) },
 ];
 
 export function Shell() {
@@ -61,7 +74,7 @@ function Session({ refused }: { refused: unknown }) {
 }
 
 function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
-  const [location] = useLocation();
+  const path = usePath();
   const open = useInterrupts().data;
   const waiting = `${open?.interrupts.length ?? 0}${open?.next ? "+" : ""}`;
   const shown = PAGES.filter((page) => !page.path.includes(":") && (page.scopes?.some((scope) => scopes.includes(scope)) ?? true));
@@ -71,11 +84,11 @@ function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
         <img src="/console/star.svg" alt="" width="24" height="24" /> {texts.name}
       </Link>
       <nav aria-label={texts.nav.label}>
-        {shown.map(({ path, title }) => {
-          const here = path === "/" ? location === "/" : location.startsWith(path);
+        {shown.map(({ path: to, title }) => {
+          const here = to === "/" ? path === "/" : path.startsWith(to);
           return (
-            <Link key={path} href={path} aria-current={here ? "page" : undefined}>
-              {title} {path === "/" && waiting !== "0" ? <span className="count">{waiting}</span> : null}
+            <Link key={to} href={to} aria-current={here ? "page" : undefined}>
+              {title} {to === "/" && waiting !== "0" ? <span className="count">{waiting}</span> : null}
             </Link>
           );
         })}
@@ -87,22 +100,22 @@ function Bar({ name, on_host, scopes }: Schema<"SessionCaller">) {
 }
 
 function Pages() {
-  const [location] = useLocation();
-  useEffect(() => void scrollTo(0, 0), [location]);
+  const path = usePath();
+  return <Guard key={path}><Page path={path} /></Guard>;
+}
+
+function Page({ path }: { path: string }) {
+  for (const { path: pattern, page, title, scopes } of PAGES) {
+    const params = match(pattern, path);
+    if (params === null) continue;
+    const shown = createElement(page);
+    return <ParamsContext value={params}>{scopes === undefined ? shown : <For scopes={scopes} title={title}>{shown}</For>}</ParamsContext>;
+  }
   return (
-    <Guard key={location}>
-      <Suspense fallback={<Loading />}>
-        <Switch>
-          {PAGES.map(({ path, page: Page, title, scopes }) => (
-            <Route key={path} path={path}>{scopes === undefined ? <Page /> : <For scopes={scopes} title={title}><Page /></For>}</Route>
-          ))}
-          <Route>
-            <Heading title={texts.problem.lost} />
-            <Empty><Link href="/">{texts.nav.inbox}</Link></Empty>
-          </Route>
-        </Switch>
-      </Suspense>
-    </Guard>
+    <>
+      <Heading title={texts.problem.lost} />
+      <Empty><Link href="/">{texts.nav.inbox}</Link></Empty>
+    </>
   );
 }
 

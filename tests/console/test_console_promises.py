@@ -299,7 +299,9 @@ async def test_page_holds_one_stream_and_none_while_it_is_hidden_or_left(console
         await expect(page.get_by_text("Written while it was hidden.")).to_be_visible()
 
         async with written_run(console.platform.services, thread="other") as other:
-            await page.evaluate(f"history.pushState(null, '', '/console/runs/{other.id}')")
+            await page.evaluate(
+                f"history.pushState(null, '', '/console/runs/{other.id}'); dispatchEvent(new PopStateEvent('popstate'))"
+            )
             await expect(page.get_by_role("heading", name=other.id[-8:])).to_be_visible()
             await until_streams(console, 1)
             await page.get_by_role("link", name="Ask", exact=True).click()

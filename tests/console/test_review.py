@@ -17,6 +17,7 @@ from tests.support.effect_recorder import AGENT
 from tests.support.model_script import Answer
 from tests.support.platform import calls, decision, task
 from tests.support.run_factories import new_question
+from tests.support.stored_runs import events_of, stored_run
 from tests.support.written_run import WrittenRun, written_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -135,6 +136,33 @@ async def test_outage_and_a_refusal_without_a_body_are_shown_and_pass(console: C
     await page.get_by_role("dialog").get_by_label("Reason").fill("A test.")
     await page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
     await expect(page.get_by_role("alert").first).to_contain_text("status 502")
+
+
+@pytest.mark.console
+async def test_back_shows_a_list_where_it_was_left_and_a_link_shows_a_page_from_its_beginning(console: Console) -> None:
+    for _ in range(40):
+        await stored_run(console.platform.services.storage.engine, events_of(1))
+    page = await console.entered(Scope.RUN)
+    await page.get_by_role("link", name="Runs").click()
+    row = page.get_by_role("row").nth(30)
+    await row.scroll_into_view_if_needed()
+    left = await page.evaluate("scrollY")
+    assert left > 0
+
+    await row.get_by_role("link").first.click()
+    await page.get_by_role("heading", name="Run ").wait_for()
+    assert await page.evaluate("scrollY") == 0
+    await page.go_back()
+
+    async with asyncio.timeout(20):
+        await page.evaluate(
+            """(left) => new Promise((resolve) => {
+                const look = () => scrollY === left ? resolve() : requestAnimationFrame(look);
+                look();
+            })""",
+            left,
+        )
+    await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
 
 
 @pytest.mark.console

@@ -1,19 +1,18 @@
 /** A request box; the run's page follows. */
 
 import { useMemo, useState } from "react";
-import { useLocation } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { useAction } from "../parts/action";
 import { useFilter } from "../parts/address";
 import { Card, Heading, ProblemCard } from "../parts/basics";
+import { go } from "../parts/router";
 import { texts } from "../texts";
 
 const MODES: Schema<"Mode">[] = ["CONSERVATIVE", "MODERATE", "EXPLORATORY"];
 const CHANNELS: Schema<"Channel">[] = ["CHAT", "CODE_TASK", "SYSTEM_HEALTH"];
 
 export default function Ask() {
-  const [, go] = useLocation();
   const [thread, setThread] = useFilter("thread");
   const [agent, setAgent] = useFilter("agent");
   const [mode, setMode] = useFilter("mode");

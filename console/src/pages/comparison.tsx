@@ -1,9 +1,8 @@
 /** Two runs side by side, the first difference first. */
 
-import { Link, useParams } from "wouter";
-
 import { api, type Schema } from "../api/client";
 import { Badge, Card, Heading, Loaded, Long, visible } from "../parts/basics";
+import { Link, useParams } from "../parts/router";
 import { texts } from "../texts";
 
 export default function ComparisonPage() {

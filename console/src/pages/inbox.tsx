@@ -2,12 +2,12 @@
 
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
-import { Link } from "wouter";
 
 import { api, cache, fetcher, type Schema } from "../api/client";
 import { useFilter } from "../parts/address";
 import { Dialog, Elapsed, Empty, Heading, Json, json, Loaded, ProblemCard, visible, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
+import { Link } from "../parts/router";
 import { texts } from "../texts";
 
 type Interrupt = Schema<"RunInterrupt">;

@@ -1,12 +1,12 @@
 /** Servers with their state, what a reload would change, and the epochs before. */
 
 import { useState } from "react";
-import { Link } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { useFilter } from "../parts/address";
 import { Badge, Card, Empty, Heading, Json, Loaded, ProblemCard, Table, When } from "../parts/basics";
+import { Link } from "../parts/router";
 import { texts } from "../texts";
 
 export default function Registry() {

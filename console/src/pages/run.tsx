@@ -1,7 +1,6 @@
 /** One run, live: the star at work, its plan, what was called and judged, the answer with its sources, and the cause. */
 
 import { useState } from "react";
-import { Link, useLocation, useParams } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { useRunEvents } from "../api/events";
@@ -9,6 +8,7 @@ import { Action, useAction } from "../parts/action";
 import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, json, Loaded, Long, ProblemCard, Table, visible, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { Layers, Star } from "../parts/graph";
+import { Link, go, useParams } from "../parts/router";
 import { Waterfall } from "../parts/waterfall";
 import { texts } from "../texts";
 import { InterruptCard, Refused } from "./inbox";
@@ -107,7 +107,6 @@ const OTHER = "other";
 
 /** The runs of the thread, which forks are on, too, and any other by its id; listed once somebody wants to compare. */
 function Compare({ run, from = "" }: { run: Document; from?: string | undefined }) {
-  const [, go] = useLocation();
   const [open, setOpen] = useState(false);
   const [other, setOther] = useState(from);
   const [id, setId] = useState("");
@@ -136,7 +135,6 @@ const START = "start";
 
 /** A fork begins at the request, at a decision or at a task; what it inherits is not done again. */
 function ForkDialog({ run, onClose }: { run: Document; onClose: () => void }) {
-  const [, go] = useLocation();
   const [at, setAt] = useState(START);
   const [input, setInput] = useState(run.input);
   const decisions = run.decisions.filter((call) => /^supervisor\/\d+$/.test(call.path)).map((call) => `d${call.path.split("/")[1]}`);

@@ -1,10 +1,9 @@
 /** The runs of the tenant, newest first. */
 
-import { Link } from "wouter";
-
 import { api, type Schema } from "../api/client";
 import { useFilter } from "../parts/address";
 import { Badge, duration, Empty, Heading, Loaded, Table, When } from "../parts/basics";
+import { Link } from "../parts/router";
 import { texts } from "../texts";
 
 const STATUSES: Schema<"RunStatus">[] = ["queued", "running", "waiting", "succeeded", "failed", "cancelled", "budget_exhausted", "parked"];

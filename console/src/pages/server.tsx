@@ -1,12 +1,12 @@
 /** One server: its tools with their settings, and definitions in quarantine with what changed in them. */
 
 import { useState } from "react";
-import { useParams } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { Badge, Card, Empty, Heading, Json, Loaded, Table } from "../parts/basics";
 import { Diff } from "../parts/diff";
+import { useParams } from "../parts/router";
 import { texts } from "../texts";
 
 export default function ServerPage() {

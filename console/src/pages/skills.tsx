@@ -1,13 +1,13 @@
 /** What was learned: where it is from, how it did, and which calls it would make. */
 
 import { useEffect } from "react";
-import { Link } from "wouter";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { useFilter } from "../parts/address";
 import { Badge, Card, Empty, Heading, Json, Loaded, Table, toContent, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
+import { Link } from "../parts/router";
 import { texts } from "../texts";
 
 const STATES: Schema<"SkillState">[] = ["active", "suspended", "quarantined", "retired"];

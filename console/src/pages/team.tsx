@@ -1,7 +1,5 @@
 /** One team: graph, members, versions with their specs and proofs, and what two versions differ in. */
 
-import { Link, useLocation, useParams } from "wouter";
-
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
 import { useFilter } from "../parts/address";
@@ -9,6 +7,7 @@ import { Badge, Card, Heading, Json, Loaded, Table, When } from "../parts/basics
 import { useMay } from "../parts/caller";
 import { Diff } from "../parts/diff";
 import { Layers } from "../parts/graph";
+import { Link, go, useParams } from "../parts/router";
 import { texts } from "../texts";
 
 export default function TeamPage() {
@@ -43,7 +42,6 @@ export default function TeamPage() {
 }
 
 function Changes({ team, version }: { team: Schema<"TeamDetails">; version: number }) {
-  const [, go] = useLocation();
   const path = { name: team.name };
   const [admin, may] = [useMay("admin"), useMay("teams")];
   async function prove() {

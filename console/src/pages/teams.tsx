@@ -1,12 +1,12 @@
 /** The teams of the tenant, and building one from a wish. */
 
 import { useState } from "react";
-import { Link, useLocation } from "wouter";
 
 import { api, fetcher } from "../api/client";
 import { useAction } from "../parts/action";
 import { Badge, Card, Empty, Heading, Loaded, ProblemCard, Table, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
+import { Link, go } from "../parts/router";
 import { texts } from "../texts";
 
 export default function Teams() {
@@ -41,7 +41,6 @@ export default function Teams() {
 
 /** The build is a run: its page shows the design, the checks and the proof while they are made. */
 function Build() {
-  const [, go] = useLocation();
   const [goal, setGoal] = useState("");
   const [name, setName] = useState("");
   const [activate, setActivate] = useState(true);

@@ -1,15 +1,14 @@
 /** One conversation: its branches, and what stands on one of them. */
 
-import { Link } from "wouter";
-
 import { api, fetcher, type Schema } from "../api/client";
 import { Action } from "../parts/action";
-import { useFilter, useLastPart } from "../parts/address";
+import { useFilter } from "../parts/address";
 import { Badge, Card, Empty, Heading, Json, Loaded, Table, When } from "../parts/basics";
+import { Link, useParams } from "../parts/router";
 import { texts } from "../texts";
 
 export default function ThreadPage() {
-  const id = useLastPart();
+  const { id = "" } = useParams();
   const path = { thread_id: id };
   const [named, setNamed] = useFilter("branch");
   const [, setAfter] = useFilter("after");

@@ -1,10 +1,9 @@
 /** The conversations of the tenant. */
 
-import { Link } from "wouter";
-
 import { api } from "../api/client";
 import { useFilter } from "../parts/address";
 import { Empty, Heading, Loaded, Table, When } from "../parts/basics";
+import { Link } from "../parts/router";
 import { texts } from "../texts";
 
 export default function Threads() {
