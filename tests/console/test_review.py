@@ -166,6 +166,21 @@ async def test_back_shows_a_list_where_it_was_left_and_a_link_shows_a_page_from_
 
 
 @pytest.mark.console
+async def test_audit_shows_older_changes_when_asked(console: Console) -> None:
+    for _ in range(51):
+        await console.platform.key()
+    page = await console.entered()
+    await page.goto(console.address("access"))
+    changes = page.get_by_role("region", name="Audit").get_by_role("row")
+    await expect(changes).to_have_count(51)
+
+    await page.get_by_role("button", name="Older ones").click()
+
+    await expect(page.get_by_role("button", name="Older ones")).to_have_count(0)
+    assert await changes.count() > 51
+
+
+@pytest.mark.console
 async def test_document_that_takes_long_is_shown_while_events_come(console: Console) -> None:
     async def late(route: Route) -> None:
         await asyncio.sleep(1.5)  # of a slow line

@@ -4,7 +4,7 @@ import { useContext, useState } from "react";
 
 import { api, fetcher, type Schema } from "../api/client";
 import { Action, useAction } from "../parts/action";
-import { Badge, Card, Dialog, Empty, Heading, Json, Loaded, ProblemCard, Table, toneOf, When } from "../parts/basics";
+import { Badge, Card, Dialog, Empty, Heading, Json, json, Loaded, ProblemCard, Table, toneOf, When } from "../parts/basics";
 import { CallerContext, useMay } from "../parts/caller";
 import { texts } from "../texts";
 
@@ -146,20 +146,26 @@ function Switches() {
   );
 }
 
+const MOST_CHANGES = 500; // that the API lists at once; further ones it lists nowhere
+
 function Audit() {
-  const audit = api.useQuery("get", "/v1/audit", { params: { query: {} } });
+  const [limit, setLimit] = useState(50);
+  const audit = api.useQuery("get", "/v1/audit", { params: { query: { limit } } });
   return (
     <Card title={texts.access.audit}>
       <Loaded of={audit}>
         {({ changes }) => changes.length === 0 ? <p className="faint">{texts.access.noChanges}</p> : (
-          <Table
-            label={texts.access.audit}
-            columns={[texts.access.when, texts.registry.by, texts.access.action, texts.access.changed, texts.access.detail]}
-            rows={changes.map((one, at) => ({
-              key: String(at),
-              cells: [<When time={one.at} />, `${one.by} ${one.origin}`, one.action, one.target, <details><summary>{JSON.stringify(one.detail).slice(0, 60)}</summary><Json value={one.detail} /></details>],
-            }))}
-          />
+          <div className="stack">
+            <Table
+              label={texts.access.audit}
+              columns={[texts.access.when, texts.registry.by, texts.access.action, texts.access.changed, texts.access.detail]}
+              rows={changes.map((one, at) => ({
+                key: String(at),
+                cells: [<When time={one.at} />, `${one.by} ${one.origin}`, one.action, one.target, <details><summary>{json(one.detail).slice(0, 60)}</summary><Json value={one.detail} /></details>],
+              }))}
+            />
+            {limit === MOST_CHANGES || changes.length < limit ? null : <div><button onClick={() => setLimit(MOST_CHANGES)}>{texts.more}</button></div>}
+          </div>
         )}
       </Loaded>
     </Card>
