@@ -110,7 +110,7 @@ async def assert_proof_is_a_table(page: Page) -> None:
         "Answer",
     ]
     first = proof.filter(has_text="example_1")
-    for words in ("it_says_who_wrote_it", "must_call effects.charge", "succeeded, live", "succeeded, simulated"):
+    for words in ("✓ It says who wrote it.", "must_call effects.charge", "succeeded, live", "succeeded, simulated"):
         await expect(first).to_contain_text(words)
 
 
@@ -132,5 +132,5 @@ async def test_case_that_a_judge_finds_wanting_is_shown_with_the_reason_and_noth
     await loaded(page)
     wanting = page.get_by_role("region", name="Proof").get_by_role("row").filter(has_text="example_1")
     await expect(wanting).to_contain_text("It names nobody.")
-    await expect(wanting).to_contain_text("✗ it_says_who_wrote_it")
+    await expect(wanting).to_contain_text("✗ It says who wrote it.")
     await expect(page.get_by_text("active", exact=True)).to_have_count(0)

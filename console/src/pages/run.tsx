@@ -8,6 +8,7 @@ import { Action, useAction } from "../parts/action";
 import { Badge, Card, Dialog, duration, Elapsed, Empty, Heading, Json, json, Loaded, Long, ProblemCard, Table, visible, When } from "../parts/basics";
 import { useMay } from "../parts/caller";
 import { Layers, Star } from "../parts/graph";
+import { Criterion, Outcome } from "../parts/proof";
 import { Link, go, useParams } from "../parts/router";
 import { Waterfall } from "../parts/waterfall";
 import { texts } from "../texts";
@@ -469,9 +470,9 @@ function Build({ event }: { event: BuildEvent }) {
     case "proof":
       return (
         <>
-          <strong>{texts.build.proof(event.case)}</strong> <span className={`badge ${event.passed ? "good" : "bad"}`}>{event.passed ? texts.build.passed : texts.build.failed}</span>{" "}
+          <strong>{texts.build.proof(event.case)}</strong> <Outcome of={event} />{" "}
           {texts.build.calls(event.live, event.fixture, event.simulated)}
-          <ul>{event.criteria.filter((one) => !one.met).map((one) => <li key={one.id}>✗ {one.id} {one.reason}</li>)}</ul>
+          <ul>{event.criteria.filter((one) => !one.met).map((one) => <li key={one.id}><Criterion of={one} /></li>)}</ul>
         </>
       );
     case "published":

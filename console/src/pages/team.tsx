@@ -7,6 +7,7 @@ import { Badge, Card, Heading, Json, Loaded, Table, When } from "../parts/basics
 import { useMay } from "../parts/caller";
 import { Diff } from "../parts/diff";
 import { Layers } from "../parts/graph";
+import { Criterion, Outcome } from "../parts/proof";
 import { Link, go, useParams } from "../parts/router";
 import { texts } from "../texts";
 
@@ -30,7 +31,7 @@ export default function TeamPage() {
               {(all) => (
                 <>
                   <Versions name={name} versions={all.versions} shown={version} />
-                  <Proof name={name} version={version} proved={all.versions.some((one) => one.version === version && one.proof)} />
+                  <Proof name={name} version={version} stored={all.versions.find((one) => one.version === version)} />
                 </>
               )}
             </Loaded>
@@ -131,7 +132,9 @@ function Versions({ name, versions, shown }: { name: string; versions: Schema<"T
   );
 }
 
-function Proof({ name, version, proved }: { name: string; version: number; proved: boolean }) {
+function Proof({ name, version, stored }: { name: string; version: number; stored: Schema<"TeamVersion"> | undefined }) {
+  const proved = Boolean(stored?.proof);
+  const words = new Map(stored?.spec.criteria?.map((one) => [one.id, one.text]));
   const params = { path: { name, version } };
   const proof = api.useQuery("get", "/v1/teams/{name}/versions/{version}/proof", { params }, { enabled: proved });
   if (!proved) return <Card title={texts.teams.proof}><p className="faint">{texts.teams.noProof}</p></Card>;
@@ -141,6 +144,7 @@ function Proof({ name, version, proved }: { name: string; version: number; prove
         <Card title={texts.teams.proof}>
           <div className="stack">
             <p><Badge state={report.state} /> {texts.teams.score(report.score, report.threshold)}</p>
+            {report.not_judged.length === 0 ? null : <div>{texts.teams.notJudged}<ul>{report.not_judged.map((one) => <li key={one}>{one}</li>)}</ul></div>}
             {report.cases.length === 0 ? <p className="faint">{texts.teams.noCases}</p> : <Table
               label={texts.teams.proof}
               columns={[texts.teams.case, texts.teams.passed, texts.teams.criteria, texts.run.calls, texts.run.answer]}
@@ -148,8 +152,8 @@ function Proof({ name, version, proved }: { name: string; version: number; prove
                 key: one.id,
                 cells: [
                   one.id,
-                  <Badge state={one.passed ? "succeeded" : "failed"} />,
-                  <ul>{one.criteria.map((criterion) => <li key={criterion.id}>{criterion.met ? "✓" : "✗"} {criterion.id} {criterion.reason}</li>)}</ul>,
+                  <Outcome of={one} />,
+                  <ul>{one.criteria.map((criterion) => <li key={criterion.id}><Criterion of={criterion} text={words.get(criterion.id)} /></li>)}</ul>,
                   <ul>{one.trial.calls.map((call, at) => <li key={at}><code>{call.tool}</code> {call.status}, {call.source}</li>)}</ul>,
                   <span className="answer">{one.trial.reply || one.trial.failure}</span>,
                 ],
