@@ -104,6 +104,8 @@ MARKS: Mapping[str, Mark] = {
     "package.base_mb": _at_most(305),
     "console.bytes_kb": _at_most(120),
     "console.first_paint_ms": _at_most(500),
+    "console.text_lag_ms": _at_most_above(100),
+    "console.call_lag_ms": _at_most_above(1_000),  # half of it until the page asks again
     "cli.help_ms": _at_most(500),
     "cli.list_cpu_ms": _times_at_most(4),
     "up.ready_ms": _times_at_most(3),
