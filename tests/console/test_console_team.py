@@ -110,7 +110,7 @@ async def assert_proof_is_a_table(page: Page) -> None:
         "Answer",
     ]
     first = proof.filter(has_text="example_1")
-    for words in ("✓ It says who wrote it.", "must_call effects.charge", "succeeded, live", "succeeded, simulated"):
+    for words in ("✓ It says who wrote it.", "✓ It calls effects.charge", "succeeded, live", "succeeded, simulated"):
         await expect(first).to_contain_text(words)
 
 

@@ -15,7 +15,7 @@ from tests.console.conftest import Console, loaded
 from tests.console.test_ways import ask
 from tests.support.effect_recorder import AGENT
 from tests.support.model_script import Answer
-from tests.support.platform import calls, decision, task
+from tests.support.platform import calls, decision, task, verdict
 from tests.support.run_factories import new_question
 from tests.support.stored_runs import events_of, stored_run
 from tests.support.written_run import WrittenRun, written_run
@@ -136,6 +136,31 @@ async def test_outage_and_a_refusal_without_a_body_are_shown_and_pass(console: C
     await page.get_by_role("dialog").get_by_label("Reason").fill("A test.")
     await page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
     await expect(page.get_by_role("alert").first).to_contain_text("status 502")
+
+
+@pytest.mark.console
+async def test_what_an_ended_run_did_not_reach_is_no_state_of_its_agent_and_said_in_a_comparison(
+    console: Console,
+) -> None:
+    script = console.platform.script
+    script.supervisor(decision(task("t1", AGENT), task("t2", AGENT, after=["t1"])))
+    script.agent("t1", calls(("read_it", {"what": "a"})))
+    script.reviewer(verdict("REJECTED", "It is not enough."))
+    script.qa(Answer("Nothing."))
+    page = await console.entered(Scope.RUN)
+    await ask(page, "Read a, then b.")
+    await expect(page.get_by_role("row").filter(has_text="t2")).to_contain_text("not reached")
+    await expect(page.locator(".star title").last).to_have_text(f"{AGENT}: failed")
+    failed = page.url.rpartition("/")[2]
+    script.forget()
+    script.run(decision(reply="Nothing is to be done."))
+    await ask(page, "Do nothing.")
+    await expect(page.get_by_text("succeeded", exact=True).first).to_be_visible()
+
+    await page.goto(console.address(f"runs/{failed}/with/{page.url.rpartition('/')[2]}"))
+
+    await expect(page.locator(f".side[data-label='Run {failed[-8:]}']").first).to_be_visible()
+    await expect(page.get_by_text("not in this run", exact=True).first).to_be_visible()
 
 
 @pytest.mark.console

@@ -16,7 +16,7 @@ export default function ComparisonPage() {
         {({ a, b, text, parts, first_difference }) => (
           <>
             <Card><p>{visible(text)}</p></Card>
-            <div className="pair">
+            <div className="pair sides">
               {[a, b].map((run) => (
                 <Card key={run.run_id}>
                   <Link href={`/runs/${run.run_id}`}>{texts.run.title(run.run_id.slice(-8))}</Link> <Badge state={run.status} />
@@ -24,7 +24,7 @@ export default function ComparisonPage() {
               ))}
             </div>
             {parts.filter((part) => !part.same).map((part, at) => (
-              <Part key={at} part={part} first={part.place === first_difference?.place && part.kind === first_difference.kind} />
+              <Part key={at} part={part} names={[a, b].map((run) => texts.run.title(run.run_id.slice(-8)))} first={part.place === first_difference?.place && part.kind === first_difference.kind} />
             ))}
             <Same parts={parts.filter((part) => part.same)} />
           </>
@@ -50,13 +50,15 @@ function Same({ parts }: { parts: Schema<"ComparedPart">[] }) {
   );
 }
 
-function Part({ part, first }: { part: Schema<"ComparedPart">; first: boolean }) {
+/** In a narrow window, where the sides stand below each other, each has the name of its run. */
+function Part({ part, names, first }: { part: Schema<"ComparedPart">; names: string[]; first: boolean }) {
   const title = titleOf(part);
   return (
     <Card title={first ? `${title} – ${texts.comparison.first}` : title} tone={first ? "failed" : ""}>
       <div className="pair">
-        <Long text={part.a ?? texts.none} />
-        <Long text={part.b ?? texts.none} />
+        {[part.a, part.b].map((side, at) => (
+          <div key={at} className="side" data-label={names[at]}>{side === null ? <p className="faint">{texts.comparison.absent}</p> : <Long text={side} />}</div>
+        ))}
       </div>
     </Card>
   );

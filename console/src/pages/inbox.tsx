@@ -176,7 +176,9 @@ function Activation({ args }: { args: Record<string, unknown> }) {
         <dt>{texts.teams.team}</dt>
         <dd><Link href={`/teams/${encodeURIComponent(team)}?version=${version}`}>{`${team} ${version}`}</Link></dd>
         <dt>{texts.teams.proof}</dt>
-        <dd>{[args["proof"], args["reason"]].filter(Boolean).join(": ")}</dd>
+        <dd>{String(args["proof"])}</dd>
+        <dt>{texts.reason}</dt>
+        <dd>{String(args["reason"] || "–")}</dd>
         <dt>{texts.registry.tools}</dt>
         <dd>{tools.join(", ") || texts.none}</dd>
       </dl>
@@ -240,7 +242,7 @@ function Fields({ interrupt, busy, send }: { interrupt: Interrupt; busy: boolean
     case "clarification":
       return (
         <form className="row" onSubmit={(event) => { event.preventDefault(); send({ answer: text }); }}>
-          <input className="grow" data-key="e" required value={text} onChange={(event) => setText(event.target.value)} list={interrupt.id} aria-label={texts.inbox.answer} />
+          <input className="grow" data-key="e" required value={text} onChange={(event) => setText(event.target.value)} list={interrupt.id} placeholder={texts.inbox.answer} aria-label={texts.inbox.answer} />
           <datalist id={interrupt.id}>{(properties["answer"]?.examples ?? []).map((one) => <option key={one}>{one}</option>)}</datalist>
           <button className="main" disabled={busy}>{texts.inbox.send}</button>
           <button type="button" disabled={busy} onClick={() => send(null)}>{texts.inbox.skip}</button>

@@ -19,6 +19,7 @@ type Task = Omit<Schema<"TaskRecord">, "status"> & { status: string };
 type Result = Partial<Schema<"Done">>;
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]);
+const NOT_BEGUN = new Set(["pending", "not_reached"]);
 const INCLUDE = { include: "tasks,calls,prompts" };
 
 export default function RunPage() {
@@ -32,8 +33,11 @@ export default function RunPage() {
 function Run({ run, draft }: { run: Document; draft: string }) {
   const open = run.interrupts.filter((one) => one.state === "open");
   const waiting = new Set(open.map((one) => one.path.split("/")[0]));
-  const tasks = run.tasks.map((task) => (waiting.has(task.path) ? { ...task, status: "waiting" } : task));
   const ended = ENDED.has(run.status);
+  const tasks = run.tasks.map((task) => {
+    const status = waiting.has(task.path) ? "waiting" : ended && task.status === "pending" ? "not_reached" : task.status;
+    return { ...task, status };
+  });
   const result = (run.result ?? {}) as Result;
   const [refused, setRefused] = useState<unknown>(null);
   return (
@@ -184,11 +188,10 @@ function Causes({ run }: { run: string }) {
     <Loaded of={explained}>
       {({ causes, look_at }) =>
         causes.length === 0 ? null : (
-          <Card title={texts.run.cause} tone="failed">
+          <Card title={texts.run.cause} tone="failed"><div className="stack">
             <ol>{causes.map((cause) => <li key={cause.text}>{visible(cause.text)} <code>{cause.code}</code></li>)}</ol>
-            {look_at.length > 0 ? <h3>{texts.run.lookAt}</h3> : null}
-            <ul>{look_at.map((note) => <li key={note.text}>{visible(note.text)}</li>)}</ul>
-          </Card>
+            <List title={texts.run.lookAt} items={look_at.map((note) => visible(note.text))} />
+          </div></Card>
         )
       }
     </Loaded>
@@ -215,7 +218,7 @@ function Answer({ run, result, draft, ended }: { run: Document; result: Result; 
           <button key={one.id} className="plain" onClick={() => setShown(one)}>{`[${one.id}] ${one.agent}: ${one.tools.join(", ") || one.task_id}`}</button>
         ))} />
         <List title={texts.run.assumptions} items={result.assumptions ?? []} />
-        <List title={texts.run.missing} items={(result.degraded ?? []).map((one) => visible(`${one.part}: ${one.reason}`))} />
+        <List title={texts.run.missing} items={run.status === "failed" ? [] : (result.degraded ?? []).map((one) => visible(`${one.part} – ${one.reason}`))} />
       </div>
       {shown === null ? null : <Source citation={shown} run={run} onClose={() => setShown(null)} />}
     </Card>
@@ -324,10 +327,10 @@ function Work({ run, tasks }: { run: Document; tasks: Task[] }) {
   );
 }
 
-/** An agent waits or works if one of its tasks does; else it stands as its last one. */
+/** An agent waits or works if one of its tasks does; else it stands as the last one that began. */
 function stateOf(tasks: { status: string }[]): string {
   const found = ["waiting", "running"].find((state) => tasks.some((task) => task.status === state));
-  return found ?? tasks.at(-1)?.status ?? "pending";
+  return found ?? tasks.findLast((task) => !NOT_BEGUN.has(task.status))?.status ?? "pending";
 }
 
 function Plan({ star, tasks }: { star: string; tasks: Task[] }) {
@@ -408,7 +411,7 @@ function Attempts({ task }: { task: Task }) {
         <details key={attempt.number}>
           <summary>
             {texts.run.attempt(attempt.number)} {attempt.verdict ? <Badge state={attempt.verdict.status} /> : null}{" "}
-            {texts.run.callCount(attempt.calls.length)}
+            · {texts.run.callCount(attempt.calls.length)}
           </summary>
           <div className="stack">
             {attempt.verdict ? <ul>{attempt.verdict.reasons.map((reason) => <li key={reason}>{visible(reason)}</li>)}</ul> : null}

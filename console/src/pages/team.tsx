@@ -21,9 +21,10 @@ export default function TeamPage() {
     <Loaded of={team} title={name}>
       {(found) => {
         const version = chosen === "" ? found.version : Number(chosen);
+        const stored = versions.data?.versions.find((one) => one.version === version);
         return (
           <>
-            <Heading title={name}><Changes team={found} version={version} /></Heading>
+            <Heading title={name}><Changes team={found} version={version} proof={stored?.proof?.state} /></Heading>
             <Card><p>{found.purpose}</p>{found.reason ? <p>{found.reason}</p> : null}</Card>
             <Graph name={name} version={version} />
             {version === found.version ? <Members members={found.members} /> : null}
@@ -31,7 +32,7 @@ export default function TeamPage() {
               {(all) => (
                 <>
                   <Versions name={name} versions={all.versions} shown={version} />
-                  <Proof name={name} version={version} stored={all.versions.find((one) => one.version === version)} />
+                  <Proof name={name} version={version} stored={stored} />
                 </>
               )}
             </Loaded>
@@ -42,7 +43,7 @@ export default function TeamPage() {
   );
 }
 
-function Changes({ team, version }: { team: Schema<"TeamDetails">; version: number }) {
+function Changes({ team, version, proof }: { team: Schema<"TeamDetails">; version: number; proof: string | undefined }) {
   const path = { name: team.name };
   const [admin, may] = [useMay("admin"), useMay("teams")];
   async function prove() {
@@ -54,9 +55,9 @@ function Changes({ team, version }: { team: Schema<"TeamDetails">; version: numb
     <div className="row">
       <Badge state={team.state} />
       {admin && !(team.state === "active" && team.version === version) ? (
-        <Action label={texts.teams.activate(version)} ask={texts.teams.activateSure} run={() => fetcher.POST("/v1/teams/{name}/activate", { params: { path }, body: { version } })} main />
+        <Action label={texts.teams.activate(version)} ask={`${proof === "proven" ? "" : `${texts.teams.notProved(proof)} `}${texts.teams.activateSure}`} run={() => fetcher.POST("/v1/teams/{name}/activate", { params: { path }, body: { version } })} main />
       ) : null}
-      {may ? <Action label={texts.teams.prove} run={prove} /> : null}
+      {may ? <Action label={proof === undefined ? texts.teams.prove : texts.teams.proveAgain} run={prove} /> : null}
       {admin && team.state !== "archived" ? (
         <Action label={texts.teams.archive} ask={texts.teams.archiveSure} run={() => fetcher.POST("/v1/teams/{name}/archive", { params: { path } })} />
       ) : null}

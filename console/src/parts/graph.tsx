@@ -49,7 +49,7 @@ export function Star({ centre, around, label }: { centre: { title: string; state
     return { node, x: 260 + 190 * Math.cos(angle), y: 130 + 95 * Math.sin(angle) };
   });
   return (
-    <svg className="graph star" viewBox="0 0 520 272" style={{ maxWidth: 620 }} role="img" aria-label={label}>
+    <svg className="graph star" viewBox={`0 0 520 ${Math.max(182, ...places.map(({ y }) => y + 47))}`} style={{ maxWidth: 620 }} role="img" aria-label={label}>
       {places.map(({ node, x, y }) => (
         <line key={node.title} className={`edge ${node.state === "running" ? "live" : ""}`} x1="260" y1="130" x2={x} y2={y} />
       ))}
