@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,20 @@ def test_image_is_built_on_a_base_by_digest_pushed_as_built_and_attested_with_it
     assert any("--preserve-digests" in step.get("run", "") for step in pushed)
     assert set(attested) == {"actions/attest-build-provenance", "actions/attest-sbom"}
     assert {each["subject-digest"] for each in attested.values()} == {"${{ steps.push.outputs.digest }}"}
+
+
+def test_image_gets_the_console_of_the_wheel_before_it_is_built(workflow: dict[str, Any], tmp_path: Path) -> None:
+    names = [step.get("name") or step["uses"].partition("@")[0] for step in workflow["jobs"]["image"]["steps"]]
+    (step,) = (step for name, step in steps(workflow) if name == "image" and "console" in step.get("name", ""))
+    (tmp_path / "src/starling").mkdir(parents=True)
+    (tmp_path / "release").mkdir()
+    with zipfile.ZipFile(tmp_path / "release/starling_swarm-1.2.3-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("starling/console/assets/page.js", "page")
+
+    subprocess.run(["/bin/sh", "-euc", step["run"]], cwd=tmp_path, check=True)
+
+    assert (tmp_path / "src/starling/console/assets/page.js").read_text("utf-8") == "page"
+    assert names.index(step["name"]) < names.index("docker/build-push-action")
 
 
 def test_scripts_that_the_workflow_calls_can_be_executed(workflow: dict[str, Any]) -> None:
