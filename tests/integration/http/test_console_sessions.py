@@ -93,6 +93,18 @@ async def test_session_of_the_local_token_is_that_of_the_machines_admin(door: Do
     assert forwarded.status_code == 401
 
 
+async def test_local_token_lists_changes_of_requests_and_of_commands(door: Door) -> None:
+    await door.key(Scope.RUN)
+    await door.ask("PUT", "/v1/switches", TOKEN, json={"kind": "server", "name": "shop", "reason": "It is closed."})
+
+    changes = (await door.ask("GET", "/v1/audit", TOKEN)).json()["changes"]
+
+    assert [(one["action"], one["origin"]) for one in changes[:2]] == [
+        ("switch.off", "127.0.0.1"),
+        ("key.create", "test"),
+    ]
+
+
 async def test_code_begins_one_session_within_sixty_seconds(door: Door) -> None:
     used, late = await door.code(), await door.code()
     assert (await door.ask("POST", SESSIONS, json={"code": used})).status_code == 201

@@ -90,9 +90,9 @@ async def record(connection: AsyncConnection, actor: Actor, change: AuditedChang
     )
 
 
-async def latest(engine: AsyncEngine, tenant: str, *, limit: int) -> Sequence[AuditEntry]:
-    """Return the latest changes made by a tenant, newest first."""
-    return await _entries(engine, audit.c.tenant == tenant, limit)
+async def latest(engine: AsyncEngine, *tenants: str, limit: int) -> Sequence[AuditEntry]:
+    """Return the latest changes made by tenants, newest first."""
+    return await _entries(engine, audit.c.tenant.in_(tenants), limit)
 
 
 async def latest_of_team(engine: AsyncEngine, tenant: str, name: str, *, limit: int) -> Sequence[AuditEntry]:

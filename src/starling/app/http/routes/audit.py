@@ -45,8 +45,8 @@ class AuditPage:
 
 @router.get("", summary="List changes")
 async def changes(caller: Admin, services: FromServices, wanted: Annotated[AuditQuery, Query()]) -> AuditPage:
-    """List the latest changes that keys of your tenant made; with the local token those made on the machine."""
-    tenant = SHARED if caller.on_host else caller.tenant
+    """List the latest changes of your tenant's callers; with the local token also those of commands and starts."""
+    tenants = (caller.tenant, SHARED) if caller.on_host else (caller.tenant,)
     return AuditPage(
         [
             AuditedChangeView(
@@ -57,6 +57,6 @@ async def changes(caller: Admin, services: FromServices, wanted: Annotated[Audit
                 one.change.target,
                 dict(one.change.detail),
             )
-            for one in await latest(services.storage.engine, tenant, limit=wanted.limit)
+            for one in await latest(services.storage.engine, *tenants, limit=wanted.limit)
         ]
     )
