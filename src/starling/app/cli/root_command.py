@@ -31,16 +31,21 @@ _COMMANDS = {
     "console": Lazy("starling.app.cli.console", "Open the console in a browser, logged in as you."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
     "run": Lazy(
-        "starling.app.cli.run", "Manage runs: list, show, explain, compare, tail, approve, cancel, feedback, export."
+        "starling.app.cli.run",
+        "Manage runs: list, show, tail, explain, compare, fork, approve, cancel, feedback, artifacts, export.",
     ),
     "conversation": Lazy(
         "starling.app.cli.conversation",
         "Manage conversations: list, show, fork, checkout, rewind, diff, prune, delete.",
     ),
-    "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
+    "server": Lazy(
+        "starling.app.cli.server",
+        "Manage MCP servers: list, show, test, add, import, enable, remove, approve, tool, effects.",
+    ),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
     "team": Lazy(
-        "starling.app.cli.team", "Manage teams: build, prove, import, list, show, compare, activate, archive."
+        "starling.app.cli.team",
+        "Manage teams: build, prove, check, import, export, list, show, history, diff, activate, rollback, archive.",
     ),
     "skill": Lazy(
         "starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, delete, export, import."
