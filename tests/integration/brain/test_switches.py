@@ -134,9 +134,9 @@ async def test_running_run_makes_no_further_call_to_a_switched_off_server_or_wit
 
 async def test_supervisor_prompt_marks_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="I can't."))
-    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
     await platform.services.storage.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
-    await answers(platform, "switched_off")
+    await platform.services.storage.switches.off(SERVER, "It lies.", ADMIN)
+    await answers(platform, "switched_off")  # the one that was switched off last
 
     await platform.ask("How is the disk?")
 

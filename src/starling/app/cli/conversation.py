@@ -10,7 +10,7 @@ from starling.app.cli.completion import THREADS
 from starling.app.cli.options import Full, Json, Latest, Tenant, Utc, Yes
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.comparison_text import effect_lines, print_comparison
-from starling.app.cli.terminal.formats import moment
+from starling.app.cli.terminal.formats import counted, moment
 from starling.app.cli.terminal.output import print_json, print_line, print_list, print_note, print_part, print_result
 from starling.app.cli.terminal.prompts import confirmed
 from starling.client.api import Api, Document, path_of
@@ -77,7 +77,9 @@ def show(  # noqa: PLR0913, PLR0917 - its options
     if found["last_plan"]:
         print_part("Last plan", [_task_line(one) for one in found["last_plan"]["tasks"]])
     used = found["session_metrics"]
-    print_part("Used", [", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in used.items())])
+    print_part(
+        "Used", [", ".join(counted(number, name.replace("_", " ").removesuffix("s")) for name, number in used.items())]
+    )
     print_part(f"States of {branch or found['branch']}", [_state_line(one, full=full) for one in states])
 
 
@@ -177,8 +179,8 @@ def delete(
     if not confirmed(question, yes=yes, quiet=as_json, otherwise=otherwise):
         raise typer.Exit(1)
     removed = connection_of(context).api(tenant).delete(path_of("threads", thread)).json()
-    what = f"{removed['runs']} runs, {removed['artifacts']} artifacts and {removed['skills']} skills"
-    print_result(removed, f"Thread {thread} was deleted with {what}.", as_json=as_json)
+    runs, artifacts, skills = (counted(removed[f"{one}s"], one) for one in ("run", "artifact", "skill"))
+    print_result(removed, f"Thread {thread} was deleted with {runs}, {artifacts} and {skills}.", as_json=as_json)
 
 
 def _states(

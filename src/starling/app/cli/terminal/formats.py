@@ -58,7 +58,7 @@ def short_ids(ids: Sequence[str]) -> Sequence[str]:
 
 def counted(number: int, what: str) -> str:
     """Return a number of things: `1 call`, `2 calls`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def arguments_text(arguments: Data) -> str:
