@@ -63,6 +63,8 @@ async def client(module_database_url: str) -> AsyncGenerator[aiohttp.ClientSessi
         with workspace.running("up", "--port", "0", "--mcp-config", file) as service:
             key = workspace.json("key", "create", "all", *scopes)["key"]
             async with aiohttp.ClientSession(service.url, headers={"Authorization": f"Bearer {key}"}) as client:
+                async with client.get("/openapi.json") as described:  # imports that a start goes on with are over then
+                    assert described.status == 200
                 yield client
 
 
