@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
+from tests.support.command_server import share_command_server
 from tests.support.open_folder import new_open_folder
 
 _LONGEST = ("tests/chaos/", "tests/e2e/", "tests/integration/", "")
@@ -30,6 +31,12 @@ _TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
 # How long Hypothesis takes to generate data depends on what else the machine does, so it fails no test.
 hypothesis_settings.register_profile("starling", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("starling")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the worker processes share a command server."""
+    if not hasattr(config, "workerinput"):
+        share_command_server()
 
 
 @pytest.hookimpl(optionalhook=True)

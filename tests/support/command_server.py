@@ -5,9 +5,9 @@ exit code that the installed command has. What is saved is the interpreter's sta
 processor time a command, twice that for a service. Tests of the installed program itself start
 `command_line.STARLING` instead. `command_client.py` takes the place of the program in commands of a shell.
 
-The server is `python -m tests.support.command_server SOCKET`. A request is JSON with three file descriptors; the answer
-is the process id and, once the command has ended, the exit code, in four bytes each. A client that closes the
-connection earlier has the command killed.
+The server is `python -m tests.support.command_server SOCKET`; the workers of xdist share one. A request is JSON with
+three file descriptors; the answer is the process id and, once the command has ended, the exit code, in four bytes each.
+A client that closes the connection earlier has the command killed.
 """
 
 import atexit
@@ -38,6 +38,7 @@ from types import FrameType
 from typing import IO, Any, Final, Self
 
 _ROOT: Final = Path(__file__).parents[2]
+_SHARED: Final = "TESTS_COMMAND_SERVER"  # the folder of the server that this process shares
 _START_SECONDS: Final = 240
 _REQUEST_BYTES: Final = 1 << 20
 _STREAMS: Final = 3  # stdin, stdout, stderr
@@ -49,33 +50,34 @@ _LATE_LIBRARIES: Final = ("alembic.command", "alembic.config", "httpcore", "type
 
 
 class CommandServer:
-    """The client's side: starts the server and sends it commands."""
+    """The client's side: starts the server, unless the test processes share one that runs, and sends it commands."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="starling-commands-")
-        self._address = f"{self._folder.name}/socket"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._address],
-            cwd=_ROOT,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # numpy would start a thread
-            stdin=subprocess.PIPE,
-        )
-        atexit.register(self.stop)
+    def __init__(self, folder: Path) -> None:
+        self._address = f"{folder}/socket"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not Path(self._address).exists():
+                self._start(folder / "life")
 
-    def address(self) -> str:
-        """Return the address of the socket, once the server listens there."""
+    def _start(self, life: Path) -> None:
+        """Start the server, which ends when no process has its input open for writing."""
+        with life.open("rb") as source:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, self._address],
+                cwd=_ROOT,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # numpy would start a thread
+                stdin=source,
+            )
         deadline = time.monotonic() + _START_SECONDS
         while not Path(self._address).exists():  # it is still importing
-            assert self._process.poll() is None, f"the command server ended with {self._process.returncode}"
+            assert process.poll() is None, f"the command server ended with {process.returncode}"
             assert time.monotonic() < deadline, "the command server doesn't start"
             time.sleep(0.02)
-        return self._address
+        self._process = process  # of a process that may outlive this one, so it is never waited for
 
-    def stop(self) -> None:
-        """End the server. Commands that still run are left alone."""
-        with self._process as process:  # closes its input, which ends it
-            process.terminate()
-        self._folder.cleanup()
+    def address(self) -> str:
+        """Return the address of the socket."""
+        return self._address
 
     def run(
         self,
@@ -138,7 +140,7 @@ class CommandServer:
         fields = {"arguments": words, "folder": str(folder), "environment": dict(environment)}
         request = json.dumps({**fields, "on_terminal": on_terminal}).encode()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(self.address())
+        connection.connect(self._address)
         socket.send_fds(connection, [request], [stream.fileno() for stream in streams])
         return connection
 
@@ -209,10 +211,27 @@ class Command:
         self.send_signal(signal.SIGKILL)
 
 
+def share_command_server() -> Path:
+    """Have this process and those that it starts use one server, which ends with it; the first command starts it."""
+    folder = tempfile.TemporaryDirectory(prefix="starling-commands-")
+    life = Path(folder.name, "life")
+    os.mkfifo(life)
+    held = os.open(life, os.O_RDWR)
+    os.environ[_SHARED] = folder.name
+
+    def end() -> None:
+        os.close(held)
+        folder.cleanup()
+
+    atexit.register(end)
+    return Path(folder.name)
+
+
 @cache
 def command_server() -> CommandServer:
-    """Return the server of this test process; it starts with the first command."""
-    return CommandServer()
+    """Return the server of this test process, or the one that it shares."""
+    shared = os.environ.get(_SHARED)
+    return CommandServer(Path(shared) if shared else share_command_server())
 
 
 def _received(connection: socket.socket) -> int:
