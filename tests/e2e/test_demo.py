@@ -38,21 +38,45 @@ def _running_in(folder: Path) -> Sequence[psutil.Process]:
     return found
 
 
-def test_demo_uses_several_specialists_and_a_team_each_time_and_leaves_no_process() -> None:
-    with new_workspace() as workspace:
-        for command in (("make", "demo"), (sys.executable, _DEMO / "run.py")):
-            done = _demo(workspace.folder, *command)
+@pytest.fixture
+def closed_folder(tmp_path: Path) -> Generator[Path]:
+    """A folder that only its owner may enter; what the embedded Postgres keeps elsewhere under root is removed."""
+    tmp_path.chmod(0o700)
+    yield tmp_path
+    cluster = locate(tmp_path / "starling", service_account(), explicit=False)
+    for folder in (cluster.control, cluster.home):
+        shutil.rmtree(folder, ignore_errors=True)
 
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert "America/Lima" in done.stdout
-            assert done.stdout.count("Succeeded:") == 4
-            assert re.search(r"^(\w+)@1 is active from epoch \d+ on\.$", done.stdout, re.MULTILINE)
-            assert "@1 is proven.\n100% of the criteria are met" in done.stdout
-            assert "Skill used: What time is it in {timezone}" in done.stdout
-            assert re.search(
-                r"^Plan: t1 system_health_team\w*: How full is the disk, and how", done.stdout, re.MULTILINE
-            )
-            assert _running_in(workspace.folder) == []
+
+def _tour(cache: Path, *command: str | Path) -> None:
+    done = _demo(cache, *command)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "America/Lima" in done.stdout
+    assert done.stdout.count("Succeeded:") == 4
+    assert re.search(r"^(\w+)@1 is active from epoch \d+ on\.$", done.stdout, re.MULTILINE)
+    assert "@1 is proven.\n100% of the criteria are met" in done.stdout
+    assert "Skill used: What time is it in {timezone}" in done.stdout
+    assert re.search(r"^Plan: t1 system_health_team\w*: How full is the disk, and how", done.stdout, re.MULTILINE)
+
+
+def test_demo_in_a_private_folder_uses_specialists_and_a_team_and_fails_if_only_one_was_used(
+    closed_folder: Path,
+) -> None:
+    _tour(closed_folder, "make", "demo")
+
+    done = _demo(closed_folder, sys.executable, _DEMO / "run.py", "What time is it in Lima?")
+
+    assert done.stdout.count("Succeeded:") == 1, done.stdout + done.stderr
+    assert done.returncode == 1
+    assert _running_in(closed_folder) == []
+
+
+@pytest.mark.soak
+def test_second_tour_of_a_folder_is_like_the_first() -> None:
+    with new_workspace() as workspace:
+        for _ in range(2):
+            _tour(workspace.folder, sys.executable, _DEMO / "run.py")
 
 
 def test_killed_demo_leaves_no_process() -> None:
@@ -67,23 +91,6 @@ def test_killed_demo_leaves_no_process() -> None:
 
             assert len(family) > 1
             assert psutil.wait_procs(family, timeout=30)[1] == []
-
-
-@pytest.fixture
-def closed_folder(tmp_path: Path) -> Generator[Path]:
-    """A folder that only its owner may enter; what the embedded Postgres keeps elsewhere under root is removed."""
-    tmp_path.chmod(0o700)
-    yield tmp_path
-    cluster = locate(tmp_path / "starling", service_account(), explicit=False)
-    for folder in (cluster.control, cluster.home):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_demo_in_a_private_folder_fails_if_only_one_specialist_was_used(closed_folder: Path) -> None:
-    done = _demo(closed_folder, sys.executable, _DEMO / "run.py", "What time is it in Lima?")
-
-    assert done.stdout.count("Succeeded:") == 1, done.stdout + done.stderr
-    assert done.returncode == 1
 
 
 def test_demo_marks_foreign_servers_as_read_only() -> None:
