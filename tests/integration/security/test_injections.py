@@ -41,7 +41,7 @@ async def opened(database_url: str, folder: Path, **options: bool) -> AsyncGener
         yield injections, collector
 
 
-@rounds(7, 1, name="share")
+@rounds(14, 1, name="share")
 async def test_nothing_happens_outside_the_grant_and_no_canary_is_in_a_sink(
     database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, share: int
 ) -> None:
@@ -67,7 +67,7 @@ async def test_nothing_happens_outside_the_grant_and_no_canary_is_in_a_sink(
     assert ("7700123" in others, "«" in others) == (False, False)
 
 
-@rounds(14, 1, name="share")
+@rounds(28, 1, name="share")
 async def test_texts_without_an_order_are_taken_and_the_request_is_served(
     database_url: str, tmp_path: Path, share: int
 ) -> None:
