@@ -1,6 +1,6 @@
 """Postgres is restored from a dump, or to a moment, under load: every invariant of chaos holds afterwards.
 
-`tests/e2e/test_restore.py` shows what becomes of that which a backup can't know.
+`tests/e2e/test_restore.py` is the short form, and shows what becomes of that which a backup can't know.
 """
 
 from pathlib import Path
@@ -13,8 +13,9 @@ from tests.chaos.restore import restore_under_load
 from tests.support.backups import Take, dump, moment
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("take", [moment, pytest.param(dump, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("take", [moment, dump])
 async def test_restore_under_load_loses_repeats_and_breaks_nothing(open_folder: Path, take: Take) -> None:
     found = await restore_under_load(take, open_folder, callers=2)
 

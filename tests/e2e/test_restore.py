@@ -20,7 +20,7 @@ async def until_ended(runs: PlannedRuns, run_id: str) -> str:
     return (await runs.until(run_id, "succeeded", "failed", "cancelled"))["status"]
 
 
-@pytest.mark.parametrize("take", [dump, pytest.param(moment, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("take", [dump, moment])
 async def test_restored_platform_ends_the_runs_of_the_backup(open_folder: Path, take: Take) -> None:
     backups = source_of(open_folder)
     with running(backups.source, backups.restored):
