@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, is_hypothesis_test
 from hypothesis import settings as hypothesis_settings
 from psycopg import Connection
 from sqlalchemy import make_url
@@ -29,14 +29,19 @@ _TEMPLATE = "starling_template"
 _TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
 
 # How long Hypothesis takes to generate data depends on what else the machine does, so it fails no test.
-hypothesis_settings.register_profile("starling", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.load_profile("starling")
+for _name, _examples in (("usual", 30), ("soak", 300)):
+    hypothesis_settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+hypothesis_settings.load_profile("usual")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the worker processes share a command server."""
+    """Have the worker processes share a command server, and soak tests make more examples."""
     if not hasattr(config, "workerinput"):
         share_command_server()
+    if config.option.markexpr == "soak":
+        hypothesis_settings.load_profile("soak")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,6 +56,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
     return report
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have `make soak` run the tests of properties, too: with more examples."""
+    if item.config.option.markexpr == "soak" and is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("soak")
 
 
 @pytest.hookimpl(trylast=True)  # after tests were deselected
