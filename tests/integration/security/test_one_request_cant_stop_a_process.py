@@ -4,12 +4,13 @@ import asyncio
 import io
 import json
 import re
-import time
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -17,7 +18,9 @@ from tests.support.command_line import new_workspace, server_file
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-_SECONDS: Final = 1.0  # for a light request; it takes milliseconds, and a stalled loop many seconds
+_SECONDS: Final = (
+    1.0  # of the process's own time for a light request; it takes milliseconds, a stalled loop many seconds
+)
 _ANSWER_BYTES: Final = 64 * 1024
 _NOBODYS: Final = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _BYTES: Final = 1_400_000  # about what any route takes
@@ -54,9 +57,21 @@ BODIES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API in a process of its own, and a client of it with all scopes."""
+
+    client: aiohttp.ClientSession
+    process: psutil.Process
+
+    def used(self) -> float:
+        """Return the seconds of processor time that the process has used: other processes don't change these."""
+        times = self.process.cpu_times()
+        return times.user + times.system
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(module_database_url: str) -> AsyncGenerator[aiohttp.ClientSession]:
-    """A client with all scopes of an API in a process of its own."""
+async def api(module_database_url: str) -> AsyncGenerator[Api]:
     with new_workspace(DATABASE_URL=module_database_url, STARLING_RATE_PER_MINUTE="1000000") as workspace:
         scopes = ("--scope", "run", "--scope", "teams", "--scope", "admin")
         file: Path = server_file(workspace)
@@ -65,35 +80,33 @@ async def client(module_database_url: str) -> AsyncGenerator[aiohttp.ClientSessi
             async with aiohttp.ClientSession(service.url, headers={"Authorization": f"Bearer {key}"}) as client:
                 async with client.get("/openapi.json") as described:  # imports that a start goes on with are over then
                     assert described.status == 200
-                yield client
+                yield Api(client, psutil.Process(service.process.pid))
 
 
-async def send(client: aiohttp.ClientSession, method: str, path: str, body: bytes) -> tuple[int, int, Any]:
+async def send(api: Api, method: str, path: str, body: bytes) -> tuple[int, int, Any]:
     """Return the status, the length and the content of an answer."""
     lines = "application/jsonl" if path.endswith("/import") else "application/json"
-    async with client.request(method, path, data=io.BytesIO(body), headers={"content-type": lines}) as response:
+    async with api.client.request(method, path, data=io.BytesIO(body), headers={"content-type": lines}) as response:
         return response.status, len(await response.read()), await response.json()
 
 
-async def slowest_beside(client: aiohttp.ClientSession, answer: asyncio.Task[Any]) -> float:
-    """Return the seconds of the slowest light request that was sent before an answer came."""
+async def slowest_beside(api: Api, answer: asyncio.Task[Any]) -> float:
+    """Return the process's seconds during the slowest light request that was sent before an answer came."""
     slowest = 0.0
     while not answer.done():
-        began = time.perf_counter()
-        async with client.get("/health") as response:
+        began = api.used()
+        async with api.client.get("/health") as response:
             assert response.status == 200
-        slowest = max(slowest, time.perf_counter() - began)
+        slowest = max(slowest, api.used() - began)
     return slowest
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_costly_body_is_refused_while_other_requests_are_answered(
-    client: aiohttp.ClientSession, name: str
-) -> None:
+async def test_costly_body_is_refused_while_other_requests_are_answered(api: Api, name: str) -> None:
     path, body = BODIES[name]
 
-    answer = asyncio.create_task(send(client, "POST", path, body))
-    slowest = await slowest_beside(client, answer)
+    answer = asyncio.create_task(send(api, "POST", path, body))
+    slowest = await slowest_beside(api, answer)
     status, length, problem = await answer
 
     assert slowest < _SECONDS
@@ -104,33 +117,31 @@ async def test_costly_body_is_refused_while_other_requests_are_answered(
 
 
 @pytest.mark.parametrize("content", [[{"type": "text", "text": "x" * 950}], "x" * 950, None])
-async def test_longest_conversation_is_answered_while_other_requests_are(
-    client: aiohttp.ClientSession, content: object
-) -> None:
+async def test_longest_conversation_is_answered_while_other_requests_are(api: Api, content: object) -> None:
     messages = [{"role": role, "content": content} for _ in range(1_499) for role in ("user", "assistant")]
     messages.append({"role": "user", "content": "hello"})
     body = json.dumps({"model": "starling", "messages": messages}).encode()
 
-    answer = asyncio.create_task(send(client, "POST", "/v1/chat/completions", body))
-    slowest = await slowest_beside(client, answer)
+    answer = asyncio.create_task(send(api, "POST", "/v1/chat/completions", body))
+    slowest = await slowest_beside(api, answer)
 
     assert slowest < _SECONDS
     assert (await answer)[0] == 200
 
 
 async def test_every_route_refuses_unknown_keys_while_other_requests_are_answered(
-    client: aiohttp.ClientSession,
+    api: Api,
 ) -> None:
-    async with client.get("/openapi.json") as response:
+    async with api.client.get("/openapi.json") as response:
         paths: dict[str, dict[str, Any]] = (await response.json())["paths"]
     routes = [(m, path) for path, methods in paths.items() for m, it in methods.items() if "requestBody" in it]
     stalled: dict[str, float] = {}
     accepted: list[str] = []
 
     for method, path in routes:
-        sent = send(client, method, re.sub(r"\{.*?\}", _NOBODYS, path), b"{" + keys(100_000))
+        sent = send(api, method, re.sub(r"\{.*?\}", _NOBODYS, path), b"{" + keys(50_000))
         answer = asyncio.create_task(sent)
-        if (slowest := await slowest_beside(client, answer)) >= _SECONDS:
+        if (slowest := await slowest_beside(api, answer)) >= _SECONDS:
             stalled[f"{method} {path}"] = slowest
         accepted += [path] * (not 400 <= (await answer)[0] < 500)
 
@@ -138,12 +149,12 @@ async def test_every_route_refuses_unknown_keys_while_other_requests_are_answere
 
 
 async def test_thousands_of_secrets_of_a_server_are_taken_in_while_other_requests_are_answered(
-    client: aiohttp.ClientSession,
+    api: Api,
 ) -> None:
     headers = {f"{number}-Token": f'secret-{number}%3D"</&+' for number in range(15_000)}
     body = json.dumps({"mcpServers": {"a": {"url": "http://nobody.invalid/mcp", "headers": headers}}}).encode()
 
     for path in ("/v1/registry/reload", "/v1/registry/plan"):  # the second one begins with what the first one stored
-        answer = asyncio.create_task(send(client, "POST", path, body))
-        assert await slowest_beside(client, answer) < _SECONDS
+        answer = asyncio.create_task(send(api, "POST", path, body))
+        assert await slowest_beside(api, answer) < _SECONDS
         assert (await answer)[0] == 200
