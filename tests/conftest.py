@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         share_command_server()
     if config.option.markexpr == "soak":
         hypothesis_settings.load_profile("soak")
+    gc.disable()  # until all is imported and collected, of which nothing is garbage
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,6 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Exclude what was imported and collected from garbage collection: it would be looked through again and again."""
+    gc.enable()
     gc.freeze()
 
 
