@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from starling.core.principal import Grant, Scope
+from starling.core.principal import Scope
 from tests.integration.http.conftest import LiveApi
 from tests.support.openai_clients import blocking_openai_client, openai_client
 
@@ -30,34 +30,6 @@ async def test_synchronous_client_gets_the_same(api: LiveApi) -> None:
     whole, streamed = await asyncio.to_thread(ask)
 
     assert whole == streamed != ""
-
-
-async def test_models_are_the_agents_that_the_key_may_use(api: LiveApi) -> None:
-    headers = await api.key(Scope.RUN, grant=Grant(tools=frozenset({"none.such"})))
-    async with (
-        openai_client(api.url) as admin,
-        openai_client(api.url, headers["Authorization"].removeprefix("Bearer ")) as limited,
-    ):
-        models = [model.id async for model in admin.models.list()]
-        fewer = [model.id async for model in limited.models.list()]
-        shown = await admin.models.retrieve("mcp_agent_system_health")
-        answer = await admin.chat.completions.create(
-            model="mcp_agent_system_health", messages=[{"role": "user", "content": QUESTION}]
-        )
-        with pytest.raises(openai.NotFoundError) as unknown:
-            await limited.chat.completions.create(
-                model="mcp_agent_system_health", messages=[{"role": "user", "content": QUESTION}]
-            )
-
-    assert models[0] == "starling"
-    assert {"generalist", "coder", "mcp_agent_system_health"} <= set(models)
-    assert "mcp_agent_broken" not in models
-    assert "architect" not in models
-    assert "mcp_agent_system_health" not in fewer
-    assert shown.id == "mcp_agent_system_health"
-    assert answer.choices[0].message.content
-    assert unknown.value.code == "model_not_found"
-    assert unknown.value.param == "model"
 
 
 async def test_conversation_of_2000_messages_in_parts_is_answered(api: LiveApi) -> None:

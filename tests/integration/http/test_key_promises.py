@@ -118,7 +118,8 @@ async def test_key_that_may_not_run_makes_no_key_by_default_and_is_told_what_to_
 
     refused = await create(api, 403, caller)
 
-    assert "run" in refused["detail"] + refused["remedy"]
+    assert "run" in refused["detail"]
+    assert refused["remedy"].startswith("Name `scopes` that it has: admin.")
     assert (await create(api, caller=caller, scopes=["admin"]))["scopes"] == ["admin"]
 
 
@@ -157,7 +158,8 @@ async def test_key_gives_no_grant_beyond_its_own(api: LiveApi, own: Any, given: 
     async with api.client.post("/v1/keys", json={"name": "more", **spec}, headers=caller) as response:
         assert response.status in (403, 422), await response.text()
     if given is None:
-        await create(api, 403, caller, grant=None)
+        refused = await create(api, 403, caller, grant=None)
+        assert refused["remedy"].startswith("Name a `grant` within yours: ")
 
     assert (await listed(api)).keys() - before.keys() == set()
 
@@ -215,6 +217,7 @@ async def test_key_gives_no_longer_life_than_its_own(api: LiveApi) -> None:
     for more in ({}, {"expires_in": None}, {"expires_in": 3660}, {"expires_in": 1_000_000_000}):
         refused = await create(api, 403, caller, **more)
         assert refused["code"] == "forbidden"
+        assert refused["remedy"].startswith("Name an `expires_in` of at most ")
     created = await create(api, caller=caller, expires_in=1800)
 
     assert created["expires_at"] is not None
@@ -306,34 +309,6 @@ async def test_revoked_key_is_refused_and_makes_none_even_at_once(api: LiveApi) 
     after = await listed(api)
     assert after.keys() == before.keys()
     assert after[created["id"]]["state"] == "revoked"
-
-
-async def test_key_that_revokes_itself_makes_no_other(api: LiveApi) -> None:
-    created = await create(api, scopes=EVERY)
-
-    await api.delete(f"/v1/keys/{created['id']}", headers=shown(created))
-    before = await listed(api)
-    async with api.client.post("/v1/keys", json={"name": "heir"}, headers=shown(created)) as response:
-        assert response.status in (401, 403)
-
-    assert (await listed(api)).keys() == before.keys()
-
-
-async def test_key_that_revokes_and_creates_at_once_leaves_no_heir_behind(api: LiveApi) -> None:
-    """Whichever comes first: an heir that was made is listed, and made before its maker was revoked."""
-    created = await create(api, scopes=EVERY)
-    key = shown(created)
-
-    async def heir() -> int:
-        async with api.client.post("/v1/keys", json={"name": "heir of the race"}, headers=key) as response:
-            return response.status
-
-    *made, _ = await asyncio.gather(heir(), heir(), heir(), heir(), api.delete(f"/v1/keys/{created['id']}"))
-
-    heirs = [each for each in (await listed(api)).values() if each["name"] == "heir of the race"]
-    assert len(heirs) == made.count(201)
-    assert set(made) <= {201, 401, 403}
-    assert await heir() in (401, 403)
 
 
 async def test_expired_key_makes_none(api: LiveApi) -> None:
