@@ -151,7 +151,7 @@ async def test_every_route_refuses_unknown_keys_while_other_requests_are_answere
 async def test_thousands_of_secrets_of_a_server_are_taken_in_while_other_requests_are_answered(
     api: Api,
 ) -> None:
-    headers = {f"{number}-Token": f'secret-{number}%3D"</&+' for number in range(15_000)}
+    headers = {f"{number}-Token": f'secret-{number}%3D"</&+' for number in range(6_000)}
     body = json.dumps({"mcpServers": {"a": {"url": "http://nobody.invalid/mcp", "headers": headers}}}).encode()
 
     for path in ("/v1/registry/reload", "/v1/registry/plan"):  # the second one begins with what the first one stored
