@@ -17,7 +17,7 @@ CLIENTS = 32
 TURNS = 4  # of a conversation
 
 
-@rounds(96, soak=1_000, name="completions")
+@rounds(48, soak=1_000, name="completions")
 @pytest.mark.timeout(900)
 async def test_completions_of_many_clients_all_succeed(api: LiveApi, completions: int) -> None:
     numbers, users, found = iter(range(completions)), count(), Counter[str]()

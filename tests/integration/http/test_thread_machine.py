@@ -217,7 +217,7 @@ class Threads(RuleBasedStateMachine):
                 model.check(now)
 
 
-@rounds(usual=8, soak=400, name="examples")
+@rounds(usual=4, soak=400, name="examples")
 def test_lines_of_branches_in_any_order_of_changes(portal: BlockingPortal, live: LiveApi, examples: int) -> None:
     class OnLiveApi(Threads):
         def __init__(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import text as sql
@@ -16,7 +16,19 @@ from starling.core.tools import ToolCall, ToolOutcome
 from tests.support.execution_service import EFFECTS, ExecutionService
 from tests.support.gateway_harness import GatewayHarness, call, wait_for
 
-TOKEN = "token-of-the-execution-service"
+TOKEN: Final = "token-of-the-execution-service"
+UNUSABLE: Final = (
+    "nonsense",
+    "[]",
+    "",
+    '{"output": "fine"}',
+    '{"status": ["success"], "output": "fine"}',
+    '{"status": "success", "output": "\\ud800"}',
+    '{"status": "success", "output": 1}{"status": "error", "output": 2}',
+    f'{{"status": "success", "output": {"[" * 1_000}{"]" * 1_000}}}',
+    '{"status": "odd"}',
+    '{"output": NaN}',
+)
 
 
 @pytest.fixture
@@ -59,40 +71,28 @@ async def test_outputs_are_results_and_status_error_is_the_error_of_the_tool(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "unsafe"),
-    [
-        *(("status", {"status": status}, CallState.FAILED) for status in (400, 401, 403, 404, 405, 413, 415, 422, 429)),
-        *(
-            ("status", {"status": status}, CallState.IN_DOUBT)
-            for status in (301, 302, 307, 409, 418, 500, 502, 503, 504)
-        ),
-        ("raw", {"text": '{"status": "waiting", "run_id": "r1"}'}, CallState.IN_DOUBT),
-        ("raw", {"text": '{"status": "in_doubt"}'}, CallState.IN_DOUBT),
-        ("raw", {"text": "nonsense"}, CallState.UNUSABLE),
-        ("raw", {"text": "[]"}, CallState.UNUSABLE),
-        ("raw", {"text": ""}, CallState.UNUSABLE),
-        ("raw", {"text": '{"output": "fine"}'}, CallState.UNUSABLE),
-        ("raw", {"text": '{"status": ["success"], "output": "fine"}'}, CallState.UNUSABLE),
-        ("raw", {"text": '{"status": "success", "output": "\\ud800"}'}, CallState.UNUSABLE),
-        ("raw", {"text": '{"status": "success", "output": 1}{"status": "error", "output": 2}'}, CallState.UNUSABLE),
-        ("raw", {"text": f'{{"status": "success", "output": {"[" * 1_000}{"]" * 1_000}}}'}, CallState.UNUSABLE),
-        ("raw", {"text": '{"status": "odd"}'}, CallState.UNUSABLE),
-        ("raw", {"text": '{"output": NaN}'}, CallState.UNUSABLE),
-        ("long", {}, CallState.UNUSABLE),
-    ],
-)
 async def test_answers_that_are_no_results_end_their_call_alone(
-    harness: GatewayHarness, service: ExecutionService, tool: str, arguments: dict[str, Any], unsafe: CallState
+    harness: GatewayHarness, service: ExecutionService
 ) -> None:
+    refused = {("status", status): CallState.FAILED for status in (400, 401, 403, 404, 405, 413, 415, 422, 429)}
+    doubtful = {("status", status): CallState.IN_DOUBT for status in (301, 302, 307, 409, 418, 500, 502, 503, 504)}
+    waiting = {
+        ("raw", text): CallState.IN_DOUBT
+        for text in ('{"status": "waiting", "run_id": "r1"}', '{"status": "in_doubt"}')
+    }
+    unusable = {("raw", text): CallState.UNUSABLE for text in UNUSABLE}
+    wanted = {**refused, **doubtful, **waiting, **unusable, ("long", ""): CallState.UNUSABLE}
+    arguments = {"status": "status", "raw": "text"}
+    got: dict[tuple[str, object], CallState] = {}
     with service.running():
         async with harness.listing(service.config()) as (gateway, listing):
-            outcome = await call(gateway, listing, tool, **arguments)
-            after = await call(gateway, listing, "echo", text="next")
+            for tool, value in wanted:
+                given = {arguments[tool]: value} if tool in arguments else {}
+                got[tool, value] = state(await call(gateway, listing, tool, **given), Effect.UNSAFE)
+                assert (await call(gateway, listing, "echo", text="next")).status == "succeeded", value
 
-    assert state(outcome, Effect.UNSAFE) is unsafe
-    assert after.status == "succeeded"
-    assert [len(service.requests("/tools")), len(service.requests())] == [2, 2]  # one session, and nothing twice
+    assert got == wanted
+    assert [len(service.requests("/tools")), len(service.requests())] == [2, 2 * len(wanted)]  # one session, none twice
 
 
 async def test_service_killed_in_mid_call_leaves_an_unsafe_call_in_doubt_and_later_ones_unsent_until_it_is_back(
