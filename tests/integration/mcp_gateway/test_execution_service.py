@@ -87,7 +87,7 @@ async def test_answers_that_are_no_results_end_their_call_alone(
     with service.running():
         async with harness.listing(service.config()) as (gateway, listing):
             for tool, value in wanted:
-                given = {arguments[tool]: value} if tool in arguments else {}
+                given: dict[str, Any] = {arguments[tool]: value} if tool in arguments else {}
                 got[tool, value] = state(await call(gateway, listing, tool, **given), Effect.UNSAFE)
                 assert (await call(gateway, listing, "echo", text="next")).status == "succeeded", value
 
