@@ -10,6 +10,8 @@ from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LOOK = calls(("look", {"thing": "disk"}))
 TWO_MODELS = {"model_router": ["scripted:tiny"], "model_reasoning": ["scripted:large"]}
 

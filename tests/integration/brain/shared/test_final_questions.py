@@ -3,11 +3,15 @@
 import json
 from typing import Any
 
+import pytest
+
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AGAIN = decision(task("t1", BENCH, "look"))
 LOOK = calls(("look", {"thing": "disk"}))

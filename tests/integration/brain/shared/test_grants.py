@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
@@ -21,6 +23,8 @@ from tests.support.platform import (
     task,
     verdict,
 )
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def ask_with(platform: Platform, grant: Grant) -> RunStream:
