@@ -201,7 +201,9 @@ def test_no_address_of_the_inside_is_imported_though_the_admin_of_the_machine_as
             remote.redirect(f"/{status}", status, canary.origin)
         remote.redirect("/loop", 307, f"{remote.origin}/loop")
         missed: list[tuple[str, str]] = []
-        for row in ROWS:
+        for row in {
+            row["cat"]: row for row in ROWS
+        }.values():  # all rows: tests/integration/http/test_address_promises.py
             url = row["url"].replace(":8999", f":{canary.port}")
             for name in ("REDIRECTOR", "BOMB"):
                 url = url.replace(f"://{name}", f"://127.0.0.2:{canary.port}")

@@ -70,14 +70,6 @@ def test_import_adds_what_it_planned_and_refuses_what_can_not_run(
     }
 
 
-def test_imported_address_that_is_not_public_is_refused(workspace: CliWorkspace, shop: Mapping[str, Any]) -> None:
-    done = workspace.starling("server", "import", "-", "--yes", stdin=json.dumps(shop))
-
-    assert "! shop was not added:" in done.stdout
-    assert "127.0.0.1 is not a public one" in done.stdout
-    assert (done.returncode, stored(workspace)) == (1, [])
-
-
 def test_given_name_is_that_of_the_plan_and_of_its_variables(workspace: CliWorkspace) -> None:
     headers = [{"name": "KEY", "isRequired": True}]
     remote = {"type": "sse", "url": "https://shop.example/", "headers": headers}
