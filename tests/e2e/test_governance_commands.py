@@ -33,22 +33,6 @@ def test_table_is_checked_planned_put_into_force_and_shown(workspace: CliWorkspa
     assert "governance tenants.acme.modes.MODERATE.effects" in workspace.starling("registry", "list").stdout
 
 
-def test_wrong_table_is_refused_with_the_place(workspace: CliWorkspace) -> None:
-    workspace.json("registry", "reload", "--mcp-config", server_file(workspace))
-    faults = {
-        "  modes:\n    MODERATE: {roles: [poet]}\n": "governance.modes.MODERATE.roles.0",
-        "  modes:\n    MODERATE: {iteration: 1}\n": "(did you mean iterations?)",
-        "  channels:\n    CHAT: {direct_agent: poet}\n": "channels.CHAT.direct_agent: there is no agent 'poet'",
-        "  cells:\n    MODERATE/CHAT: {tools: [bank.pay]}\n": "cells.MODERATE/CHAT.tools: there is no server 'bank'",
-    }
-
-    for text, said in faults.items():
-        done = workspace.starling("governance", "check", settings(workspace, text))
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-
-    assert workspace.json("governance", "show")["table"] == {}
-
-
 def test_bound_of_a_tenant_without_effect_and_a_missing_section_are_told(workspace: CliWorkspace) -> None:
     workspace.json("registry", "reload", "--mcp-config", server_file(workspace))
     wide = settings(workspace, "  tenants:\n    acme:\n      modes:\n        CONSERVATIVE: {effects: [unsafe, read]}\n")
