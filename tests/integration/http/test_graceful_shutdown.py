@@ -107,9 +107,11 @@ async def test_request_waiting_for_a_stopped_postgres_is_answered_before_shutdow
     monkeypatch.setattr(uvicorn_server, "_STOP_SECONDS", 0.5)
     async with proxied(database_url) as database, opened(database.url) as api, asyncio.timeout(60):
         await answered(api.client)  # over a connection that stays
+        while served():  # noqa: ASYNC110 - its server is another task
+            await asyncio.sleep(0.01)
         database.proxy.freeze()
         asked = asyncio.create_task(answered(api.client))
-        while not in_use(api.services):  # noqa: ASYNC110 - its server is another task
+        while not served() or not in_use(api.services):  # noqa: ASYNC110 - other tasks use connections, too
             await asyncio.sleep(0.01)
         await api.closing.aclose()
         status, said = await asked
@@ -131,6 +133,11 @@ async def test_stopping_server_is_not_ready(database_url: str) -> None:
 async def answered(client: aiohttp.ClientSession) -> tuple[int, dict[str, object]]:
     async with client.get("/v1/agents") as response:
         return response.status, await response.json(content_type=None)
+
+
+def served() -> int:
+    """Return how many requests the server in this loop is answering."""
+    return sum("run_asgi" in str(task.get_coro()) for task in asyncio.all_tasks())
 
 
 def in_use(services: Services) -> int:
