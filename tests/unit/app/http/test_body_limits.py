@@ -21,7 +21,7 @@ _DOCUMENTS = st.recursive(
 def _values(document: Any) -> int:
     parts: Sequence[Any] = ()
     if isinstance(document, dict | list):
-        parts = [*(document.values() if isinstance(document, dict) else document)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        parts = [*(document.values() if isinstance(document, dict) else document)]
     return len(parts) + sum(map(_values, parts))
 
 
