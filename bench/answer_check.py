@@ -42,7 +42,7 @@ type _Marks = Callable[[_Row], Sequence[Interval]]
 
 async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure the shares of honest answers and of their checked passages with a mark, and of inventions with one."""
-    judged, developed_on = _rows(_JUDGED if _JUDGED.exists() else _DEVELOPED_ON), _rows(_DEVELOPED_ON)
+    judged, developed_on = _rows(_JUDGED), _rows(_DEVELOPED_ON)
     setup.say(f"Marks in {len(judged)} answers that the rule wasn't made on, and {len(developed_on)} that it was")
     measures = (_marked_answers, _marked_inventions)
     read = [(judged, one) for one in (*measures, _marked_passages)] + [(developed_on, one) for one in measures]
