@@ -65,7 +65,8 @@ def refused_calls_have_no_effect(found: Observations) -> Iterator[tuple[str, str
 def reported_effects_match_recorded_effects(found: Observations) -> Iterator[tuple[str, str]]:
     """A call that is told to have succeeded has had its effect; one that had an effect was told of before.
 
-    Calls that a trial answered are told as such, and have none.
+    Calls that a trial answered are told as such, and have none. Those that only read are written down afterwards: one
+    of a worker that died is told of where the run goes on, and nowhere if it was cancelled meanwhile.
     """
     done = {line["what"] for line in found.effects if line["at"] == "done"}
     announced: set[str] = set()
@@ -79,7 +80,8 @@ def reported_effects_match_recorded_effects(found: Observations) -> Iterator[tup
             call = calls.get(event["data"].get("call_id", "")) if event["type"] == "tool_result" else None
             if call and event["data"]["status"] == "succeeded" and call["args"]["what"] not in done:
                 yield run_id, f"{call['args']['what']} is told to be done, but isn't"
-    for what in done - announced:
+    changing = {line["what"] for line in found.effects if line["tool"] != "read_it"}
+    for what in (done & changing) - announced:
         yield "", f"{what} was done, and nobody was told that it would be"
 
 

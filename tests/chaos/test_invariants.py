@@ -171,6 +171,11 @@ def told_but_not_done(found: Observations) -> Observations:
     return replace(found, effects=[])
 
 
+def done(found: Observations, tool: str) -> Observations:
+    """Something was done that nobody was told of."""
+    return replace(found, effects=[*found.effects, {**found.effects[-1], "tool": tool, "what": "alpha-1.t1.0.1"}])
+
+
 def never_dispatched(found: Observations) -> Observations:
     return replace(found, ledger=[{**found.ledger[0], "state": "intended"}])
 
@@ -365,6 +370,7 @@ def given_away(found: Observations) -> Observations:
         (refused_and_done, "refused calls have no effect"),
         (told_but_not_done, "reported effects match recorded effects"),
         (simulated_and_done, "reported effects match recorded effects"),
+        (partial(done, tool="charge"), "reported effects match recorded effects"),
         (never_dispatched, "every effect is in the ledger"),
         (never_settled, "every effect is in the ledger"),
         (unanswered, "every call is answered"),
@@ -453,6 +459,7 @@ def told_of_what_was_pruned(found: Observations) -> Observations:
         closed_and_refused_in_time,
         pruned,
         told_of_what_was_pruned,
+        partial(done, tool="read_it"),
     ],
 )
 def test_allowed_observations_violate_nothing(
